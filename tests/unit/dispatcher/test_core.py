@@ -575,7 +575,7 @@ EVENTS = st.sampled_from(
 def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
     events: list[tuple[str, str, float]], kept: int
 ) -> None:
-    core = DispatcherCore(Limits(kept=kept, expiration=200, silence=60))
+    core = DispatcherCore(Limits(max_ended=kept, expiration=200, silence=60))
     now, ends = 0.0, 0
     accepted: set[str] = set()
     done: set[str] = set()

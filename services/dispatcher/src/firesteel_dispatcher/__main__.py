@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def build(context: ServiceContext) -> ServicePlan:
-    """The service, and where it listens for the other services; the REST API has a listener of its own.
+    """The service and its internal port; the REST API has a listener of its own.
 
     Raises:
         ConfigurationError: an option has a bad value.
@@ -52,7 +52,7 @@ def _show(context: ServiceContext, service: DispatcherService) -> None:
 
 
 def main() -> int:
-    """Run it; returns the exit code."""
+    """Run the service; returns the exit code."""
     return run_service("dispatcher", build)
 
 

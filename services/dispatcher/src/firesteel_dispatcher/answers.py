@@ -1,4 +1,4 @@
-"""Errors of the REST API's handlers, in Flink's shape."""
+"""Errors of the REST API's handlers as answers in Flink's shape."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def with_errors(handler: Handler) -> Handler:
-    """The handler, with its errors as answers."""
+    """A handler whose errors become answers."""
 
     async def checked(request: web.Request) -> web.StreamResponse:
         try:
@@ -59,7 +59,7 @@ def with_errors(handler: Handler) -> Handler:
             return error_response(500, f"What is stored of the job is damaged: {error}")
         except BusyError as error:
             return error_response(503, str(error))
-        except TimeoutError as error:  # of a call that may hang: the directory of uploads, say
+        except TimeoutError as error:  # a call hung, such as one to the directory of uploads
             logger.error("%s: %s", request.path, error)
             return error_response(503, str(error) or "The cluster did not do this in time.")
         except ClosingError:
@@ -76,7 +76,7 @@ def with_errors(handler: Handler) -> Handler:
 
 
 def not_stored(error: OSError, where: object) -> web.Response:
-    """A job that the disk did not take."""
+    """The answer to a submission that could not be stored."""
     full = error.errno in _NO_ROOM
     logger.error("a job could not be stored in %s: %s", where, error)
     reason = "the disk is full" if full else error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""Makes the service."""
+"""Makes a Dispatcher from the settings of a cluster."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def create_service(
         secret: the cluster's secret.
         clock: for all timeouts.
         ha: of the cluster: keeps jobs, and says where the other services are. It stays the caller's.
-        lasting: jobs outlive this process. Else the cluster lives in one process: jobs end with it, and the REST API
-            binds to loopback whatever ``rest.bind-address`` says.
-        config_directory: where a relative ``firesteel.rest.token-file`` begins.
-        host_names: under which the service may be asked for, beside the usual ones.
+        lasting: whether jobs outlive this process. If not, the cluster lives in one process: jobs end with it, and the
+            REST API binds to loopback whatever ``rest.bind-address`` says.
+        config_directory: base of a relative ``firesteel.rest.token-file``.
+        host_names: names that requests may carry in ``Host``, beside the usual ones.
 
     Raises:
         ConfigurationError: an option has a bad value, or the REST API would be open to other hosts.
@@ -64,7 +64,8 @@ def create_service(
 
 
 def rest_listener(settings: Settings, host: str, address: str, lasting: bool) -> RestListener:
-    """Ports that a user has chosen are taken, or nothing starts; an embedded cluster has to run beside another one."""
+    """Where the REST API listens. Ports that a user has chosen are taken, or nothing starts; without a choice, an
+    embedded cluster takes any port behind the default, since it has to run beside other clusters."""
     ports = settings.get(options.REST_BIND_PORT) or (settings.get(options.REST_PORT),)
     chosen = settings.is_set(options.REST_PORT) or settings.is_set(options.REST_BIND_PORT)
     return RestListener(host, ports, address if lasting else "", next_free=not lasting and not chosen)

@@ -27,7 +27,7 @@ ENDED_JOBS: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
 
 
 class ApplicationState(StrEnum):
-    """Of an application, with Flink's names."""
+    """States of an application, with Flink's names."""
 
     CREATED = "CREATED"
     RUNNING = "RUNNING"
@@ -60,7 +60,7 @@ class ApplicationStep(StrEnum):
 
     END_MAIN = "END_MAIN"
     CANCEL_JOBS = "CANCEL_JOBS"
-    """All that have not ended."""
+    """Cancel all jobs that have not ended."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class MainEnd:
     """How ``main()`` ended.
 
     Attributes:
-        exit_code: of its process; a signal that killed it is negative.
-        error: traceback, or what it said last; empty: none.
-        error_class: with its module; empty: none.
+        exit_code: of the process; negative: the number of the signal that killed it.
+        error: traceback, or the end of the output; empty: none.
+        error_class: class of the exception, with its module; empty: none.
     """
 
     exit_code: int
@@ -85,12 +85,12 @@ class Application:
     Attributes:
         id: 32 hex digits.
         name: for people.
-        state: of now.
+        state: present state.
         timestamps: state -> epoch ms at which it was entered.
         exceptions: in the shape of ``/applications/:applicationid/exceptions``, the oldest first.
-        exit_code: of the command that waits for it, once it has ended.
-        jobs: that were seen, with their last states: ended ones may be forgotten elsewhere.
-        terminate_on_any_job: one job that fails or is cancelled ends it.
+        exit_code: of the command that waits for the application, once it has ended.
+        jobs: last states of all jobs seen so far, since ended jobs may be forgotten elsewhere.
+        terminate_on_any_job: whether one job that fails or is cancelled ends the application.
     """
 
     id: str
@@ -105,7 +105,7 @@ class Application:
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
+        """Whether the application is over."""
         return self.state in ENDED
 
     def move(self, to: ApplicationState, now_ms: int) -> None:
@@ -120,12 +120,12 @@ class Application:
         self.timestamps[to.value] = now_ms
 
     def cancel(self, now_ms: int) -> None:
-        """Somebody cancels it; one that ends already stays as it is."""
+        """A user cancels the application; one that is about to end anyway stays as it is."""
         if self.state in (ApplicationState.CREATED, ApplicationState.RUNNING):
             self.move(ApplicationState.CANCELING, now_ms)
 
     def failed_to_start(self, text: str, error_class: str, now_ms: int) -> None:
-        """There is no process of it."""
+        """The process of the program could not be started."""
         self._note(error_class, text, now_ms)
         if self.state not in (ApplicationState.FAILING, ApplicationState.CANCELING):
             self.move(ApplicationState.FAILING, now_ms)
@@ -135,12 +135,12 @@ class Application:
         self.exit_code = 1
 
     def look(self, main: MainEnd | None, jobs: Mapping[str, str], now_ms: int) -> list[ApplicationStep]:
-        """Decide what follows from how things are.
+        """Decide the next state and the next steps from the states of ``main()`` and of the jobs.
 
         Args:
             main: how ``main()`` ended; None = it runs.
-            jobs: its jobs: id -> state.
-            now_ms: epoch.
+            jobs: states of the application's jobs by id.
+            now_ms: epoch milliseconds.
         """
         if self.ended:
             return []
@@ -174,7 +174,7 @@ class Application:
                 self._note(NO_JOB, NO_JOB_TEXT, now_ms)
                 self.move(ApplicationState.FAILING, now_ms)
             return
-        if self.state is ApplicationState.CANCELING:  # it was told to end
+        if self.state is ApplicationState.CANCELING:  # it was asked to end, so its exit code is no failure
             return
         self._note(main.error_class or "SystemExit", main.error, now_ms)
         if self.state is ApplicationState.RUNNING:
@@ -182,7 +182,7 @@ class Application:
             self.move(ApplicationState.CANCELING if cancelled else ApplicationState.FAILING, now_ms)
 
     def job_failed(self, job_id: str, error_class: str, stacktrace: str, now_ms: int) -> None:
-        """The failure that ended one of its jobs; a repeat changes nothing."""
+        """Note the failure that ended a job of this application; a repeat changes nothing."""
         if all(entry.get("jobId") != job_id for entry in self.exceptions):
             self._note(error_class, stacktrace, now_ms, job_id)
 
@@ -194,7 +194,7 @@ class Application:
         self.exit_code = exit_code
 
     def to_plain(self) -> dict[str, Any]:
-        """What is stored of it."""
+        """The application as the store keeps it."""
         return {
             "id": self.id,
             "name": self.name,
@@ -206,10 +206,10 @@ class Application:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Application:
-        """One that was stored.
+        """An application from the store.
 
         Raises:
-            KeyError, ValueError: it was not.
+            KeyError, ValueError: the stored form is damaged.
         """
         return cls(
             id=str(plain["id"]),

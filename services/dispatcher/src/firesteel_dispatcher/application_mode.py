@@ -1,8 +1,8 @@
-"""Application mode: the one program for which a cluster is there. Pure.
+"""Application mode: a cluster that exists for one program. Pure.
 
-A record of it is kept with the jobs. It says which run this is and how the run ended; so whoever leads next knows
-whether the program has to run again. Its jobs have ids that follow from the cluster's id and the number of the run: a
-program that runs again, since its JobManager was restarted, finds those that it has submitted before.
+A record of the application is kept with the jobs. It says which run this is and how the run ended, so the next leader
+knows whether the program has to run again. The ids of the jobs follow from the cluster's id and the number of the run.
+A program that runs again, since its JobManager was restarted, finds the jobs that it has submitted before.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _START: Final = "start"
 
 @dataclass(frozen=True)
 class ApplicationSettings:
-    """What a cluster in application mode runs.
+    """The program of a cluster in application mode, and when it runs.
 
     Attributes:
-        program: path.
+        program: path of the program.
         entry: see ``firesteel.application.entry``.
-        arguments: of the program.
+        arguments: command line of the program.
         cluster_id: of high availability.
-        job_id: of the application and its first job; None = from the cluster's id.
-        start_id: of this start of the cluster; empty = none.
-        ends_cluster: the cluster ends with it.
-        runs_again: when it has ended, the next start runs it anew.
+        job_id: id of the application and of its first job; None: derived from the cluster's id.
+        start_id: id of this start of the cluster; empty = none.
+        ends_cluster: whether the cluster ends with the application.
+        runs_again: whether the next start of the cluster runs an application anew that has ended.
     """
 
     program: str
@@ -50,7 +50,7 @@ class ApplicationSettings:
         """Read the options; None: the cluster is a session.
 
         Raises:
-            ConfigurationError: one has a bad value.
+            ConfigurationError: an option has a bad value.
         """
         program = settings.get(options.APPLICATION_PROGRAM)
         if program is None:
@@ -71,30 +71,30 @@ class ApplicationSettings:
 
 
 def read_arguments(text: str | None) -> tuple[str, ...]:
-    """``firesteel.application.arguments``.
+    """Read ``firesteel.application.arguments``.
 
     Raises:
-        ConfigurationError: it is no JSON array of texts.
+        ConfigurationError: the value is no JSON array of texts.
     """
     try:
-        found = json.loads(text) if text else []
+        arguments = json.loads(text) if text else []
     except ValueError:
-        found = None
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        arguments = None
+    if not isinstance(arguments, list) or not all(isinstance(argument, str) for argument in arguments):
         key = options.APPLICATION_ARGUMENTS.key
         raise ConfigurationError(f"{key} has to be a JSON array of texts, not {text!r:.60}")
-    return tuple(found)
+    return tuple(arguments)
 
 
 @dataclass(frozen=True)
 class Resumption:
-    """What a Dispatcher that leads now does with the application of its cluster.
+    """How a Dispatcher that has come to lead goes on with the application of its cluster.
 
     Attributes:
         id: of the application in this run.
         run: number of the run, from 0.
-        ended: the application, which has ended: it is not run again; None = it is run.
-        is_new: nothing of this run is known yet.
+        ended: the application if it has ended and is not run again; None: the program is run.
+        is_new: whether this run has just begun, so no Dispatcher has stored anything of it.
     """
 
     id: str
@@ -108,10 +108,10 @@ def resume(settings: ApplicationSettings, record: Mapping[str, Any] | None, stoo
 
     Args:
         settings: of the application.
-        record: what the Dispatcher before has stored; None = nothing.
-        stood_by: this Dispatcher has waited while another one led: what that one has ended stays so.
+        record: the record that the Dispatcher before has stored; None = there is none.
+        stood_by: this Dispatcher has waited while another one led, so an application that has ended stays ended.
     """
-    if record is None or _KEPT - record.keys():
+    if record is None or _RECORD_KEYS - record.keys():
         return Resumption(_id(settings, 0), 0)
     run, last = int(record[_RUN]), Application.from_plain(record)
     if not last.ended:
@@ -123,11 +123,11 @@ def resume(settings: ApplicationSettings, record: Mapping[str, Any] | None, stoo
 
 
 def record_of(settings: ApplicationSettings, run: int, application: Application) -> dict[str, Any]:
-    """What is stored for ``resume``."""
+    """The record that ``resume`` reads."""
     return {**application.to_plain(), _RUN: run, _START: settings.start_id}
 
 
-_KEPT: Final = frozenset({"id", "name", "state", "timestamps", "exceptions", "exit-code", _RUN, _START})
+_RECORD_KEYS: Final = frozenset({"id", "name", "state", "timestamps", "exceptions", "exit-code", _RUN, _START})
 
 
 def _id(settings: ApplicationSettings, run: int) -> str:

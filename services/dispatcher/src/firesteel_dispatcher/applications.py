@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 _LOOK: Final = 0.2
 """Seconds between two looks at the jobs of an application."""
 _OWN_END: Final = 5.0
-"""A program one of whose jobs has failed gets so many seconds to say so, before it is told to end."""
+"""Seconds in which a program may end by itself after one of its jobs has failed; then it gets a SIGTERM."""
 _MOST_KILLS: Final = 3
-"""The program of a cluster in application mode whose process is killed from outside is run again so often."""
+"""Times that the program of a cluster in application mode is run again after a kill from outside."""
 KEPT_ENDED: Final = 100
-"""Ended applications of a session that are shown with their exceptions."""
+"""Ended applications that a session keeps, with their exceptions."""
 
 
 class Applications:
@@ -36,10 +36,13 @@ class Applications:
         programs: uploaded programs; starts their processes.
         core: knows the jobs.
         cancel: cancels a job.
-        failure_of: class and stack trace of what ended a job, by its id.
+        failure_of: class and stack trace of the failure that ended a job, by job id.
         spawn: runs work in the background.
-        now_ms: epoch.
-        terminate_on_any_job: what holds where an application says nothing.
+        now_ms: epoch milliseconds.
+        terminate_on_any_job: default of applications that do not set it.
+
+    Attributes:
+        known: applications by id, the oldest first.
     """
 
     def __init__(
@@ -56,18 +59,17 @@ class Applications:
         self._spawn, self._now_ms, self._terminate_on_any_job = spawn, now_ms, terminate_on_any_job
         self._jobs: dict[str, str] = {}
         self.known: dict[str, Application] = {}
-        """By id, the oldest first."""
 
     # -- jobs
 
     def submitted(self, job_id: str, config: Mapping[str, str]) -> None:
-        """A job with these settings is known."""
+        """A job became known; its settings name the application that has submitted it."""
         application_id = config.get(options.APPLICATION_ID.key)
         if application_id:
             self._jobs[job_id] = application_id
 
     def of_job(self, job_id: str) -> str:
-        """The application of a job; one that was submitted from elsewhere is its own."""
+        """The id of a job's application; a job that no application has submitted is an application by itself."""
         return self._jobs.get(job_id, job_id)
 
     def holds(self, job_id: str) -> bool:
@@ -76,21 +78,21 @@ class Applications:
         return application is not None and not application.ended
 
     def jobs_of(self, application_id: str) -> list[str]:
-        """Ids of its jobs that are known, in the order of submission."""
-        self._jobs = {job: of for job, of in self._jobs.items() if job in self._core.jobs}
-        found = [job for job, of in self._jobs.items() if of == application_id]
-        own = application_id in self._core.jobs and self.of_job(application_id) == application_id
-        return found if application_id in found or not own else [application_id, *found]
+        """Ids of the known jobs of an application, in the order of submission."""
+        self._jobs = {job: owner for job, owner in self._jobs.items() if job in self._core.jobs}
+        job_ids = [job for job, owner in self._jobs.items() if owner == application_id]
+        is_job = application_id in self._core.jobs and self.of_job(application_id) == application_id
+        return job_ids if application_id in job_ids or not is_job else [application_id, *job_ids]
 
     # -- applications
 
     async def begin(self, order: ProgramOrder, rest_address: str, *, own: bool = False) -> Application:
-        """Run a program, and do not wait.
+        """Run a program as an application; returns before it has started.
 
         Args:
-            order: what; its ``job_id`` is the application's id.
-            rest_address: where its jobs go.
-            own: the program of a cluster in application mode, which may submit jobs that are known already.
+            order: names the program; its ``job_id`` is the application's id.
+            rest_address: base URL of the REST API, where the program submits its jobs.
+            own: whether this is the program of a cluster in application mode, which may submit known jobs again.
 
         Raises:
             UnknownProgramError, BusyError, ConfigurationError: as they say.
@@ -110,18 +112,18 @@ class Applications:
         return application
 
     def keep(self, application: Application) -> None:
-        """Show it from now on."""
+        """Show an application from now on; the oldest ended ones are dropped."""
         self.known.pop(application.id, None)
         self.known[application.id] = application
-        ended = [one for one in self.known.values() if one.ended]
-        for old in ended[:-KEPT_ENDED]:
-            del self.known[old.id]
+        ended_ids = [id_ for id_, known in self.known.items() if known.ended]
+        for id_ in ended_ids[:-KEPT_ENDED]:
+            del self.known[id_]
 
     async def cancel(self, application_id: str) -> None:
         """Cancel an application with its jobs.
 
         Raises:
-            UnknownJobError: there is none.
+            UnknownJobError: there is no such application.
             JobEndedError: it has ended.
         """
         application = self.known.get(application_id)
@@ -154,7 +156,7 @@ class Applications:
         log("application %s (%s) is %s", application.id, application.name, application.state)
 
     async def _run_once(self, application: Application, make: Callable[[], Main], again: bool) -> None:
-        """Run its program, until the application has ended; or the process was killed, and is to be run ``again``."""
+        """Run the program until the application has ended, or until its process was killed and may be run ``again``."""
         try:
             main = make()
             await main.start()
@@ -197,7 +199,7 @@ class Applications:
 
     async def _note_failures(self, application: Application, jobs: Mapping[str, str]) -> None:
         for job, state in jobs.items():
-            if state == "FAILED" and all(one.get("jobId") != job for one in application.exceptions):
+            if state == "FAILED" and all(entry.get("jobId") != job for entry in application.exceptions):
                 failure = await self._failure_of(job)
                 if failure is not None:
                     application.job_failed(job, *failure, self._now_ms())

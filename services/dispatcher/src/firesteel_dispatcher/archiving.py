@@ -20,7 +20,7 @@ LONGEST_PAUSE: Final = 60.0
 
 
 class Archiver:
-    """Writes until it works: a store that is away must neither hold up a job's end nor lose its archive.
+    """Writes archives until it works: storage that is away must not hold up the end of a job, nor lose its archive.
 
     Args:
         settings: of the cluster.
@@ -33,26 +33,26 @@ class Archiver:
     def __init__(
         self, settings: Settings, spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None] | None]
     ) -> None:
-        where = settings.get(options.ARCHIVE_DIRECTORY)
-        self._place = None if where is None else open_place(where, options.ARCHIVE_DIRECTORY.key, settings)
+        place = settings.get(options.ARCHIVE_DIRECTORY)
+        self._place = None if place is None else open_place(place, options.ARCHIVE_DIRECTORY.key, settings)
         self._config = dict(settings.to_shown())
         self._spawn = spawn
         self._threads = CallPool("archives of jobs")
         self._writing: set[asyncio.Task[None]] = set()
 
     def ended(self, job_id: str, archive: Archive) -> None:
-        """A job has ended, and its end is safe."""
+        """Write the archive of a job that has ended, and whose end is safe."""
         if self._place is not None:
             self._start(self._write(self._place, job_id, archive), f"archive of job {job_id}")
 
     def restored(self, ends: Iterable[tuple[str, Archive]]) -> None:
-        """Jobs had ended when this Dispatcher began: those that have no archive get theirs now."""
-        known = dict(ends)
-        if self._place is not None and known:
-            self._start(self._write_missing(self._place, known), "archives of former jobs")
+        """Write the archives that are missing of jobs that ended under earlier Dispatchers."""
+        archives = dict(ends)
+        if self._place is not None and archives:
+            self._start(self._write_missing(self._place, archives), "archives of former jobs")
 
     async def drain(self) -> None:
-        """Wait until all are written."""
+        """Wait until all archives are written."""
         while self._writing:
             await asyncio.wait(self._writing)
 
@@ -62,22 +62,23 @@ class Archiver:
             self._writing.add(task)
             task.add_done_callback(self._writing.discard)
 
-    async def _write_missing(self, place: ArchivePlace, known: Mapping[str, Archive]) -> None:
+    async def _write_missing(self, place: ArchivePlace, archives: Mapping[str, Archive]) -> None:
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
-                there = await self._threads.call(place.listed)
+                stored = await self._threads.call(place.listed)
             except OSError as error:
                 logger.warning("archives of jobs can't be listed in %s: %s; next try in %g s", place, error, pause)
                 await asyncio.sleep(pause)
             else:
-                for job_id in known.keys() - there.keys():
-                    await self._write(place, job_id, known[job_id])
+                for job_id in archives.keys() - stored.keys():
+                    await self._write(place, job_id, archives[job_id])
                 return
 
     async def _write(self, place: ArchivePlace, job_id: str, archive: Archive) -> None:
-        shown = {**archive, "config": Settings(archive.get("config", {})).to_shown()}  # others read it, and copy it
-        made = JobArchive(job_id, int(archive.get("end-time", 0)), shown, environment(), self._config)
-        content = await self._threads.call(made.encode)
+        # Without secrets, since other people read and copy archives.
+        shown = {**archive, "config": Settings(archive.get("config", {})).to_shown()}
+        job_archive = JobArchive(job_id, int(archive.get("end-time", 0)), shown, environment(), self._config)
+        content = await self._threads.call(job_archive.encode)
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
                 await self._threads.call(place.write, job_id, content)

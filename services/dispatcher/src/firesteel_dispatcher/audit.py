@@ -1,4 +1,4 @@
-"""Who asked for what: a line of the log for each request that changes something, or would have."""
+"""The audit log: a line for each request that changes something, or was refused and would have."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ logger = logging.getLogger(__name__)
 
 
 def is_audited(endpoint: Endpoint) -> bool:
-    """Whether requests to an endpoint are logged: it changes something, and programs do not ask it all the time."""
+    """Whether requests to an endpoint are logged: those that change something, unless programs poll it."""
     return endpoint.access is not CallerRights.READ and not endpoint.polled
 
 
 def log_request(request: web.Request, caller: str, endpoint: Endpoint, outcome: str) -> None:
-    """Logs a request.
+    """Log a request.
 
     Args:
-        request: as it came. Its peer may be a proxy, which then names the client.
-        caller: by what token the caller was known.
-        endpoint: what was asked for.
-        outcome: what came of it.
+        request: the request; its peer may be a proxy, which then names the client.
+        caller: the token by which the caller is known.
+        endpoint: of the request.
+        outcome: status, with the job or the error.
     """
     subject = "".join(f", {flink_name(part)} {request.match_info[part][:80]!r}" for part in endpoint.parts)
     forwarded = request.headers.get("X-Forwarded-For")
@@ -42,7 +42,7 @@ def log_request(request: web.Request, caller: str, endpoint: Endpoint, outcome: 
 
 
 def outcome_of(response: web.StreamResponse) -> str:
-    """The status of an answer, with the job that was made, or with the error."""
+    """The status of an answer, with the id of the new job, or with the error."""
     body = response.body if isinstance(response, web.Response) else None
     if not isinstance(body, bytes) or response.content_type != "application/json":
         return str(response.status)

@@ -19,10 +19,10 @@ def read_trigger(body: Mapping[str, Any]) -> tuple[str, bool]:
     """The body of ``POST /jobs/:jobid/checkpoints``: ``{"checkpointType": ..., "triggerId": ...}``, all optional.
 
     Returns:
-        the trigger id, a new one if none was given; and whether all state is wanted, not only what has changed.
+        the trigger id, a new one if the body has none; and whether the checkpoint has all state, not only the changes.
 
     Raises:
-        ConfigurationError: it is malformed, or asks for a type that there is not.
+        ConfigurationError: the body is malformed, or names an unknown type.
     """
     kind = body.get("checkpointType") or "CONFIGURED"
     if kind not in _TYPES:
@@ -37,11 +37,11 @@ def read_trigger(body: Mapping[str, Any]) -> tuple[str, bool]:
 
 @dataclass(frozen=True)
 class SavepointRequest:
-    """What somebody wants.
+    """A user's request for a savepoint.
 
     Attributes:
-        trigger_id: a new one if none was given.
-        target: the directory that they have named; empty = none.
+        trigger_id: of the request; a new id if the request has none.
+        target: the directory that the request names; empty = none.
         format: ``CANONICAL`` or ``NATIVE``.
         stop: as in ``m.TriggerJobSavepoint``.
     """
@@ -57,7 +57,7 @@ def read_savepoint(body: Mapping[str, Any]) -> SavepointRequest:
     ``cancel-job``, ``formatType``, ``triggerId``.
 
     Raises:
-        ConfigurationError: it is malformed; names the field.
+        ConfigurationError: the body is malformed; the text names the field.
     """
     stop = savepoints.CANCEL if _flag(body, "cancel-job") else ""
     return SavepointRequest(_trigger_id(body), _directory(body, "target-directory"), _format(body), stop)
@@ -68,7 +68,7 @@ def read_stop(body: Mapping[str, Any]) -> SavepointRequest:
     ``formatType``, ``triggerId``.
 
     Raises:
-        ConfigurationError: it is malformed; names the field.
+        ConfigurationError: the body is malformed; the text names the field.
     """
     stop = savepoints.DRAIN if _flag(body, "drain") else savepoints.SUSPEND
     return SavepointRequest(_trigger_id(body), _directory(body, "targetDirectory"), _format(body), stop)
@@ -78,7 +78,7 @@ def read_disposal(body: Mapping[str, Any]) -> str:
     """The body of ``POST /savepoint-disposal``: ``{"savepoint-path": ...}``.
 
     Raises:
-        ConfigurationError: it is malformed; names the field.
+        ConfigurationError: the body is malformed; the text names the field.
     """
     path = _text(body, "savepoint-path")
     if not path:
@@ -97,12 +97,12 @@ def _trigger_id(body: Mapping[str, Any]) -> str:
 
 
 def _format(body: Mapping[str, Any]) -> str:
-    found = body.get("formatType")
-    if found is None:
+    snapshot_format = body.get("formatType")
+    if snapshot_format is None:
         return savepoints.CANONICAL
-    if found not in savepoints.FORMATS:
-        raise ConfigurationError(f"formatType = {found!r:.40} is none of {', '.join(savepoints.FORMATS)}")
-    return str(found)
+    if snapshot_format not in savepoints.FORMATS:
+        raise ConfigurationError(f"formatType = {snapshot_format!r:.40} is none of {', '.join(savepoints.FORMATS)}")
+    return str(snapshot_format)
 
 
 def _directory(body: Mapping[str, Any], name: str) -> str:
@@ -111,14 +111,14 @@ def _directory(body: Mapping[str, Any], name: str) -> str:
 
 
 def _text(body: Mapping[str, Any], name: str) -> str | None:
-    found = body.get(name)
-    if found is not None and not isinstance(found, str):
-        raise ConfigurationError(f"{name} = {found!r:.40} is no text")
-    return found
+    text = body.get(name)
+    if text is not None and not isinstance(text, str):
+        raise ConfigurationError(f"{name} = {text!r:.40} is no text")
+    return text
 
 
 def _flag(body: Mapping[str, Any], name: str) -> bool:
-    found = body.get(name)
-    if found is not None and not isinstance(found, bool):
-        raise ConfigurationError(f"{name} = {found!r:.40} is neither true nor false")
-    return bool(found)
+    flag = body.get(name)
+    if flag is not None and not isinstance(flag, bool):
+        raise ConfigurationError(f"{name} = {flag!r:.40} is neither true nor false")
+    return bool(flag)

@@ -1,9 +1,8 @@
-"""Jobs that have ended without a JobMaster, or whose JobMaster died before it had cleaned up: somebody else removes
-their checkpoints.
+"""Removes the checkpoints of jobs that ended without a JobMaster, or whose JobMaster died before it had cleaned up.
 
-As in Flink a result is *dirty* until that is done. Here the sign of it is what the high-availability services still
-have of the job: its JobMaster removes that last (``HighAvailabilityServices.forget_job``). With the end of the job is
-stored what is needed: the settings of the job, and what its JobMaster said becomes of the checkpoints.
+As in Flink, a result is *dirty* until that is done. A job is dirty here as long as the high-availability services have
+an entry of it, which its JobMaster removes last (``HighAvailabilityServices.forget_job``). All that a clean-up needs is
+stored with the end of the job: the job's settings, and what becomes of its checkpoints.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ _THREADS: Final = CallPool("clean-up of ended jobs", threads=8, deadline=None)
 
 @dataclass(frozen=True)
 class Remains:
-    """What has to be known of a job that has ended.
+    """What a job that has ended may have left behind.
 
     Attributes:
-        config: of the job.
-        how: what becomes of its checkpoints; None = nobody has said it, so their files are left alone.
+        config: settings of the job.
+        how: what becomes of its checkpoints; None = that is unknown, so their files are left alone.
     """
 
     config: Mapping[str, str]
@@ -44,17 +43,17 @@ class Remains:
     @classmethod
     def of(cls, config: Mapping[str, str], archive: Mapping[str, Any]) -> Remains:
         """From the job's settings and archive."""
-        said = archive.get(CLEAN_UP)
-        return cls(config, CleanUp(said) if said in set(CleanUp) else None)
+        clean_up = archive.get(CLEAN_UP)
+        return cls(config, CleanUp(clean_up) if clean_up in set(CleanUp) else None)
 
 
 class CleanUps:
-    """Of all jobs that have ended.
+    """The clean-ups of all jobs that have ended.
 
     Args:
-        ha: knows which of them are dirty.
+        ha: knows which jobs are dirty.
         settings: of the cluster; those of a job come on top.
-        is_stored: waits until the end of a job is safe, for a while; whether it is.
+        is_stored: waits for a number of seconds until the end of a job is safe; returns whether it is.
         spawn: runs the work in the background.
     """
 
@@ -74,11 +73,11 @@ class CleanUps:
         self._known[job_id] = remains
 
     def forget(self, job_id: str) -> None:
-        """Nothing is to be known of a job any more."""
+        """Drop what is known of a job."""
         self._known.pop(job_id, None)
 
     def start(self, job_id: str) -> None:
-        """The JobMaster of a job that has ended is gone, or may be: clean up, unless that was done or it lives."""
+        """Clean up behind a job that has ended, unless that was done, or a living JobMaster does it."""
         remains = self._known.get(job_id)
         if remains is None or job_id in self._running:
             return
@@ -114,23 +113,23 @@ class CleanUps:
 
 
 class _Task:
-    """One clean-up. Its leadership is not given back before it is done, so that nobody else begins."""
+    """One clean-up. It holds the job's leadership until it is done, so that nobody else begins."""
 
     def __init__(self, ha: HighAvailabilityServices, settings: Settings, job_id: str, remains: Remains) -> None:
         self._ha, self._settings, self._job_id, self._remains = ha, settings, job_id, remains
         self._leadership: Leadership | None = None
 
     def run(self) -> bool:
-        """Do it; blocks. Returns whether nothing is left to be done; else somebody leads the job, who may do it.
+        """Clean up; blocks. Returns whether nothing is left to do; if not, another process leads the job and may do it.
 
         Raises:
-            CheckpointError: it has to be tried again.
+            CheckpointError: the clean-up has to be tried again.
             ConfigurationError: the job's storage can't be made.
         """
         ha, job_id = self._ha, self._job_id
         if self._leadership is None:
             if not ha.remembers_job(job_id):
-                return True  # it is clean
+                return True  # the JobMaster has cleaned up
             self._leadership = ha.campaign(of_job(job_id))
         if self._leadership is None:
             return False
@@ -140,7 +139,7 @@ class _Task:
                 close_checkpoints(self._storage, store, job_id, self._remains.how)
             except FencedError:
                 self.give_up()
-                return False  # somebody else does it
+                return False  # another process leads the job now, and cleans up
             except CheckpointCorruptedError as error:  # no repeat will help
                 logger.error("files of the checkpoints of job %s may be left: %s", job_id, error)
             else:
@@ -150,7 +149,7 @@ class _Task:
         return True
 
     def give_up(self) -> None:
-        """Lead the job no more. Idempotent."""
+        """Give the job's leadership back. Idempotent."""
         leadership, self._leadership = self._leadership, None
         if leadership is not None:
             try:

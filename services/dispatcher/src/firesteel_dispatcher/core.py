@@ -11,10 +11,10 @@ A job's way::
     restarted ---> |  RECOVERING  | <----> | LED  | +
                    +--------------+ silent +------+
 
-No trouble of the infrastructure ends a job: it waits. A JobMaster counts as lost when somebody who knows says so (its
-host, or whoever has its address now), when it is silent while its host answers, or when another host leads than its own
-and no connection can be made to it. While its host is silent, too, this Dispatcher may be the one that is cut off, and
-the JobMaster well: it is left alone.
+Trouble of the infrastructure ends no job: the job waits. A JobMaster counts as lost in three cases: its host, or the
+process that has its address now, says that it is gone; it is silent while its host answers; or another host leads than
+its own, and no connection can be made to it. If its host is silent as well, this Dispatcher may be the one that is cut
+off, while the JobMaster is well: the job is left alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from firesteel_dispatcher.instructions import (
 )
 from firesteel_dispatcher.job import (
     ENDED,
-    TOLD_EVERY,
+    LOG_INTERVAL,
     JobConflictError,
     JobEndedError,
     JobPhase,
@@ -68,26 +68,27 @@ _CHECKPOINTS_STAY: Final = (
 class DispatcherCore:
     """All jobs that run, and those that ended last.
 
-    Every event gets the moment at which it happens.
+    There is one method for each event. It gets the moment of the event where time matters, and returns what has to be
+    done, in order.
 
     Args:
-        limits: see there.
+        limits: how long silent JobMasters and ended jobs are kept.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
         self.is_held: Callable[[str], bool] = lambda _: False
-        """Whether a job that has ended must not be forgotten yet."""
+        """Whether an ended job must not be forgotten yet: an application that runs may ask for it again."""
         self.jobs: dict[str, JobRecord] = {}
         """In the order of submission; ended ones are moved to the end."""
 
     # -- submission
 
     def job(self, job_id: str) -> JobRecord:
-        """A job.
+        """The record of a job.
 
         Raises:
-            UnknownJobError: there is none with this id.
+            UnknownJobError: no job has this id.
         """
         job = self.jobs.get(job_id)
         if job is None:
@@ -95,10 +96,10 @@ class DispatcherCore:
         return job
 
     def is_known(self, job_id: str, fingerprint: str) -> bool:
-        """Whether this very job was submitted before.
+        """Whether a job with this id and this graph was submitted before.
 
         Raises:
-            JobConflictError: another one with this id was.
+            JobConflictError: a job with this id and another graph was submitted before.
         """
         job = self.jobs.get(job_id)
         if job is not None and job.fingerprint != fingerprint:
@@ -115,15 +116,15 @@ class DispatcherCore:
         client_timeout: float | None = None,
         takes_over: bool = False,
     ) -> list[Instruction]:
-        """A job is stored; submitting it again changes nothing.
+        """A job is stored, and needs a JobMaster; submitting it again changes nothing.
 
         Args:
             job_id, name: of the job.
             fingerprint: of its graph.
-            archive: how it looks before it is started.
+            archive: how the job looks before it is started.
             now: the moment.
-            client_timeout: cancel it when its client was silent for so many seconds; None = let it go on.
-            takes_over: another JobMaster follows one that is lost; else the job fails then.
+            client_timeout: seconds of silence of the client after which the job is cancelled; None = never.
+            takes_over: whether another JobMaster follows one that is lost; if not, the job fails then.
 
         Raises:
             JobConflictError: another job has its id.
@@ -164,12 +165,12 @@ class DispatcherCore:
         cancel_wanted: bool = False,
         takes_over: bool = False,
     ) -> None:
-        """A former Dispatcher had accepted this job; ``host_lists`` or ``adopted`` says what became of it.
+        """An earlier Dispatcher had accepted this job; ``host_lists`` or ``adopted`` will say what became of it.
 
         Args:
             job_id, name, fingerprint, archive, now, client_timeout, takes_over: as in ``submitted``.
-            jobmaster: address and token of its JobMaster, if that is known.
-            cancel_wanted: somebody cancelled it.
+            jobmaster: address and token of the job's JobMaster, if they are known.
+            cancel_wanted: a user has cancelled the job.
         """
         job = self._add(job_id, name, fingerprint, archive, now, client_timeout)
         job.phase, job.state = JobPhase.RECOVERING, "RECONCILING"
@@ -178,47 +179,49 @@ class DispatcherCore:
         job.silent_until = job.cancel_by = now.monotonic + self._limits.silence
 
     def read_again(self, job_id: str, name: str, fingerprint: str, archive: Mapping[str, Any]) -> None:
-        """What was stored of a job and damaged is whole again; see ``restored`` for the arguments."""
+        """A job whose stored graph was damaged could be read now; see ``restored`` for the arguments."""
         job = self.jobs[job_id]
         job.name, job.fingerprint, job.archive = name, fingerprint, archive
 
     def restored_end(self, job_id: str, name: str, fingerprint: str, overview: t.JobRow, ended_at: float) -> None:
-        """A job that had ended is known again; only its overview is kept here.
+        """A job that ended under an earlier Dispatcher is shown again; only its overview is kept in memory.
 
         Args:
             job_id, name, fingerprint: of the job.
-            overview: its line in ``/jobs/overview``.
-            ended_at: monotonic time of its end; may lie before the start of this process.
+            overview: the job's row in ``/jobs/overview``.
+            ended_at: monotonic time of the end; may lie before the start of this process.
         """
         job = JobRecord(job_id, name, fingerprint, None, phase=JobPhase.ENDED, overview=overview, ended_at=ended_at)
         job.state, job.stored = str(overview["state"]), True
         self.jobs[job_id] = job
 
     def host_lists(self, running: Mapping[str, tuple[str, str]], now: Moment) -> list[Instruction]:
-        """The JobMaster host says whose JobMasters live: job id -> address and token."""
-        found: list[Instruction] = []
+        """The JobMaster host lists its living JobMasters: job id -> address and token."""
+        instructions: list[Instruction] = []
         for job_id, (address, token) in running.items():
             job = self.jobs.get(job_id)
             if job is None:
-                found.append(TakeOver(job_id, address, token))
-            elif job.phase is JobPhase.ENDED:  # it was given up, but it lives: its slots must not stay taken
-                found += [SendAdoptJob(job_id, address, token), CancelJob(job_id, address, token)]
+                instructions.append(TakeOver(job_id, address, token))
+            elif job.phase is JobPhase.ENDED:  # the JobMaster was given up, but lives: it must free its slots
+                instructions += [SendAdoptJob(job_id, address, token), CancelJob(job_id, address, token)]
             elif job.phase is JobPhase.RECOVERING:
                 if job.jobmaster == (address, token) and now.monotonic >= job.silent_until:
-                    found += self._replace(job, f"the JobMaster of the job gives no sign of life ({job.reason})", now)
+                    instructions += self._replace(
+                        job, f"the JobMaster of the job gives no sign of life ({job.reason})", now
+                    )
                     continue
                 job.jobmaster = (address, token)
-                found.append(SendAdoptJob(job_id, address, token))
+                instructions.append(SendAdoptJob(job_id, address, token))
         for job in [j for j in self.jobs.values() if j.id not in running]:
             if job.phase is JobPhase.RECOVERING:
-                found += self._without_jobmaster(job, now)
+                instructions += self._without_jobmaster(job, now)
             elif job.phase is JobPhase.LED and job.jobmaster is not None and job.takes_over:
-                # its host leads no more: it may be gone with it
-                found.append(ProbeJobMaster(job.id, *job.jobmaster))
-        return found
+                # The JobMaster's host does not lead any more, and may have taken the JobMaster with it.
+                instructions.append(ProbeJobMaster(job.id, *job.jobmaster))
+        return instructions
 
     def _without_jobmaster(self, job: JobRecord, now: Moment) -> list[Instruction]:
-        if job.jobmaster is not None:  # one whose host is another machine's by now may live
+        if job.jobmaster is not None:  # it may live: the host that answered can be another machine than its own
             if now.monotonic >= job.silent_until:
                 cause = (
                     f"the JobMaster of the job gives no sign of life ({job.reason}), and its host knows nothing of it"
@@ -233,17 +236,17 @@ class DispatcherCore:
         return [SendStartJob(job.id)]
 
     def host_away(self, reason: str, now: Moment) -> list[Instruction]:
-        """The JobMaster host does not answer: JobMasters that live without it may be found where they were last.
+        """The JobMaster host does not answer: JobMasters that live without it are called at their last addresses.
 
-        Their silence says nothing now; it counts anew when the host answers again.
+        The silence of a JobMaster proves nothing now; it is measured anew once the host answers again.
         """
-        found: list[Instruction] = []
+        instructions: list[Instruction] = []
         for job in [j for j in self.jobs.values() if j.phase is JobPhase.RECOVERING]:
             job.silent_until, job.is_unlisted = now.monotonic + self._limits.silence, False
             if job.jobmaster is not None:
-                found.append(SendAdoptJob(job.id, *job.jobmaster))
-            found += self.unreachable(job.id, f"the JobMaster host can't be reached: {reason}", now)
-        return found
+                instructions.append(SendAdoptJob(job.id, *job.jobmaster))
+            instructions += self.unreachable(job.id, f"the JobMaster host can't be reached: {reason}", now)
+        return instructions
 
     def taken_over(
         self,
@@ -254,7 +257,7 @@ class DispatcherCore:
         jobmaster: tuple[str, str],
         now: Moment,
     ) -> list[Instruction]:
-        """A job that runs and that the Dispatcher had no record of."""
+        """A job runs of which the Dispatcher had no record."""
         if job_id in self.jobs:
             return []
         logger.warning("job %s (%s) runs, but there is no record of it: it is taken over", job_id, name)
@@ -273,7 +276,7 @@ class DispatcherCore:
     # -- start
 
     def may_start(self, job_id: str) -> bool:
-        """Whether the job still wants a JobMaster; if so, one is asked for now."""
+        """Whether the job still needs a JobMaster; the caller then asks for one at once."""
         job = self.jobs.get(job_id)
         if job is None or job.phase is not JobPhase.WAITING:
             return False
@@ -283,7 +286,7 @@ class DispatcherCore:
     def started(self, job_id: str, address: str, token: str) -> list[Instruction]:
         """A JobMaster runs the job."""
         job = self.jobs.get(job_id)
-        if job is None or job.phase is JobPhase.ENDED:  # it was given up meanwhile
+        if job is None or job.phase is JobPhase.ENDED:  # the job ended while its JobMaster was being started
             return [CancelJob(job_id, address, token)]
         return [] if job.phase is JobPhase.LED else self._led(job, address, token)
 
@@ -291,32 +294,33 @@ class DispatcherCore:
         job.move(JobPhase.LED)
         job.is_unlisted = False
         job.jobmaster, job.being_started, job.progress, job.reason = (address, token), False, "", ""
-        job.told_at = float("-inf")
-        found: list[Instruction] = [RememberJobMaster(job.id, address, token)]
-        return [*found, CancelJob(job.id, address, token)] if job.cancel_wanted else found
+        job.logged_at = float("-inf")
+        instructions: list[Instruction] = [RememberJobMaster(job.id, address, token)]
+        return [*instructions, CancelJob(job.id, address, token)] if job.cancel_wanted else instructions
 
     def unreachable(self, job_id: str, reason: str, now: Moment) -> list[Instruction]:
-        """A job without JobMaster could not get one now, or its JobMaster was not reached: it waits, for ever.
+        """The job could not get a JobMaster, or its JobMaster was not reached: the job waits, without a limit.
 
-        Only cancelling ends it then; while a JobMaster may run it, that one is given some time to hear of it.
+        Only cancelling ends such a job. As long as a JobMaster may run it, that JobMaster is given some time to hear
+        that the job is cancelled.
         """
         job = self.jobs.get(job_id)
         if job is None or job.phase not in (JobPhase.WAITING, JobPhase.RECOVERING):
             return []
         if job.phase is JobPhase.RECOVERING and job.is_unlisted:
             return self._replace(job, f"its JobMaster ended while no Dispatcher ran ({reason})", now)
-        if now.monotonic - job.told_at >= TOLD_EVERY:
-            job.told_at = now.monotonic
+        if now.monotonic - job.logged_at >= LOG_INTERVAL:
+            job.logged_at = now.monotonic
             logger.warning("job %s (%s) waits: %s", job_id, job.name, reason)
         job.being_started, job.reason, job.progress = False, reason, f"waiting: {reason}"
         if job.cancel_wanted and (job.phase is JobPhase.WAITING or now.monotonic >= job.cancel_by):
             return self._cancelled(job, now)
         if job.phase is JobPhase.RECOVERING and now.monotonic >= job.silent_until:
-            return [AskHost()]  # who says whether it is the JobMaster that is gone, or this Dispatcher that is cut off
+            return [AskHost()]  # only the host can tell a lost JobMaster from a Dispatcher that is cut off
         return []
 
     def refused(self, job_id: str, error_class: str, message: str, now: Moment) -> list[Instruction]:
-        """A host has looked at a job that has no JobMaster, and says that no JobMaster can ever run it."""
+        """The JobMaster host has read the job, and says that no JobMaster can ever run it."""
         job = self.jobs.get(job_id)
         if job is None or job.phase is not JobPhase.WAITING:
             return []
@@ -329,7 +333,7 @@ class DispatcherCore:
     def state_changed(
         self, job_id: str, state: str, timestamps: Mapping[str, int], token: str = ""
     ) -> list[Instruction]:
-        """The job entered another state; what a JobMaster says that was given up changes nothing.
+        """The job entered another state; a report of a JobMaster that was given up changes nothing.
 
         Raises:
             UnknownJobError: there is no such job.
@@ -343,7 +347,7 @@ class DispatcherCore:
             return []
         if state in ENDED:
             return []
-        # It was given up, but it lives: its slots must not stay taken.
+        # The JobMaster was given up, but lives: it must free its slots.
         return [AskHost()] if job.jobmaster is None else [CancelJob(job_id, *job.jobmaster)]
 
     def finished(self, job_id: str, archive: Mapping[str, Any], now: Moment) -> list[Instruction]:
@@ -361,73 +365,75 @@ class DispatcherCore:
         return [StoreEnd(job_id), *self._forget(now)]
 
     def had_ended(self, job_id: str, archive: Mapping[str, Any], now: Moment) -> list[Instruction]:
-        """A job that no JobMaster leads ended under one, as its own record says."""
+        """A job without a JobMaster had ended before, as the record says that its JobMaster left."""
         job = self.jobs.get(job_id)
         if job is None or job.phase not in (JobPhase.WAITING, JobPhase.RECOVERING):
             return []
-        logger.info("job %s (%s) had ended while no Dispatcher heard of it", job_id, job.name)
+        logger.info("job %s (%s) had ended while no Dispatcher ran that could hear of it", job_id, job.name)
         jobmaster = job.jobmaster
-        stored, *others = self.finished(job_id, archive, now)
+        store_end, *forget_surplus = self.finished(job_id, archive, now)
         return [
-            stored,
+            store_end,
             CleanUpCheckpoints(job_id),
-            *others,
+            *forget_surplus,
             *([] if jobmaster is None else [SendAdoptJob(job_id, *jobmaster)]),
         ]
 
     def _failed(self, job: JobRecord, error_class: str, message: str, now: Moment) -> list[Instruction]:
-        """The job failed without a JobMaster that could say so."""
+        """The job fails while it has no JobMaster that could report it."""
         logger.error("job %s (%s) failed: %s", job.id, job.name, message)
         return self._end_alone(job, False, error_class, message, now)
 
     def _cancelled(self, job: JobRecord, now: Moment) -> list[Instruction]:
-        """The job is cancelled while no JobMaster is there that could do it."""
+        """The job is cancelled while it has no JobMaster that could do it."""
         return self._end_alone(job, True, "", "", now)
 
     def _end_alone(
         self, job: JobRecord, cancelled: bool, error_class: str, message: str, now: Moment
     ) -> list[Instruction]:
-        """The job ends without a JobMaster. What is left of its checkpoints is cleaned up. Should a JobMaster live
-        after all (on a host that leads no more, or cannot be reached, say), it has to end."""
+        """The job ends without a JobMaster, so the Dispatcher cleans up its checkpoints.
+
+        A JobMaster may live after all, on a host that does not lead any more or can't be reached. It is told to end.
+        """
         assert job.archive is not None
         jobmaster = job.jobmaster
         archive = ended_archive(job.archive, cancelled, error_class, message, now.epoch_ms)
-        stored, *others = self.finished(job.id, archive, now)
-        return [stored, CleanUpCheckpoints(job.id), *others, *_end_stray(job.id, jobmaster)]
+        store_end, *forget_surplus = self.finished(job.id, archive, now)
+        return [store_end, CleanUpCheckpoints(job.id), *forget_surplus, *_end_stray(job.id, jobmaster)]
 
     def is_former(self, job_id: str, token: str) -> bool:
-        """Whether a token is that of a JobMaster that was given up, or that another one leads instead of."""
+        """Whether a token belongs to a JobMaster that was given up or replaced."""
         job = self.jobs.get(job_id)
         return job is not None and job.is_former(token)
 
     def jobmaster_lost(self, job_id: str, cause: str, now: Moment, token: str = "") -> list[Instruction]:
         """The JobMaster of a job is gone: another one follows, or the job fails if the cluster keeps nothing of it.
 
-        If the job has ended, what its JobMaster had still to do is done by others.
+        If the job has ended, its JobMaster may not have cleaned up, so the Dispatcher does it.
 
         Args:
             job_id: of the job.
             cause: what happened.
             now: the moment.
-            token: of that JobMaster; the loss of another one is old news. Empty: the present one.
+            token: of the JobMaster that is gone; the loss of a former one changes nothing. Empty: the present one.
         """
         job = self.jobs.get(job_id)
         if job is None or job.is_former(token):
             return []
         if job.phase is JobPhase.RECOVERING and token and job.jobmaster is not None and token != job.jobmaster[1]:
-            return []  # the one that was found in the store may live
-        if job.phase is JobPhase.ENDED:  # whether it had cleaned up is not known
+            return []  # another JobMaster was lost; the one in the store may live
+        if job.phase is JobPhase.ENDED:  # whether the JobMaster had cleaned up is not known
             return [CleanUpCheckpoints(job_id)] if token else []
         if job.phase is JobPhase.WAITING and not token:
-            return []  # it has none
-        if job.phase is JobPhase.WAITING and job.takes_over:  # it had begun, and its answer did not come
+            return []  # the job has no JobMaster that could be lost
+        if job.phase is JobPhase.WAITING and job.takes_over:  # the JobMaster had begun, and its answer did not come
             job.former.append(token)
             job.takeovers, job.takeover_cause = job.takeovers + 1, cause
             return []
         return self._replace(job, cause, now)
 
     def jobmaster_silent(self, job_id: str, cause: str, now: Moment) -> list[Instruction]:
-        """The JobMaster of a job gave no sign of life in time: it is looked for, as after a restart."""
+        """The JobMaster of a job gave no sign of life in time: the Dispatcher looks for it, as after a restart."""
         job = self.jobs.get(job_id)
         if job is None or job.phase is not JobPhase.LED or job.jobmaster is None:
             return []
@@ -438,7 +444,8 @@ class DispatcherCore:
         return [SendAdoptJob(job_id, *job.jobmaster)]
 
     def _replace(self, job: JobRecord, cause: str, now: Moment) -> list[Instruction]:
-        """A JobMaster is lost, and another one follows it, which its host, or whoever elects leaders, prefers to it."""
+        """The JobMaster of a job is lost: another one follows it. The host, or the election of leaders, prefers the new
+        one, so the lost one does no harm if it lives."""
         if job.cancel_wanted:
             return self._cancelled(job, now)
         if not job.takes_over:
@@ -449,7 +456,7 @@ class DispatcherCore:
         return [ForgetJobMaster(job.id), SendStartJob(job.id, job.lose_jobmaster(cause, now))]
 
     def end_stored(self, job_id: str, keep_archive: bool) -> None:
-        """The end of a job is safe; without ``keep_archive`` it is read from where it was stored."""
+        """The end of a job is safe; unless ``keep_archive``, its archive is read from the store from now on."""
         job = self.jobs.get(job_id)
         if job is not None and job.phase is JobPhase.ENDED:
             job.stored = True
@@ -478,11 +485,11 @@ class DispatcherCore:
         return []
 
     def client_alive(self, job_id: str, seconds: float, now: Moment) -> None:
-        """The client of a job lives; if it asked for that, the job is cancelled unless it says so again in time.
+        """The client of a job gave a sign of life. A job with a client timeout is cancelled unless the next one comes.
 
         Args:
             job_id: of the job.
-            seconds: how long this sign of life holds.
+            seconds: time until the next sign of life is due.
             now: the moment.
 
         Raises:
@@ -493,31 +500,31 @@ class DispatcherCore:
             job.client_deadline = now.monotonic + seconds
 
     def tick(self, now: Moment) -> list[Instruction]:
-        """Time has passed: clients may be gone, ended jobs too old."""
-        found: list[Instruction] = []
+        """Time has passed: cancel jobs whose clients are gone, and forget ended jobs that are too old."""
+        instructions: list[Instruction] = []
         for job in list(self.jobs.values()):
             deadline = job.client_deadline
             if job.phase is JobPhase.ENDED or job.cancel_wanted or deadline is None or now.monotonic < deadline:
                 continue
             logger.warning("job %s is cancelled: %s", job.id, _CLIENT_GONE.format(seconds=job.client_timeout or 0))
-            found += self.cancel(job.id, now)
-        return found + self._forget(now)
+            instructions += self.cancel(job.id, now)
+        return instructions + self._forget(now)
 
     def _forget(self, now: Moment) -> list[Instruction]:
         ended = [job for job in self.jobs.values() if job.phase is JobPhase.ENDED]
-        surplus = len(ended) - self._limits.kept
-        old = [
+        surplus = len(ended) - self._limits.max_ended
+        expired_ids = [
             job.id
             for position, job in enumerate(ended)
             if (position < surplus or now.monotonic - job.ended_at >= self._limits.expiration)
             and not self.is_held(job.id)
         ]
-        for job_id in old:
+        for job_id in expired_ids:
             del self.jobs[job_id]
-        return [DeleteStoredJob(job_id) for job_id in old]
+        return [DeleteStoredJob(job_id) for job_id in expired_ids]
 
     def counts(self) -> t.JobCounts:
-        """Jobs by what /overview tells of them."""
+        """Numbers of jobs by state, as ``/overview`` shows them."""
         states = [job.state for job in self.jobs.values() if job.phase is JobPhase.ENDED]
         return {
             "jobs-running": len(self.jobs) - len(states),
@@ -528,5 +535,5 @@ class DispatcherCore:
 
 
 def _end_stray(job_id: str, jobmaster: tuple[str, str] | None) -> list[Instruction]:
-    """Should a JobMaster live whose job has ended, it is told that; its own end needs a Dispatcher that takes it."""
+    """Have a JobMaster end whose job has ended. Adopt it first: it ends once a Dispatcher took its report."""
     return [] if jobmaster is None else [SendAdoptJob(job_id, *jobmaster), CancelJob(job_id, *jobmaster)]

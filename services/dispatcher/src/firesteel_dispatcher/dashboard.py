@@ -1,6 +1,6 @@
 """The dashboard's files: built from ``services/dispatcher/web``, kept in this package, given to every browser.
 
-They hold nothing of the cluster, so they need no token; what they show they ask of the REST API, as anybody has to.
+The files hold nothing of the cluster, so they need no token. What they show comes from the REST API, as for any client.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TYPES: Final = {
     "txt": "text/plain",
 }
 FOLDER: Final = "dashboard"
-"""Below which the files are found, in this package and in the API; ``index.html`` is at ``/`` alone."""
+"""Folder of the files, in this package and in the API; only ``index.html`` is at ``/``."""
 SECURITY: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -33,15 +33,18 @@ SECURITY: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Nothing runs but our files, and nothing is asked of other hosts."""
+"""Headers of each file: a browser runs only our own files, and makes no request to other hosts."""
 
 
 @dataclass(frozen=True)
 class StaticFile:
-    """A file, as it is and compressed.
+    """A file of the dashboard.
 
     Attributes:
-        tag: names this content.
+        body: content.
+        packed: content, compressed with gzip.
+        content_type: media type.
+        tag: entity tag of this content.
     """
 
     body: bytes
@@ -51,11 +54,11 @@ class StaticFile:
 
     @classmethod
     def of(cls, body: bytes, content_type: str) -> StaticFile:
-        """With what is made from its content."""
+        """A file with this content."""
         return cls(body, gzip.compress(body, 9, mtime=0), content_type, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
 
     def answer(self, request: web.Request) -> web.Response:
-        """For a browser, which may have it already."""
+        """The answer to a browser; 304 if it has this content already."""
         headers = {**SECURITY, "ETag": self.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if self.tag in request.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=headers)
@@ -67,17 +70,17 @@ class StaticFile:
 
 def read_files() -> dict[str, StaticFile]:
     """All files by their paths in the API."""
-    found = {}
+    static_files = {}
     for file in (files(__package__) / FOLDER).iterdir():
         kind = TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
             path = "/" if file.name == "index.html" else f"/{FOLDER}/{file.name}"
-            found[path] = StaticFile.of(file.read_bytes(), kind)
-    return found
+            static_files[path] = StaticFile.of(file.read_bytes(), kind)
+    return static_files
 
 
 def dashboard_routes() -> list[web.RouteDef]:
-    """One for each file."""
+    """A route for each file."""
     return [_route(path, file) for path, file in read_files().items()]
 
 

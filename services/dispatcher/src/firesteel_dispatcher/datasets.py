@@ -1,6 +1,6 @@
 """Data sets: results that ``cache()`` keeps, as far as this host sees them.
 
-Their files belong to programs, which remove them; whoever deletes one here makes its program compute it again.
+Their files belong to programs, which remove them. A program whose data set a user deletes here computes it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LISTINGS: Final = CallPool("data sets")
 
 
 class DataSets:
-    """Those below the places that the cluster's configuration and jobs name.
+    """Data sets in the directories that the cluster's configuration and the jobs name.
 
     Args:
         settings: of the cluster.
@@ -32,29 +32,29 @@ class DataSets:
         self.deletions = Disposals("data set", self._remove)
 
     def submitted(self, config: Mapping[str, str]) -> None:
-        """A job has these settings: its program may keep results elsewhere."""
+        """A job became known; its settings may name another directory of results."""
         if configured := config.get(options.CACHE_DIRECTORY.key):
             self._places.setdefault(configured)
             while len(self._places) > MOST_PLACES:
                 self._places.popitem(last=False)
 
     async def all(self) -> list[KeptResults]:
-        """What is there now."""
+        """All data sets of the moment."""
         return await _LISTINGS.call(self._look, tuple(self._places))
 
     @staticmethod
     def _look(places: tuple[str, ...]) -> list[KeptResults]:
-        return [one for place in places for one in kept_in(place)]
+        return [dataset for place in places for dataset in kept_in(place)]
 
     def _remove(self, id_: str) -> None:
-        """Remove one, on a thread.
+        """Remove a data set, on a thread.
 
         Raises:
             FileSystemError: there is no such data set.
             OSError: it can't be removed.
         """
-        found = [one for one in self._look(tuple(self._places)) if one.id == id_]
-        if not found:
+        directories = [dataset.directory for dataset in self._look(tuple(self._places)) if dataset.id == id_]
+        if not directories:
             raise FileSystemError(f"data set {id_} is gone")
-        for one in found:
-            shutil.rmtree(one.directory)
+        for directory in directories:
+            shutil.rmtree(directory)

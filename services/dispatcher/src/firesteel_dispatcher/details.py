@@ -1,4 +1,4 @@
-"""What is to be seen of jobs: running ones are asked for, ended ones are kept or read."""
+"""Archives of jobs for the REST API: of running jobs from their JobMasters, of ended jobs from the history."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from firesteel_dispatcher.job import ENDED, JobPhase, JobRecord, Moment, Unknown
 
 logger = logging.getLogger(__name__)
 PROGRESS: Final = "firesteel-progress"
-"""Of a job that waits: for what."""
+"""Field of an archive: what the job waits for."""
 
 
 class JobDetailsCache:
-    """Asks JobMasters, once for all who want to know at about the same time.
+    """Asks JobMasters for archives, once for all requests that come at about the same time.
 
     Args:
         core: of the Dispatcher.
         clock: for the age of answers.
-        most_age: seconds for which an answer is good.
-        patience: a JobMaster that does not answer within so many seconds is not waited for.
+        most_age: seconds after which an answer is out of date.
+        patience: seconds that a request waits for a JobMaster's answer.
         cache: of ended jobs.
         read: brings the archive of an ended job; None = there is none.
         spawn: runs questions in the background.
@@ -63,17 +63,17 @@ class JobDetailsCache:
         self._cache, self._read, self._spawn, self._perform = cache, read, spawn, perform
         self._now, self._heard, self._refused = now, heard, refused
         self._last: dict[str, dict[str, tuple[float, Archive]]] = {}
-        """Job -> vertex of which the subtasks were asked for, empty: of none -> when, and the answer."""
+        """Last answers: job -> vertex whose subtasks the answer has (empty: no subtasks) -> monotonic time, archive."""
         self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._unanswered: dict[str, tuple[tuple[str, str], bool]] = {}
-        """Job -> the JobMaster that did not answer the last question, and whether its host said that nobody listens."""
+        """Job -> the JobMaster that did not answer the last question, and whether its host refused the connection."""
 
     def connect(self, client: RpcClient) -> None:
-        """Has to come first."""
+        """Make calls with this client; comes before any question."""
         self._client = client
 
     def outdated(self, job_id: str) -> None:
-        """The job has changed: the next question goes to the JobMaster."""
+        """The job has changed, so the next request asks the JobMaster."""
         for vertex_id, (_, archive) in self._last.get(job_id, {}).items():
             self._last[job_id][vertex_id] = (float("-inf"), archive)
 
@@ -87,11 +87,11 @@ class JobDetailsCache:
 
         Args:
             job_id: of the job.
-            vertex_id: whose subtasks are wanted, if any are.
+            vertex_id: vertex whose rows of subtasks the archive has; empty = none.
 
         Raises:
             UnknownJobError: there is no such job.
-            DamagedEntryError: its end can't be read any more.
+            DamagedEntryError: the stored end of the job is damaged.
         """
         job = self._core.job(job_id)
         await self._refresh(job, vertex_id)
@@ -99,7 +99,7 @@ class JobDetailsCache:
         return await in_slices(with_rows(archive, vertex_id))
 
     async def refresh(self) -> bool:
-        """Ask all JobMasters, as a heartbeat; whether there is one at whose address nobody listens."""
+        """Ask all JobMasters, as a heartbeat; returns whether a JobMaster's host refused the connection."""
         jobs = list(self._core.jobs.values())
         await asyncio.gather(*map(self._refresh, jobs))
         refused = [
@@ -162,7 +162,7 @@ class JobDetailsCache:
         return archive
 
     def _known(self, job: JobRecord, vertex_id: str = "") -> Archive:
-        """What was heard last, with the state that is known now."""
+        """The last answer of the JobMaster, with the present state of the job."""
         last = self._last.get(job.id, {}).get(vertex_id)
         archive = last[1] if last is not None else job.archive or {}
         now = self._now().epoch_ms
@@ -175,7 +175,7 @@ class JobDetailsCache:
     async def _ask(self, job: JobRecord, vertex_id: str) -> None:
         if job.jobmaster is None:  # it was lost before this began
             return
-        asked = address, token = job.jobmaster
+        jobmaster = address, token = job.jobmaster
         gateway = JobMasterGateway(self._client, address, token)
         try:
             answer = (await gateway.details(m.LookAtJob((vertex_id,) if vertex_id else ()))).archive
@@ -186,9 +186,9 @@ class JobDetailsCache:
             else:
                 if job.id not in self._unanswered:
                     logger.warning("no details of job %s: %s", job.id, error)
-                self._unanswered[job.id] = asked, is_refused(error)
+                self._unanswered[job.id] = jobmaster, is_refused(error)
             return
-        if job.jobmaster != asked:  # it was followed by another one meanwhile
+        if job.jobmaster != jobmaster:  # it was followed by another one meanwhile
             return
         self._unanswered.pop(job.id, None)
         self._heard(job.id)

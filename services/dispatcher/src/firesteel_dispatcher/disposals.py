@@ -1,4 +1,4 @@
-"""What is being removed: savepoints, data sets."""
+"""Removals that users asked for: of savepoints and of data sets."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from firesteel.core.errors import FiresteelError
 logger = logging.getLogger(__name__)
 MOST_KEPT: Final = 1000
 _SECONDS: Final = 600.0
-"""A savepoint of very many files takes its time."""
+"""Deadline of a removal: a savepoint of very many files takes its time."""
 
 
 class Disposals:
-    """What is under way, and what became of the last ones. A directory may hang, and so may a few removals.
+    """Removals that are under way, and the results of the last ones. Each runs on a thread, since storage may hang.
 
     Args:
-        what: they are.
-        dispose: removes one by its name; called on a thread.
+        kind: what is removed, for messages.
+        dispose: removes a thing by its name; called on a thread.
     """
 
-    def __init__(self, what: str, dispose: Callable[[str], None]) -> None:
-        self._what, self._remove = what, dispose
-        self._threads = CallPool(f"removal of a {what}", deadline=_SECONDS)
+    def __init__(self, kind: str, dispose: Callable[[str], None]) -> None:
+        self._kind, self._remove = kind, dispose
+        self._threads = CallPool(f"removal of a {kind}", deadline=_SECONDS)
         self._results: OrderedDict[str, str | None] = OrderedDict()
-        """By trigger id: why it failed, empty = it is gone, None = it is under way."""
+        """By trigger id: cause of a failure; empty = the removal is done, None = it is under way."""
         self._running: set[asyncio.Task[None]] = set()
 
     def begin(self, path: str) -> str:
-        """Remove one; returns the id to ask with."""
+        """Begin a removal; returns its trigger id."""
         trigger_id = uuid.uuid4().hex
         self._results[trigger_id] = None
         while len(self._results) > MOST_KEPT:
@@ -48,17 +48,17 @@ class Disposals:
         failure = ""
         try:
             await self._threads.call(self._remove, path)
-            logger.info("%s %s was removed", self._what, path)
+            logger.info("%s %s was removed", self._kind, path)
         except (FiresteelError, OSError) as error:
             failure = str(error)
-            logger.warning("%s %s was not removed: %s", self._what, path, error)
+            logger.warning("%s %s was not removed: %s", self._kind, path, error)
         if trigger_id in self._results:
             self._results[trigger_id] = failure
 
     def known(self, trigger_id: str) -> bool:
-        """Whether there is such a request."""
+        """Whether there is a removal with this trigger id."""
         return trigger_id in self._results
 
     def result(self, trigger_id: str) -> str | None:
-        """Why it failed; empty = it is gone; None = it is under way."""
+        """Cause of a failure; empty = the removal is done; None = it is under way."""
         return self._results[trigger_id]

@@ -1,5 +1,6 @@
-"""The table of the REST API: every endpoint with its handler, its parameters and who may call. Routes, checks,
-``/openapi.json`` and docs/rest-api.md are made of it.
+"""The table of the REST API: every endpoint with its handler, its parameters and who may call.
+
+Routes, checks, ``/openapi.json`` and docs/rest-api.md come from this table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a job looks that ended without its JobMaster."""
+"""The archive of a job that ended without its JobMaster."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from firesteel.graph.job_archive import CLEAN_UP, IF_CANCELLED
 def ended_archive(
     archive: Mapping[str, Any], cancelled: bool, error_class: str, message: str, now_ms: int
 ) -> dict[str, Any]:
-    """The archive of a job that failed, or was cancelled, while nobody led it.
+    """The archive of a job that failed or was cancelled while no JobMaster led it.
 
-    Completed checkpoints of one that failed stay, whatever their retention is: that is for failures of the job, which
-    its JobMaster counts.
+    Completed checkpoints of a job that failed so stay, whatever their retention is. The retention is meant for failures
+    of the job itself, which its JobMaster counts.
 
     Args:
-        archive: how the job looked last.
-        cancelled: it ends as CANCELED, else as FAILED.
+        archive: last known archive of the job.
+        cancelled: whether the job ends as CANCELED; else it ends as FAILED.
         error_class: qualified name of the class of the failure.
-        message: why it failed.
+        message: cause of the failure.
         now_ms: epoch milliseconds.
     """
     state = "CANCELED" if cancelled else "FAILED"
@@ -31,16 +31,16 @@ def ended_archive(
     }  # fmt: skip
     record = {**failure, "timestamp": now_ms, "taskName": "", "endpoint": "", "taskManagerId": ""}
     start = archive.get("start-time", now_ms)
-    before = list(archive.get("exceptions", []))
-    rest = {key: value for key, value in archive.items() if key != IF_CANCELLED}
+    earlier_failures = list(archive.get("exceptions", []))
+    shown = {key: value for key, value in archive.items() if key != IF_CANCELLED}
     return {
-        **rest,
+        **shown,
         CLEAN_UP: archive.get(IF_CANCELLED) if cancelled else CleanUp.KEEP,
         "state": state,
         "end-time": now_ms,
         "now": now_ms,
         "duration": now_ms - start,
         "timestamps": {**archive.get("timestamps", {}), state: now_ms},
-        "exceptions": before if cancelled else [*before, record],
+        "exceptions": earlier_failures if cancelled else [*earlier_failures, record],
         "failure": None if cancelled else failure,
     }

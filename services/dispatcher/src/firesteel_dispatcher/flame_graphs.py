@@ -1,4 +1,4 @@
-"""Flame graphs of vertices, and profiles of processes: made of samples that somebody asked for, kept for a while."""
+"""Flame graphs of vertices, and profiles of processes: made from samples of stacks on request, and kept for a while."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tree_of(stacks: Iterable[tuple[tuple[str, ...], int]]) -> Tree:
 
 
 def _listed(node: Tree) -> Tree:
-    children = sorted(node["children"].values(), key=lambda one: (-one["value"], one["name"]))
+    children = sorted(node["children"].values(), key=lambda child: (-child["value"], child["name"]))
     return {"name": node["name"], "value": node["value"], "children": [_listed(child) for child in children]}
 
 
@@ -56,31 +56,40 @@ def flame_graph(samples: Iterable[Samples], kind: str, at: int) -> t.FlameGraph:
         at: epoch ms when they were complete.
     """
     counts: list[tuple[tuple[str, ...], int]] = []
-    for one in samples:
-        counts += one.on_cpu.items() if kind != "off_cpu" else ()
-        counts += one.off_cpu.items() if kind != "on_cpu" else ()
+    for sample in samples:
+        counts += sample.on_cpu.items() if kind != "off_cpu" else ()
+        counts += sample.off_cpu.items() if kind != "on_cpu" else ()
     return {"endTimestamp": at, "data": tree_of(counts)}
 
 
 @dataclass
 class _Graph:
-    asked: float
-    """When somebody wanted it last."""
-    taken: float = float("-inf")
-    at: int = NOT_YET
+    """Samples of a vertex.
+
+    Attributes:
+        requested_at: monotonic time of the last request.
+        sampled_at: monotonic time of the samples.
+        complete_ms: epoch ms of the samples.
+        subtasks: samples by subtask.
+        sampling: samples are being taken.
+    """
+
+    requested_at: float
+    sampled_at: float = float("-inf")
+    complete_ms: int = NOT_YET
     subtasks: Mapping[str, Samples] = field(default_factory=dict)
     sampling: bool = False
 
 
 class FlameGraphs:
-    """Samples of vertices: taken when somebody asks, and again when they are old and somebody asks.
+    """Samples of vertices, taken on request. A request for samples that are old makes new ones.
 
-    Where nothing was seen, as in a task that restarts, they are taken again with the next question.
+    Samples without any stack, as of a task that restarts, are not kept: the next request samples again.
 
     Args:
         settings: how often, how long.
-        clock: for their age.
-        spawn: runs samplings in the background.
+        clock: for the age of samples.
+        spawn: samples in the background.
     """
 
     def __init__(self, settings: FlameGraphSettings, clock: Clock, spawn: Callable[[Any, str], Any]) -> None:
@@ -90,45 +99,46 @@ class FlameGraphs:
     def of(
         self, job_id: str, vertex_id: str, kind: str, subtask: int | None, gateways: Callable[[], Any]
     ) -> t.FlameGraph:
-        """What is known now; if that is old or nothing, samples are taken for those who ask again.
+        """The flame graph from the present samples; if they are old or missing, new ones are taken for later requests.
 
         Args:
-            job_id, vertex_id: which vertex.
+            job_id, vertex_id: of the vertex.
             kind: one of ``KINDS``.
-            subtask: one of them; None = all.
-            gateways: an awaitable with the TaskManagers on which it runs.
+            subtask: index of a subtask; None = all.
+            gateways: an awaitable with the TaskManagers on which the vertex runs.
         """
         now = self._clock.monotonic()
-        for key in [key for key, one in self._graphs.items() if now - one.asked > self.settings.cleanup_interval]:
-            if not self._graphs[key].sampling:
+        for key, old in list(self._graphs.items()):
+            if now - old.requested_at > self.settings.cleanup_interval and not old.sampling:
                 del self._graphs[key]
         graph = self._graphs.setdefault((job_id, vertex_id), _Graph(now))
-        graph.asked = now
+        graph.requested_at = now
         while len(self._graphs) > _MOST_KEPT:
             self._graphs.popitem(last=False)
-        if not graph.sampling and now - graph.taken >= self.settings.refresh_interval:
+        if not graph.sampling and now - graph.sampled_at >= self.settings.refresh_interval:
             graph.sampling = True
             if self._spawn(self._sample(job_id, vertex_id, graph, gateways), f"samples of vertex {vertex_id}") is None:
                 graph.sampling = False
-        if graph.at == NOT_YET:
+        if graph.complete_ms == NOT_YET:
             return {"endTimestamp": NOT_YET, "data": None}
         chosen = graph.subtasks.values() if subtask is None else [graph.subtasks.get(str(subtask), Samples())]
-        return flame_graph(chosen, kind, graph.at)
+        return flame_graph(chosen, kind, graph.complete_ms)
 
     async def _sample(self, job_id: str, vertex_id: str, graph: _Graph, gateways: Callable[[], Any]) -> None:
-        own = self.settings
-        message = m.SampleStacks(job_id, vertex_id, own.num_samples, max(1, round(own.delay * 1000)), own.depth)
+        settings, interval_ms = self.settings, max(1, round(self.settings.delay * 1000))
+        message = m.SampleStacks(job_id, vertex_id, settings.num_samples, interval_ms, settings.depth)
         try:
-            found: dict[str, Samples] = {}
-            asked = [gateway.sample_stacks(message) for gateway in await gateways()]
-            for answer in await asyncio.gather(*asked, return_exceptions=True):
+            subtasks: dict[str, Samples] = {}
+            calls = [gateway.sample_stacks(message) for gateway in await gateways()]
+            for answer in await asyncio.gather(*calls, return_exceptions=True):
                 if isinstance(answer, BaseException):
                     logger.warning("vertex %s of job %s could not be sampled: %s", vertex_id, job_id, answer)
                     continue
-                found |= {subtask: Samples.from_plain(plain) for subtask, plain in answer.subtasks.items()}
-            if any(one.on_cpu or one.off_cpu for one in found.values()):
-                graph.subtasks, graph.at, graph.taken = found, self._clock.epoch_ms(), self._clock.monotonic()
-        except Exception as error:  # whatever the peers say: this is only a look
+                subtasks |= {subtask: Samples.from_plain(plain) for subtask, plain in answer.subtasks.items()}
+            if any(sample.on_cpu or sample.off_cpu for sample in subtasks.values()):
+                graph.subtasks = subtasks
+                graph.complete_ms, graph.sampled_at = self._clock.epoch_ms(), self._clock.monotonic()
+        except Exception as error:  # whatever the peers answer, a look must not end this service
             logger.warning("vertex %s of job %s could not be sampled: %s", vertex_id, job_id, error)
         finally:
             graph.sampling = False
@@ -142,12 +152,12 @@ class ProfilerRun:
     """A run of the profiler.
 
     Attributes:
-        mode: that was asked for.
+        mode: one of ``MODES``.
         duration: seconds.
         begun, ended: epoch ms.
         status: RUNNING, FINISHED or FAILED.
-        message: why it failed.
-        page: of HTML.
+        message: cause of a failure.
+        page: the profile as an HTML page.
     """
 
     mode: str
@@ -163,7 +173,7 @@ class ProfilerRun:
         return f"{self.mode}_{self.begun}.html"
 
     def to_rest(self) -> t.Profile:
-        """One item of ``profilingList``."""
+        """The item of ``profilingList``."""
         return {
             "status": self.status,
             "mode": self.mode,
@@ -192,44 +202,44 @@ class Profiles:
         return list(reversed(self._of.get(process, [])))
 
     def find(self, process: str, name: str) -> ProfilerRun | None:
-        """A finished one by the name of its file."""
-        return next((one for one in self.of(process) if one.page and one.name == name), None)
+        """A finished profile by the name of its file."""
+        return next((profile for profile in self.of(process) if profile.page and profile.name == name), None)
 
     def begin(self, process: str, mode: str, seconds: int, take: Callable[[int, int], Any]) -> ProfilerRun:
-        """Begin one.
+        """Begin to profile a process.
 
         Args:
             process: name of the process.
             mode: one of ``MODES``.
             seconds: how long.
-            take: awaitable with samples by thread, of so many looks at an interval in ms.
+            take: takes a number of looks at an interval in ms; an awaitable with samples by thread.
         """
-        kept = self._of.setdefault(process, [])
+        profiles = self._of.setdefault(process, [])
         profile = ProfilerRun(mode, seconds, self._clock.epoch_ms())
-        if kept and kept[-1].name == profile.name:
+        if profiles and profiles[-1].name == profile.name:
             profile.begun += 1
-        kept.append(profile)
-        del kept[:-MOST_PROFILES]
+        profiles.append(profile)
+        del profiles[:-MOST_PROFILES]
         self._spawn(self._run(profile, process, take), f"profile of {process}")
         return profile
 
     def is_busy(self, process: str) -> bool:
-        """Whether one is under way."""
-        return any(one.status == "RUNNING" for one in self.of(process))
+        """Whether a profile of a process is being taken."""
+        return any(profile.status == "RUNNING" for profile in self.of(process))
 
     async def _run(self, profile: ProfilerRun, process: str, take: Callable[[int, int], Any]) -> None:
         try:
-            found = await take(int(profile.duration / _PROFILE_INTERVAL), int(_PROFILE_INTERVAL * 1000))
+            samples_by_thread = await take(int(profile.duration / _PROFILE_INTERVAL), int(_PROFILE_INTERVAL * 1000))
             on_cpu = profile.mode in ("CPU", "ITIMER")
             stacks = [
                 ((thread, *stack), count)
-                for thread, one in found.items()
-                for counts in ([one.on_cpu] if on_cpu else [one.on_cpu, one.off_cpu])
+                for thread, samples in samples_by_thread.items()
+                for counts in ([samples.on_cpu] if on_cpu else [samples.on_cpu, samples.off_cpu])
                 for stack, count in counts.items()
             ]
             profile.page = page_of(tree_of(stacks), f"{process}, {profile.mode}, {profile.duration} s")
             profile.status = "FINISHED"
-        except Exception as error:  # the profile says so
+        except Exception as error:  # whatever it is, the profile shows it
             profile.status, profile.message = "FAILED", f"{type(error).__name__}: {error}"
         finally:
             profile.ended = self._clock.epoch_ms()
@@ -237,8 +247,8 @@ class Profiles:
 
 async def sample_there(gateway: ProcessGateway, count: int, interval_ms: int) -> dict[str, Samples]:
     """The threads of a TaskManager, by their names."""
-    found = await gateway.sample_threads(m.SampleThreads(count, interval_ms))
-    return {name: Samples.from_plain(plain) for name, plain in found.subtasks.items()}
+    answer = await gateway.sample_threads(m.SampleThreads(count, interval_ms))
+    return {name: Samples.from_plain(plain) for name, plain in answer.subtasks.items()}
 
 
 _STYLE: Final = (
@@ -248,7 +258,7 @@ _STYLE: Final = (
 
 
 def page_of(tree: Tree, title: str) -> str:
-    """A flame graph as a page of its own, without scripts: parts of it can be opened and closed."""
+    """A flame graph as an HTML page without scripts, whose parts can be opened and closed."""
     total = max(1, tree["value"])
     lines = [
         f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>",

@@ -1,4 +1,4 @@
-"""What the core has the shell do."""
+"""Instructions of the core, which ``ClusterJobs.perform`` carries out."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ class SendStartJob:
 
 @dataclass(frozen=True)
 class AskHost:
-    """Ask the JobMaster host what runs, until it answers: ``host_lists``, or ``host_away`` after each failure."""
+    """Ask the JobMaster host which JobMasters it has, until it answers: ``host_lists`` follows, and ``host_away`` after
+    each failure."""
 
 
 @dataclass(frozen=True)
 class TakeOver:
-    """A job runs that nobody knows: ``taken_over`` with the graph that the host told."""
+    """A job runs that has no record: ``taken_over`` follows, with the graph from the host's list."""
 
     job_id: str
     address: str
@@ -43,7 +44,7 @@ class SendAdoptJob:
 
 @dataclass(frozen=True)
 class ProbeJobMaster:
-    """Look whether anybody can be reached where a JobMaster is: ``jobmaster_lost`` follows if not, else nothing."""
+    """Look whether a connection to the JobMaster can be made: if not, ``jobmaster_lost`` follows."""
 
     job_id: str
     address: str
@@ -61,14 +62,14 @@ class RememberJobMaster:
 
 @dataclass(frozen=True)
 class ForgetJobMaster:
-    """A JobMaster was lost: expect nothing of it any more."""
+    """A JobMaster was lost: expect no heartbeats of it."""
 
     job_id: str
 
 
 @dataclass(frozen=True)
 class CancelJob:
-    """Tell the JobMaster to cancel its job."""
+    """Tell a JobMaster to cancel its job."""
 
     job_id: str
     address: str
@@ -77,14 +78,14 @@ class CancelJob:
 
 @dataclass(frozen=True)
 class StoreEnd:
-    """The job has ended: store how, then delete its graph and blobs; ``end_stored`` follows."""
+    """The job has ended: store its archive, then delete its graph and blobs; ``end_stored`` follows."""
 
     job_id: str
 
 
 @dataclass(frozen=True)
 class CleanUpCheckpoints:
-    """The JobMaster of a job that has ended is gone: remove what it has left of the job's checkpoints."""
+    """The JobMaster of a job that has ended is gone, or may be: remove what is left of the job's checkpoints."""
 
     job_id: str
 

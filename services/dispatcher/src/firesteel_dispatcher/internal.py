@@ -1,4 +1,4 @@
-"""What only services of the cluster may ask for: the Dispatcher's calls, and blobs."""
+"""Routes of the internal port, for services of the cluster only: the Dispatcher's calls, and blobs."""
 
 from __future__ import annotations
 

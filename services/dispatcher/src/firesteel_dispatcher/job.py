@@ -14,16 +14,15 @@ from firesteel.rest import types as t
 from firesteel.rest.views import job_overview
 
 ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
-"""Job states that a JobMaster does not leave."""
-
-
-KEPT_FORMER: Final = 16
+"""States of a job in which its JobMaster has nothing more to do."""
+MAX_FORMER: Final = 16
+"""Tokens of lost JobMasters that are remembered for each job."""
 IN_A_ROW: Final = 600.0
-"""JobMasters of a job that are lost within so many seconds of one another may have a common cause."""
+"""Seconds between two losses of JobMasters of a job within which they may have the same cause."""
 FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 60.0
-"""Seconds between such losses and the next JobMaster, at most."""
-TOLD_EVERY: Final = 60.0
+"""Seconds between such a loss and the next JobMaster: the delay doubles from the first to the longest."""
+LOG_INTERVAL: Final = 60.0
 """Seconds between two lines of the log about a job that waits."""
 
 
@@ -62,7 +61,7 @@ MOVES: Final[Mapping[JobPhase, frozenset[JobPhase]]] = {
 
 @dataclass(frozen=True)
 class Moment:
-    """Now: seconds of the monotonic clock for deadlines, epoch milliseconds for display."""
+    """A moment on two clocks: monotonic seconds for deadlines, epoch milliseconds for display."""
 
     monotonic: float
     epoch_ms: int
@@ -70,15 +69,15 @@ class Moment:
 
 @dataclass(frozen=True)
 class Limits:
-    """How long and how much; times in seconds.
+    """Bounds of what the Dispatcher keeps and waits for; times in seconds.
 
     Attributes:
-        kept: so many ended jobs can still be asked for.
-        expiration: and for so long.
-        silence: so long a JobMaster whose host answers may be silent when it is looked for.
+        max_ended: ended jobs that are kept.
+        expiration: age at which an ended job is forgotten.
+        silence: time for which a JobMaster may be silent while the Dispatcher looks for it and its host answers.
     """
 
-    kept: int = 2**31 - 1
+    max_ended: int = 2**31 - 1
     expiration: float = 3600.0
     silence: float = 50.0
 
@@ -90,32 +89,32 @@ class JobRecord:
     Attributes:
         id, name: of the job.
         fingerprint: of the graph.
-        archive: how it looked when it was submitted, and how it ended; in between the JobMaster knows. None = it
-            ended, and the archive is in the store.
-        state: the last one that was reported.
-        timestamps: job state -> epoch ms of the last entry.
-        phase: who cares for it.
-        jobmaster: address and token.
-        cancel_wanted: somebody cancelled it.
-        being_started: a JobMaster was asked for, and the answer is not here yet.
-        progress: what it waits for, for people; empty = nothing.
-        reason: why it waits, without more.
-        told_at: monotonic time at which the log was told so.
-        is_unlisted: the host that leads does not know its JobMaster, which is called once more where it was last.
-        silent_until: monotonic time until which its JobMaster may be silent while it is looked for.
-        cancel_by: monotonic time until which a JobMaster that is looked for may hear that it was cancelled.
-        client_timeout: seconds after which it ends with its silent client; None = it does not.
-        client_deadline: monotonic time at which its client counts as gone.
-        takes_over: another JobMaster follows one that was lost.
-        has_record: what a JobMaster needs is stored.
-        takeovers: how many were lost.
-        takeover_cause: why the last of them was.
+        archive: how the job looked when it was submitted, and after its end how it ended; in between its JobMaster has
+            the archive. None: the job has ended, and the archive is in the store.
+        state: last reported state.
+        timestamps: job state -> epoch ms of the last entry into it.
+        phase: which process is in charge.
+        jobmaster: address and token of the JobMaster.
+        cancel_wanted: a user has cancelled the job.
+        being_started: a JobMaster was asked for, and the answer has not come yet.
+        progress: what the job waits for, as users see it; empty = nothing.
+        reason: the bare cause of the wait.
+        logged_at: monotonic time of the last line of the log about the wait.
+        is_unlisted: the leading host does not list the JobMaster, which is called once more at its last address.
+        silent_until: monotonic time until which the JobMaster may be silent while the Dispatcher looks for it.
+        cancel_by: monotonic time until which a JobMaster that is looked for may hear that the job is cancelled.
+        client_timeout: seconds of silence of the client after which the job is cancelled; None = never.
+        client_deadline: monotonic time at which the client counts as gone.
+        takes_over: whether another JobMaster follows one that is lost.
+        has_record: whether the store has what a JobMaster needs.
+        takeovers: number of lost JobMasters.
+        takeover_cause: cause of the last loss.
         lost_at: monotonic time of the last loss.
-        lost_in_a_row: losses soon after one another.
-        former: tokens of those that were lost: what they say is old.
-        overview: its line in ``/jobs/overview``, once it has ended.
-        ended_at: monotonic time.
-        stored: its end is safe.
+        lost_in_a_row: number of losses within ``IN_A_ROW`` of one another.
+        former: tokens of lost JobMasters, whose reports are out of date.
+        overview: the job's row in ``/jobs/overview``, once it has ended.
+        ended_at: monotonic time of the end.
+        stored: whether the end is safe.
     """
 
     id: str
@@ -130,7 +129,7 @@ class JobRecord:
     being_started: bool = False
     progress: str = ""
     reason: str = ""
-    told_at: float = float("-inf")
+    logged_at: float = float("-inf")
     is_unlisted: bool = False
     silent_until: float = 0.0
     cancel_by: float = 0.0
@@ -142,29 +141,30 @@ class JobRecord:
     takeover_cause: str = ""
     lost_at: float = 0.0
     lost_in_a_row: int = 0
-    former: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_FORMER), repr=False)
+    former: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_FORMER), repr=False)
     overview: t.JobRow | None = None
     ended_at: float = 0.0
     stored: bool = False
 
     @property
     def submitted_ms(self) -> int:
-        """Epoch, by the clock of the Dispatcher that took it: tells its run from others under the same id. 0: ended."""
+        """Epoch ms of the submission, which tells this run from others under the same job id; 0: the job has ended."""
         archive = {} if self.archive is None or self.ended else self.archive
         return int(archive.get("timestamps", {}).get("INITIALIZING", 0))
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
+        """Whether the job is over."""
         return self.phase is JobPhase.ENDED
 
     def is_former(self, token: str) -> bool:
-        """Whether a token is that of a JobMaster that was given up, or that another one leads instead of.
+        """Whether a token belongs to a JobMaster that was given up or replaced.
 
-        Of one that was started and whose answer was lost nothing is known but that it is not the one that leads.
+        A JobMaster whose answer to the start was lost never got into ``former``: its token is only known to differ from
+        the leading JobMaster's.
         """
-        other = bool(token) and self.phase is JobPhase.LED and self.jobmaster is not None and token != self.jobmaster[1]
-        return other or token in self.former
+        leader_token = self.jobmaster[1] if self.phase is JobPhase.LED and self.jobmaster is not None else token
+        return (bool(token) and token != leader_token) or token in self.former
 
     def move(self, to: JobPhase) -> None:
         """Enter a phase.
@@ -177,16 +177,16 @@ class JobRecord:
         self.phase = to
 
     def lose_jobmaster(self, cause: str, now: Moment) -> float:
-        """Its JobMaster is lost, and another one is to follow; returns after how many seconds."""
+        """The JobMaster is lost, and another one is to follow; returns the seconds until then."""
         if self.jobmaster is not None:
             self.former.append(self.jobmaster[1])
         self.move(JobPhase.WAITING)
         self.jobmaster, self.being_started, self.is_unlisted = None, False, False
         self.takeovers, self.takeover_cause = self.takeovers + 1, cause
         self.state, self.progress = "INITIALIZING", f"its JobMaster was lost, and another one is started: {cause}"
-        soon = self.lost_in_a_row > 0 and now.monotonic - self.lost_at < IN_A_ROW
-        self.lost_at, self.lost_in_a_row = now.monotonic, self.lost_in_a_row + 1 if soon else 1
-        return pause_after(self.lost_in_a_row - 1, FIRST_DELAY, LONGEST_DELAY)  # the first one is followed at once
+        follows_closely = self.lost_in_a_row > 0 and now.monotonic - self.lost_at < IN_A_ROW
+        self.lost_at, self.lost_in_a_row = now.monotonic, self.lost_in_a_row + 1 if follows_closely else 1
+        return pause_after(self.lost_in_a_row - 1, FIRST_DELAY, LONGEST_DELAY)  # no delay after the first loss
 
     def end(self, archive: Mapping[str, Any], now: Moment) -> None:
         self.move(JobPhase.ENDED)

@@ -17,7 +17,7 @@ Ask = Callable[[ProcessGateway], Awaitable[m.LogLevels]]
 
 
 async def show(service: DispatcherService, _: RestCall) -> t.LogLevelsInfo:
-    """What holds at each process."""
+    """The levels of loggers at each process."""
     return {"processes": await _of_all(service, levels, lambda gateway: gateway.log_levels())}
 
 
@@ -34,17 +34,17 @@ async def change(service: DispatcherService, call: RestCall) -> t.LogLevelsInfo:
         set_level(logger, level)
         return levels()
 
-    wanted = m.SetLogLevel(logger, level)
-    return {"processes": await _of_all(service, here, lambda gateway: gateway.set_log_level(wanted))}
+    message = m.SetLogLevel(logger, level)
+    return {"processes": await _of_all(service, here, lambda gateway: gateway.set_log_level(message))}
 
 
 async def _of_all(service: DispatcherService, here: Callable[[], dict[str, str]], ask: Ask) -> list[t.ProcessLogLevels]:
-    """The answers of all processes; of one that does not give any, why."""
-    found: list[t.ProcessLogLevels] = [{"process": "dispatcher", "levels": here()}]
+    """The answers of all processes; the error of a process that does not answer."""
+    answers: list[t.ProcessLogLevels] = [{"process": "dispatcher", "levels": here()}]
     targets = coordinators(service) | await taskmanagers(service)
     for name, answer in (await of_each(service, targets, ask)).items():
         if isinstance(answer, RpcError):
-            found.append({"process": name, "error": str(answer)})
+            answers.append({"process": name, "error": str(answer)})
         else:
-            found.append({"process": name, "levels": dict(answer.levels)})
-    return found
+            answers.append({"process": name, "levels": dict(answer.levels)})
+    return answers

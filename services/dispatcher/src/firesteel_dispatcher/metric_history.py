@@ -13,7 +13,7 @@ from firesteel.rest import types as t
 from firesteel.rest.views import job_values
 
 JOB: Final = ""
-"""Stands where the id of a vertex would, for series of the job itself."""
+"""Stands for the id of a vertex in series of the job itself."""
 JOB_SERIES: Final = (
     "lastCheckpointDuration", "lastCheckpointSize", "lastCheckpointFullSize", "numberOfCompletedCheckpoints",
     "numberOfFailedCheckpoints", "numRestarts",
@@ -32,17 +32,21 @@ _TIMES: Final = {
 _WORST: Final = {"busy": "maxBusyTimeMsPerSecond", "backPressured": "maxBackPressuredTimeMsPerSecond"}
 WATERMARK_LAG: Final = "watermarkLag"
 _NO_WATERMARK: Final = 1 << 62
-"""Beyond it on either side a watermark says "none yet" or "no more"."""
+"""A watermark beyond this number, on either side, means that there is none yet, or that none will come."""
 _NAN: Final = float("nan")
 Series = tuple[str, str]
 """A vertex (or ``JOB``) and a name."""
 
 
 class _Rings:
-    """Series of one job over the same moments.
+    """Series of one job over the same moments, as ring buffers.
 
     Args:
         size: moments that are kept.
+
+    Attributes:
+        totals: the last moment (epoch ms), and the totals of all vertices at it; rates come from the difference.
+        left_out: whether a series was left out, since there are too many.
     """
 
     def __init__(self, size: int) -> None:
@@ -56,7 +60,7 @@ class _Rings:
         return len(self._values)
 
     def put(self, now_ms: int, values: Mapping[Series, float], most_series: int) -> None:
-        """One more moment; the oldest goes when there is no room."""
+        """Add a moment; the oldest goes when there is no room."""
         for key in values:
             if key not in self._values:
                 if len(self._values) >= most_series:
@@ -86,13 +90,13 @@ class _Rings:
 
 
 class MetricHistory:
-    """Remembers what jobs did.
+    """The metrics of running jobs over the last hour.
 
     Args:
         interval: seconds between two moments; shown with the answers.
         size: moments that are kept of each job.
-        most_series: of each job; those of further vertices are left out.
-        most_in_all: series of all jobs together; beyond it those jobs go of which nothing was heard for longest.
+        most_series: series of each job; those of further vertices are left out.
+        most_in_all: series of all jobs together; beyond it the jobs that were silent for longest are dropped.
     """
 
     def __init__(self, interval: float, size: int, most_series: int = 2000, most_in_all: int = 6000) -> None:
@@ -101,10 +105,10 @@ class MetricHistory:
         self._jobs: OrderedDict[str, _Rings] = OrderedDict()
 
     def record(self, archive: Mapping[str, Any], now_ms: int) -> None:
-        """A job, as it is now.
+        """Add the present metrics of a job.
 
         Args:
-            archive: of the job; rows of subtasks need not be there.
+            archive: of the job; it needs no rows of subtasks.
             now_ms: milliseconds since 1970.
         """
         rings = self._jobs.setdefault(archive["jid"], _Rings(self._size))
@@ -114,27 +118,27 @@ class MetricHistory:
             for name, value in job_values(archive).items()
             if name in JOB_SERIES and isinstance(value, int | float) and value >= 0
         }
-        before, totals = rings.totals, {vertex["id"]: vertex["metrics"] for vertex in archive["vertices"]}
+        last_totals, totals = rings.totals, {vertex["id"]: vertex["metrics"] for vertex in archive["vertices"]}
         for vertex in archive["vertices"]:
-            then = None if before is None else before[1].get(vertex["id"])
-            if then is not None and before is not None and now_ms > before[0]:
-                found = _rates(then, vertex["metrics"], (now_ms - before[0]) / 1000, vertex["parallelism"])
-                values |= {(vertex["id"], name): value for name, value in found}
+            then = None if last_totals is None else last_totals[1].get(vertex["id"])
+            if then is not None and last_totals is not None and now_ms > last_totals[0]:
+                rates = _rates(then, vertex["metrics"], (now_ms - last_totals[0]) / 1000, vertex["parallelism"])
+                values |= {(vertex["id"], name): value for name, value in rates}
             values |= {(vertex["id"], name): value for name, value in _worst(vertex.get(WORST, {}), now_ms)}
         rings.totals = (now_ms, totals)
         rings.put(now_ms, values, self._most_series)
         while len(self._jobs) > 1 and sum(map(len, self._jobs.values())) > self._most_in_all:
             self._jobs.popitem(last=False)
 
-    def keep(self, known: Iterable[str]) -> None:
+    def keep(self, job_ids: Iterable[str]) -> None:
         """Forget all but these jobs."""
-        for job_id in self._jobs.keys() - set(known):
+        for job_id in self._jobs.keys() - set(job_ids):
             del self._jobs[job_id]
 
     def of(self, job_id: str, vertex_id: str = JOB, since_ms: int = -1) -> t.MetricHistoryInfo:
-        """What is remembered of a vertex, or of the job itself: epoch ms, values or None, oldest first.
+        """Series of a vertex, or of the job itself: epoch ms, values or None, oldest first.
 
-        Nothing of a job that is not known here: it ended before this Dispatcher began, or its place was needed.
+        There are none of a job that ended before this Dispatcher began, or that was dropped to make room.
         """
         rings = self._jobs.get(job_id)
         times, series = ([], {}) if rings is None else rings.shown(vertex_id, since_ms)
@@ -150,7 +154,8 @@ class MetricHistory:
 def _rates(
     then: Mapping[str, Any], now: Mapping[str, Any], seconds: float, parallelism: int
 ) -> Iterable[tuple[str, float]]:
-    """What grew, per second; times as the average over subtasks. What was counted anew after a restart has no rate."""
+    """Growth of totals per second; times as the average over subtasks. A total that fell has no rate: a restart has
+    counted it anew."""
     for total, name in _RATES.items():
         if now[total] >= then[total]:
             yield name, (now[total] - then[total]) / seconds

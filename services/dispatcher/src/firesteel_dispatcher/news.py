@@ -1,4 +1,4 @@
-"""Waiting for what happens to jobs."""
+"""Waiting for changes of jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firesteel_dispatcher.job import JobPhase, JobRecord
 
 
 class JobNews:
-    """Wakes those who wait for news of a job.
+    """Wakes callers that wait for a job to change.
 
     Args:
         core: of the Dispatcher.
@@ -22,23 +22,23 @@ class JobNews:
         self._closed = False
 
     def changed(self, job_id: str) -> None:
-        """Something happened to a job."""
+        """Wake all who wait for this job."""
         event = self._changed.pop(job_id, None)
         if event is not None:
             event.set()
 
     def close(self) -> None:
-        """Nobody waits any longer."""
+        """Wake all; nobody waits from now on."""
         self._closed = True
         for job_id in list(self._changed):
             self.changed(job_id)
 
     def is_awaited(self, job_id: str) -> bool:
-        """Whether somebody waits for news of a job."""
+        """Whether a caller waits for this job."""
         return job_id in self._changed
 
     async def ended(self, job_id: str, seconds: float) -> JobRecord:
-        """A job, once it has ended or after so many seconds.
+        """Wait until a job has ended, or for so many seconds; returns the job.
 
         Raises:
             UnknownJobError: there is no such job.
@@ -46,7 +46,7 @@ class JobNews:
         return await self._wait(job_id, seconds, lambda job: job.ended)
 
     async def led(self, job_id: str, seconds: float) -> JobRecord:
-        """A job, once a JobMaster runs it, or it has ended, or after so many seconds.
+        """Wait until a JobMaster runs a job, or it has ended, or for so many seconds; returns the job.
 
         Raises:
             UnknownJobError: there is no such job.

@@ -19,7 +19,7 @@ _KINDS: Final = {"text": "string", "number": "integer", "flag": "boolean"}
 
 @functools.cache
 def document(endpoints: Sequence[Endpoint]) -> bytes:
-    """The document, as JSON."""
+    """The OpenAPI document of these endpoints, as JSON."""
     kinds: list[Any] = [endpoint.answer for endpoint in endpoints if not endpoint.is_text]
     kinds += [endpoint.body for endpoint in endpoints if endpoint.body is not None]
     kinds += [part_type(part) for endpoint in endpoints for part in endpoint.parts] + [t.Errors]

@@ -20,7 +20,7 @@ _PATIENCE: Final = 5.0
 
 
 def coordinators(service: DispatcherService) -> dict[str, str]:
-    """Addresses of ResourceManager, JobMaster host and JobMasters, by name; empty = where it is is not known."""
+    """Addresses of ResourceManager, JobMaster host and JobMasters, by name; empty = the address is not known."""
     addresses = service.coordinators.addresses()
     for job in service.core.jobs.values():
         if not job.ended and job.jobmaster is not None:
@@ -30,12 +30,12 @@ def coordinators(service: DispatcherService) -> dict[str, str]:
 
 
 async def taskmanagers(service: DispatcherService) -> dict[str, str]:
-    """Their addresses, by name; none where the ResourceManager does not answer."""
+    """Addresses of TaskManagers, by name; none where the ResourceManager does not answer."""
     try:
-        found = (await service.coordinators.overview()).taskmanagers
+        rows = (await service.coordinators.overview()).taskmanagers
     except RpcError:
         return {}
-    return {f"taskmanager {one['id']}": str(one["path"]) for one in found}
+    return {f"taskmanager {row['id']}": str(row["path"]) for row in rows}
 
 
 async def of_each(
@@ -44,17 +44,17 @@ async def of_each(
     ask: Callable[[ProcessGateway], Awaitable[T]],
     timeout: float | None = None,
 ) -> dict[str, T | RpcError]:
-    """The answers of processes, by their names; of one that does not give any, why."""
+    """The answers of processes, by their names; the error of a process that does not answer."""
 
-    async def one(address: str) -> T | RpcError:
+    async def answer_of(address: str) -> T | RpcError:
         if not address:
-            return RpcError("where it is is not known")
+            return RpcError("its address is not known")
         try:
             return await ask(process_at(service, address, timeout))
         except RpcError as error:
             return error
 
-    answers = await asyncio.gather(*(one(address) for address in addresses.values()))
+    answers = await asyncio.gather(*(answer_of(address) for address in addresses.values()))
     return dict(zip(addresses, answers, strict=True))
 
 
@@ -65,18 +65,18 @@ def process_at(service: DispatcherService, address: str, timeout: float | None =
     return ProcessGateway(service.client, address + PREFIX, timeout=timeout)
 
 
-# -- the JobManager is this process and those that coordinate beside it
+# -- the JobManager: this process and the coordinators beside it
 
 
 async def jobmanager_threads(service: DispatcherService) -> list[t.ThreadInfo]:
-    """What all threads of the JobManager do; those of other processes have the name of these in front."""
-    found = [thread_info(thread) for thread in dump_threads()]
+    """What all threads of the JobManager do; names of threads of other processes begin with the process's name."""
+    threads = [thread_info(thread) for thread in dump_threads()]
     for name, dump in (await _others(service)).items():
         if isinstance(dump, RpcError):
-            found.append({"threadName": name, "stringifiedThreadInfo": f"{name}: {dump}"})
+            threads.append({"threadName": name, "stringifiedThreadInfo": f"{name}: {dump}"})
             continue
-        found += [thread_info(thread, f"{name}: ") for thread in dump.threads]
-    return found
+        threads += [thread_info(thread, f"{name}: ") for thread in dump.threads]
+    return threads
 
 
 def thread_info(thread: Mapping[str, Any], prefix: str = "") -> t.ThreadInfo:
@@ -88,29 +88,29 @@ def thread_info(thread: Mapping[str, Any], prefix: str = "") -> t.ThreadInfo:
 
 
 async def sample_jobmanager(service: DispatcherService, count: int, interval_ms: int) -> dict[str, Samples]:
-    """The threads of the JobManager, by their names."""
-    others = [name for name, dump in (await _others(service)).items() if not isinstance(dump, RpcError)]
-    addresses = {name: address for name, address in coordinators(service).items() if name in others}
-    wanted = m.SampleThreads(count, interval_ms)
+    """Samples of the threads of the JobManager, by their names."""
+    other_processes = [name for name, dump in (await _others(service)).items() if not isinstance(dump, RpcError)]
+    addresses = {name: address for name, address in coordinators(service).items() if name in other_processes}
+    message = m.SampleThreads(count, interval_ms)
     here, answers = await asyncio.gather(
         SAMPLES.call(sample, other_threads, count, interval_ms / 1000),
-        of_each(service, addresses, lambda process: process.sample_threads(wanted)),
+        of_each(service, addresses, lambda process: process.sample_threads(message)),
     )
-    found = {f"dispatcher: {name}" if others else name: samples for name, samples in here.items()}
+    all_samples = {f"dispatcher: {name}" if other_processes else name: samples for name, samples in here.items()}
     for name, answer in answers.items():
         if not isinstance(answer, RpcError):
-            found |= {f"{name}: {thread}": Samples.from_plain(plain) for thread, plain in answer.subtasks.items()}
-    return found
+            all_samples |= {f"{name}: {thread}": Samples.from_plain(plain) for thread, plain in answer.subtasks.items()}
+    return all_samples
 
 
 async def _others(service: DispatcherService) -> dict[str, m.ThreadDump | RpcError]:
     """Dumps of the coordinators that are other processes than this one, each process once."""
     dumps = await of_each(service, coordinators(service), lambda process: process.dump_threads(), _PATIENCE)
-    known = {process_name()}
-    found: dict[str, m.ThreadDump | RpcError] = {}
+    seen_processes = {process_name()}
+    other_dumps: dict[str, m.ThreadDump | RpcError] = {}
     for name, dump in dumps.items():
-        if isinstance(dump, RpcError) or dump.process not in known:
-            found[name] = dump
+        if isinstance(dump, RpcError) or dump.process not in seen_processes:
+            other_dumps[name] = dump
         if not isinstance(dump, RpcError):
-            known.add(dump.process)
-    return found
+            seen_processes.add(dump.process)
+    return other_dumps

@@ -1,4 +1,4 @@
-"""Programs that users have uploaded, and the processes that run them: user code runs in none of the cluster's own."""
+"""Programs that users have uploaded, and the processes that run them: no process of the cluster runs user code."""
 
 from __future__ import annotations
 
@@ -38,10 +38,13 @@ logger = logging.getLogger(__name__)
 SUFFIXES: Final = (".py", ".zip", ".whl", ".pyz", ".jar")
 MAIN: Final = "__main__"
 RUN_SECONDS: Final = 300.0
-"""A program that has submitted nothing by then is given up."""
+"""A program that has submitted no job after so many seconds is ended."""
 MOST_AT_ONCE: Final = 8
+"""Programs whose first jobs are awaited at the same time."""
 MOST_APPLICATIONS: Final = 64
+"""Applications whose programs run at the same time."""
 _LOOK: Final = 0.05
+"""Seconds between two looks at the answers of a program."""
 _GRACE: Final = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 _ID: Final = re.compile(r"([0-9a-f-]{36})_([^/]+)")
@@ -53,19 +56,19 @@ _UPLOADS: Final = CallPool("uploaded programs")
 _FETCHES: Final = CallPool("fetched programs", deadline=300.0)
 """Copies of programs and of their dependencies from file systems and through pip's index may take minutes."""
 _MOST_ENTRY_POINTS: Final = 100_000
-"""So much of the list of a wheel's console scripts is read, in bytes."""
+"""Bytes that are read of the list of a wheel's console scripts."""
 
 
 class UnknownProgramError(FiresteelError):
-    """Nobody has uploaded it."""
+    """There is no uploaded program with this id."""
 
 
 class ProgramFailedError(FiresteelError):
-    """A program ended before it had submitted a job; the text is what it said."""
+    """A program ended before it had submitted a job; the text has its error, or the end of its output."""
 
 
 class BusyError(FiresteelError):
-    """As many programs run as may at once."""
+    """As many programs run already as may run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,11 @@ class ProgramOrder:
 
     Attributes:
         program: id of the upload.
-        entry: of an archive: module, ``module:function``, or None: its ``__main__``.
-        arguments: of the program.
+        entry: what of an archive is run: a module or ``module:function``; None: its ``__main__``.
+        arguments: command line of the program.
         settings: of its jobs.
-        job_id: that its first job gets; None = a new one.
-        path: of a program that nobody has uploaded; goes before ``program``.
+        job_id: id of its first job; None = a new id.
+        path: of a program that was not uploaded; ``program`` does not count then.
     """
 
     program: str
@@ -90,16 +93,16 @@ class ProgramOrder:
 
 
 class UploadedPrograms:
-    """Uploads and runs.
+    """The uploaded programs of a cluster, and the processes that run programs.
 
     Args:
-        directory: where uploads are kept; None: a directory of its own that goes with this object.
-        token: that opens the REST API to programs.
+        directory: of uploads; None: a temporary directory that is removed at the end.
+        token: opens the REST API to programs.
     """
 
     def __init__(self, directory: Path | None, token: str) -> None:
-        self._given, self.token = directory, token
-        self._own: Path | None = None
+        self._directory, self.token = directory, token
+        self._temporary: Path | None = None
         self._running: set[asyncio.subprocess.Process] = set()
         self._applications: set[asyncio.subprocess.Process] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,24 +111,24 @@ class UploadedPrograms:
 
     @property
     def directory(self) -> Path:
-        """Where uploads are; made when it is first asked for.
+        """The directory of uploads, which is made at its first use.
 
         Raises:
-            OSError: it can't be made.
+            OSError: the directory can't be made.
         """
-        if self._given is not None:
-            self._given.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return self._given
-        if self._own is None:
-            self._own = Path(tempfile.mkdtemp(prefix="firesteel-programs-"))
-        return self._own
+        if self._directory is not None:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return self._directory
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="firesteel-programs-"))
+        return self._temporary
 
     async def add(self, name: str, pieces: AsyncIterator[bytes]) -> Path:
-        """Keep an upload; returns its path, whose last part is its id.
+        """Store an upload; returns its path, whose last part is its id.
 
         Raises:
-            ConfigurationError: it is no program of Python, or has a name that can't be.
-            OSError: it can't be stored.
+            ConfigurationError: the file is no Python program, or its name is not allowed.
+            OSError: the file can't be stored.
         """
         name = os.path.basename(name.replace("\\", "/"))
         if not _NAME.fullmatch(name) or not name.lower().endswith(SUFFIXES):
@@ -143,16 +146,16 @@ class UploadedPrograms:
             raise
 
     async def remove_drafts(self) -> None:
-        """Remove what uploads that were cut off by the end of a Dispatcher have left.
+        """Remove the files of uploads that the end of a Dispatcher has cut off.
 
         Raises:
             OSError: the directory can't be read.
         """
-        if self._given is not None:
-            await _UPLOADS.call(_remove_drafts, self._given)
+        if self._directory is not None:
+            await _UPLOADS.call(_remove_drafts, self._directory)
 
     async def listed(self) -> list[t.Program]:
-        """In the shape of /jars, the newest first.
+        """All uploads in the shape of ``/jars``, the newest first.
 
         Raises:
             OSError: the directory can't be read.
@@ -160,45 +163,45 @@ class UploadedPrograms:
         return await _UPLOADS.call(self._look)
 
     def _look(self) -> list[t.Program]:
-        found: list[t.Program] = []
-        for folder in self.directory.iterdir() if self._own or self._given else ():
+        programs: list[t.Program] = []
+        for folder in self.directory.iterdir() if self._temporary or self._directory else ():
             for path in folder.iterdir() if folder.is_dir() and _KEY.fullmatch(folder.name) else ():
                 entries = [] if path.suffix == ".py" else _entries(path)
-                found.append(
+                programs.append(
                     {
                         "id": f"{folder.name}_{path.name}",
                         "name": path.name,
                         "uploaded": int(path.stat().st_mtime * 1000),
-                        "entry": [{"name": one, "description": None} for one in entries or [path.stem]],
+                        "entry": [{"name": entry, "description": None} for entry in entries or [path.stem]],
                     }
                 )
-        return sorted(found, key=lambda program: -program["uploaded"])
+        return sorted(programs, key=lambda program: -program["uploaded"])
 
     async def find(self, program_id: str) -> Path:
         """The file of an upload.
 
         Raises:
-            UnknownProgramError: there is none.
+            UnknownProgramError: there is no such upload.
         """
         match = _ID.fullmatch(program_id)
-        if match is not None and (self._own or self._given):
+        if match is not None and (self._temporary or self._directory):
             path = self.directory / match[1] / match[2]
             if await _UPLOADS.call(path.is_file):
                 return path
         raise UnknownProgramError(f"File {program_id[:120]!r} does not exist: GET /jars lists what was uploaded.")
 
     async def remove(self, program_id: str) -> None:
-        """Remove an upload; jobs that came of it go on.
+        """Remove an upload; jobs that it has submitted go on.
 
         Raises:
-            UnknownProgramError: there is none.
+            UnknownProgramError: there is no such upload.
         """
         await _UPLOADS.call(shutil.rmtree, (await self.find(program_id)).parent, ignore_errors=True)
 
     # -- runs
 
     async def plan(self, order: ProgramOrder, rest_address: str) -> t.Plan:
-        """The plan of its first job.
+        """Run a program up to its first job, which is not submitted; returns the plan of that job.
 
         Raises:
             UnknownProgramError, ProgramFailedError, BusyError, ConfigurationError: as they say.
@@ -207,7 +210,7 @@ class UploadedPrograms:
             return cast(t.Plan, await run.first("plan"))
 
     async def run(self, order: ProgramOrder, rest_address: str) -> str:
-        """Run it until its first job is submitted, and let it go on then; returns the id of that job.
+        """Run a program until its first job is submitted, and let it go on then; returns the id of that job.
 
         Raises:
             UnknownProgramError, ProgramFailedError, BusyError, ConfigurationError: as they say.
@@ -218,7 +221,7 @@ class UploadedPrograms:
             return job_id
 
     async def fetched(self, program: str, settings: Settings) -> Path:
-        """A program that somebody names, on this host: one in a file system is brought here, once.
+        """The path of a program on this host; a program in a file system is copied to the directory of uploads.
 
         Args:
             program: path, local or of a file system (``s3://bucket/program.py``).
@@ -226,7 +229,7 @@ class UploadedPrograms:
 
         Raises:
             ConfigurationError: there is no such file system, or no such file.
-            OSError, FileSystemError: it can't be read for now.
+            OSError, FileSystemError: the program can't be read for now.
         """
         path = remote_program(program)
         if path is None:
@@ -234,9 +237,9 @@ class UploadedPrograms:
         folder = self.directory / hashlib.sha256(path.encode()).hexdigest()[:32]
         target = folder / path.rpartition("/")[2]
 
-        def bring() -> None:
+        def copy() -> None:
             folder.mkdir(mode=0o700, exist_ok=True)
-            draft = folder / f".{uuid.uuid4().hex}"  # another application may be reading the file of before
+            draft = folder / f".{uuid.uuid4().hex}"  # another application may be reading the present file
             try:
                 with FileSystems(settings).of(path).open(path) as source, draft.open("xb") as file:
                     shutil.copyfileobj(source, file)
@@ -246,44 +249,44 @@ class UploadedPrograms:
             finally:
                 draft.unlink(missing_ok=True)
 
-        await _FETCHES.call(bring)
+        await _FETCHES.call(copy)
         return target
 
-    async def dependencies_fetched(self, given: Mapping[str, str], settings: Settings) -> dict[str, str]:
-        """Settings of jobs in which files that travel with them are on this host; see ``fetched``.
+    async def dependencies_fetched(self, job_settings: Mapping[str, str], settings: Settings) -> dict[str, str]:
+        """Settings of jobs, with the files that travel with the jobs copied to this host; see ``fetched``.
 
         Args:
-            given: settings of jobs; of a file system may be what ``python.files``, ``python.archives`` and
-                ``python.requirements`` name.
+            job_settings: their ``python.files``, ``python.archives`` and ``python.requirements`` may name files in file
+                systems.
             settings: of the file systems.
 
         Raises:
             ConfigurationError, OSError, FileSystemError: as ``fetched``.
         """
-        found = dict(given)
+        fetched_settings = dict(job_settings)
         for option in (options.PYTHON_FILES, options.PYTHON_REQUIREMENTS, options.PYTHON_ARCHIVES):
             entries = []
-            for entry in found.get(option.key, "").split(","):
+            for entry in fetched_settings.get(option.key, "").split(","):
                 path, mark, target = entry.strip().partition("#")
                 if path and remote_path(path, option.key) is not None:
                     path = str(await self.fetched(path, settings))
                 entries.append(f"{path}{mark}{target}")
-            if option.key in found:
-                found[option.key] = ",".join(entries)
-        return found
+            if option.key in fetched_settings:
+                fetched_settings[option.key] = ",".join(entries)
+        return fetched_settings
 
     def main(self, order: ProgramOrder, rest_address: str, *, own: bool) -> Main:
         """The process of an application, not started yet.
 
         Args:
-            order: with the application's id as ``job_id``.
-            rest_address: where its jobs go.
-            own: of a cluster in application mode: its output is that of the Dispatcher.
+            order: its ``job_id`` is the application's id.
+            rest_address: base URL of the REST API, where the program submits its jobs.
+            own: whether this is the program of a cluster in application mode, which writes to the Dispatcher's output.
         """
         return Main(self, order, rest_address, own=own)
 
     async def check(self, order: ProgramOrder) -> Path:
-        """The path of the program of an order that can be run.
+        """The path of the program of an order, after a check that the order can be run.
 
         Raises:
             UnknownProgramError, BusyError, ConfigurationError: as they say.
@@ -296,11 +299,11 @@ class UploadedPrograms:
         return path
 
     async def path_of(self, order: ProgramOrder) -> Path:
-        """Where the program of an order is.
+        """The path of the program of an order.
 
         Raises:
-            UnknownProgramError: nobody has uploaded it.
-            ConfigurationError: it is not there, or is no program of Python.
+            UnknownProgramError: there is no such upload.
+            ConfigurationError: the file is not there, or is no Python program.
         """
         if order.path is None:
             return await self.find(order.program)
@@ -308,7 +311,7 @@ class UploadedPrograms:
         return order.path
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """Hold a task until it has ended."""
+        """Hold a reference to a task until it has ended: the event loop itself holds none."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -321,7 +324,7 @@ class UploadedPrograms:
         *,
         is_application: bool,
     ) -> asyncio.subprocess.Process:
-        """Start the process of an order; it dies with this one."""
+        """Start the process of an order; it dies with this process."""
         if not is_application and len(self._running) >= MOST_AT_ONCE:
             raise BusyError(f"{MOST_AT_ONCE} programs are being run already: try again when one has submitted its job")
         process = await asyncio.create_subprocess_exec(
@@ -334,14 +337,14 @@ class UploadedPrograms:
         try:
             process.stdin.write(json.dumps(plain).encode() + b"\n")
             await process.stdin.drain()
-        except ConnectionError:  # it ended already: its answer tells
+        except ConnectionError:  # the process has ended already, and its answer says why
             pass
         finally:
             process.stdin.close()
         return process
 
     async def stop_process(self, process: asyncio.subprocess.Process) -> None:
-        """End a process, with all that it has started."""
+        """Kill a process, with all processes that it has started."""
         try:
             if process.returncode is None:
                 os.killpg(process.pid, 9)
@@ -352,7 +355,7 @@ class UploadedPrograms:
         self._applications.discard(process)
 
     async def forget(self, process: asyncio.subprocess.Process, folder: Path) -> None:
-        """Wait for the end of a process that goes on by itself, and remove its files."""
+        """Wait for the end of a process that was let go, and remove its files."""
         try:
             await process.wait()
         finally:
@@ -360,14 +363,14 @@ class UploadedPrograms:
             shutil.rmtree(folder, ignore_errors=True)
 
     async def close(self) -> None:
-        """All end; uploads go if their directory is our own."""
+        """End all processes; a temporary directory of uploads is removed."""
         for process in [*self._running, *self._applications]:
             await self.stop_process(process)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 class _Run:
@@ -389,7 +392,7 @@ class _Run:
         self._folder = Path(tempfile.mkdtemp(prefix="firesteel-run-"))
         self._rest = rest_address
         self._process: asyncio.subprocess.Process | None = None
-        self._kept = False
+        self._goes_on = False
 
     async def __aenter__(self) -> _Run:
         await self.start()
@@ -442,7 +445,7 @@ class _Run:
             raise
 
     async def _python(self, settings: Mapping[str, str]) -> Prepared | None:
-        """The Python environment of an application: that of its jobs' slots; None = the one of this process."""
+        """The Python environment of an application, which its jobs' slots have as well; None: this process's own."""
         chosen = Settings(settings)
         client = chosen.get(options.PYTHON_CLIENT_EXECUTABLE)
         if client is not None:
@@ -456,37 +459,43 @@ class _Run:
         async def fetch(_: str, __: str, names: list[str]) -> Mapping[str, str]:
             return {name: str(self._folder / name) for name in names}
 
-        made = PythonEnvironments(self._folder / "python", fetch, f"the Dispatcher, for main() of {self._path.name}")
+        environments = PythonEnvironments(
+            self._folder / "python", fetch, f"the Dispatcher, for main() of {self._path.name}"
+        )
         seconds = chosen.get(options.PYTHON_ENVIRONMENT_TIMEOUT).total_seconds()
         plain = {**environment.to_plain(), "blob_address": "", "timeout_seconds": seconds}
-        return await made.prepare(str(self._order.job_id), plain)
+        return await environments.prepare(str(self._order.job_id), plain)
 
     def _kind(self) -> dict[str, str]:
-        """What is different where the program is an application: ``execute()`` waits, and jobs say whose they are."""
+        """Settings that differ by kind: ``execute()`` of an application waits, and its jobs name the application."""
         if not self._is_application:
             return {"execution.attached": "false"}
         return {options.APPLICATION_ID.key: str(self._order.job_id)}
 
-    async def first(self, wanted: str) -> Any:
-        """The first answer of this kind."""
+    async def first(self, kind: str) -> Any:
+        """Wait for the first answer of a kind.
+
+        Raises:
+            ProgramFailedError: the program ended without such an answer, or took too long.
+        """
         process, deadline = self._process, time.monotonic() + RUN_SECONDS
         assert process is not None
-        ended = asyncio.get_running_loop().create_task(process.wait())
+        waiting_for_end = asyncio.get_running_loop().create_task(process.wait())
         try:
             while True:
-                over = ended.done()
+                has_ended = waiting_for_end.done()
                 lines = self._lines()
                 for line in lines:
-                    if wanted in line:
-                        return line[wanted]
-                if over:
+                    if kind in line:
+                        return line[kind]
+                if has_ended:
                     error = next((line["error"] for line in lines if "error" in line), None)
                     raise ProgramFailedError(self._failure(error))
                 if time.monotonic() > deadline:
                     raise ProgramFailedError(f"the program had submitted no job after {RUN_SECONDS:g} s: it was ended")
-                await asyncio.wait({ended}, timeout=_LOOK)
+                await asyncio.wait({waiting_for_end}, timeout=_LOOK)
         finally:
-            ended.cancel()
+            waiting_for_end.cancel()
 
     def _lines(self) -> list[dict[str, Any]]:
         try:
@@ -498,26 +507,26 @@ class _Run:
     def _failure(self, error: str | None) -> str:
         if error is not None:
             return f"the program failed:\n{error[-_LONGEST_ERROR:]}"
-        said = self._said()
-        return f"the program executes no job{f'; it said: {said}' if said else ''}"
+        output = self._output_tail()
+        return f"the program executes no job{f'; it said: {output}' if output else ''}"
 
-    def _said(self) -> str:
-        """Its last words; nothing where somebody else reads them."""
+    def _output_tail(self) -> str:
+        """The end of the program's output; empty where the output goes to the Dispatcher's own."""
         try:
             return (self._folder / "output").read_text(encoding="utf-8", errors=ESCAPED)[-_LONGEST_ERROR:].strip()
         except OSError:
             return ""
 
     def let_go(self) -> None:
-        """The program goes on by itself."""
+        """Let the program go on after ``end``."""
         assert self._process is not None
-        self._kept = True
+        self._goes_on = True
         waiting = self._programs.forget(self._process, self._folder)
         self._programs.keep(asyncio.get_running_loop().create_task(waiting))
 
     async def end(self) -> None:
-        """It ends, unless it was let go."""
-        if self._kept or self._process is None:
+        """Stop the process, unless it was let go."""
+        if self._goes_on or self._process is None:
             return
         await self._programs.stop_process(self._process)
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -528,37 +537,37 @@ class Main(_Run):
 
     def __init__(self, programs: UploadedPrograms, order: ProgramOrder, rest_address: str, *, own: bool) -> None:
         super().__init__(programs, order, rest_address, is_application=True, own=own)
-        self._told_at: float | None = None
+        self._terminated_at: float | None = None
 
     @property
     def pid(self) -> int:
-        """Of the process; has been started."""
+        """Id of the process, which has been started."""
         assert self._process is not None
         return self._process.pid
 
     def ended(self) -> MainEnd | None:
-        """How it ended; None = it runs."""
+        """How the process ended; None: it runs."""
         process = self._process
         if process is None or process.returncode is None:
             return None
         lines = self._lines()
-        found = next((line for line in lines if "error" in line), None)
-        if found is not None:
-            return MainEnd(process.returncode, str(found["error"])[-_LONGEST_ERROR:], str(found.get("class", "")))
+        failure = next((line for line in lines if "error" in line), None)
+        if failure is not None:
+            return MainEnd(process.returncode, str(failure["error"])[-_LONGEST_ERROR:], str(failure.get("class", "")))
         if process.returncode == 0:
             return MainEnd(0)
-        code, said = process.returncode, self._said()
-        what = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
-        return MainEnd(code, f"the process of the program {what}{f'; it said: {said}' if said else ''}")
+        code, output = process.returncode, self._output_tail()
+        description = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+        return MainEnd(code, f"the process of the program {description}{f'; it said: {output}' if output else ''}")
 
     @property
     def was_killed(self) -> bool:
-        """By a signal that this process has not sent."""
+        """Whether the process ended by a signal that this process has not sent."""
         process = self._process
-        return process is not None and (process.returncode or 0) < 0 and self._told_at is None
+        return process is not None and (process.returncode or 0) < 0 and self._terminated_at is None
 
     async def wait(self, seconds: float) -> None:
-        """Until it has ended, or for so long."""
+        """Wait until the process has ended, or for so many seconds."""
         process = self._process
         if process is None or process.returncode is not None:
             await asyncio.sleep(seconds)
@@ -570,15 +579,15 @@ class Main(_Run):
             waiting.cancel()
 
     async def tell_to_end(self) -> None:
-        """SIGTERM, which unwinds the program; when that has not helped for some time, it is killed."""
+        """Send SIGTERM, which unwinds the program; a program that has not ended some time later is killed."""
         process = self._process
         if process is None or process.returncode is not None:
             return
         now = time.monotonic()
-        if self._told_at is None:
-            self._told_at = now
+        if self._terminated_at is None:
+            self._terminated_at = now
             process.terminate()
-        elif now - self._told_at > _GRACE:
+        elif now - self._terminated_at > _GRACE:
             logger.warning("the program %s did not end within %g s, and is killed", self._path.name, _GRACE)
             await self._programs.stop_process(process)
 
@@ -586,11 +595,11 @@ class Main(_Run):
 class _Upload:
     """A file on its way into a directory of uploads. Its methods block.
 
-    It is a draft until it is whole, checked and on the disk; whoever lists the directory sees it from then on. A lock
-    on the draft says that it is being written: other Dispatchers may use the same directory.
+    The file is a draft until it is whole, checked and on the disk. Only then the directory lists it. A lock on the
+    draft says that it is being written, since other Dispatchers may use the same directory.
 
     Raises:
-        OSError: it can't be stored; so do all methods.
+        OSError: the file can't be stored; all methods raise it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -607,10 +616,10 @@ class _Upload:
         self._file.write(piece)
 
     def finish(self, name: str) -> Path:
-        """Have it listed under this name; returns the path whose last part is its id.
+        """Have the upload listed under this name; returns the path whose last part is its id.
 
         Raises:
-            ConfigurationError: it is no program of Python.
+            ConfigurationError: the file is no Python program.
         """
         self._file.flush()
         _check(self._draft, name)
@@ -629,7 +638,7 @@ class _Upload:
 
     def discard(self) -> None:
         self._draft.unlink(missing_ok=True)
-        with suppress(OSError):  # of what was not written yet
+        with suppress(OSError):  # the rest of the buffer can't be written
             self._file.close()
 
 
@@ -647,16 +656,17 @@ def _remove_drafts(directory: Path) -> None:
         logger.info("%s, an upload that was cut off, was removed", draft)
     for folder in directory.iterdir() if directory.is_dir() else ():
         if _KEY.fullmatch(folder.name):
-            with suppress(OSError):  # only an empty one goes: its upload was cut off at the very end
+            with suppress(OSError):  # only an empty folder is removed: its upload was cut off at the very end
                 folder.rmdir()
 
 
 def _environment(path: Sequence[str]) -> dict[str, str]:
-    """Nothing of the cluster's secrets, and none of its configuration: what a program needs of it, its order says."""
-    kept = {name: value for name, value in without_secrets(os.environ).items() if name != "FIRESTEEL_CONF_DIR"}
+    """The environment of a program: without the cluster's secrets and configuration, since the order has all that the
+    program needs of them."""
+    variables = {name: value for name, value in without_secrets(os.environ).items() if name != "FIRESTEEL_CONF_DIR"}
     if path:
-        kept["PYTHONPATH"] = os.pathsep.join(path)
-    return kept
+        variables["PYTHONPATH"] = os.pathsep.join(path)
+    return variables
 
 
 def _entries(path: Path) -> list[str]:
@@ -667,10 +677,10 @@ def _entries(path: Path) -> list[str]:
 
 
 def remote_program(text: str) -> str | None:
-    """The path of a program in a file system; None: it is local.
+    """The path of a program in a file system; None: the program is a local file.
 
     Raises:
-        ConfigurationError: there is no such file system, or it can't be a program.
+        ConfigurationError: there is no such file system, or the name is not that of a program.
     """
     try:
         path = remote_path(text, "program")
@@ -687,14 +697,14 @@ def local_program(text: str) -> Path:
 
 
 def check_program(path: Path, entry: str | None = None) -> None:
-    """Refuse what can't be run.
+    """Refuse a program that can't be run.
 
     Args:
         path: of a file or a directory.
-        entry: what of it is to be run; None = its ``__main__``.
+        entry: module or ``module:function`` that is to be run; None = the program's ``__main__``.
 
     Raises:
-        ConfigurationError: says why.
+        ConfigurationError: the program can't be run; the text says why.
     """
     if path.is_dir():
         if entry is None and not (path / "__main__.py").is_file():
@@ -712,7 +722,7 @@ def check_program(path: Path, entry: str | None = None) -> None:
 
 
 def _check(path: Path, name: str) -> None:
-    """Raises ConfigurationError where the file is no program of Python; its name may be another one than it has yet."""
+    """Raise ConfigurationError where a file is no Python program; ``name`` is the name that it will have."""
     if name.lower().endswith(".py"):
         try:
             compile(path.read_bytes(), name, "exec", dont_inherit=True)
@@ -725,51 +735,51 @@ def _check(path: Path, name: str) -> None:
     except (zipfile.BadZipFile, OSError) as error:
         raise ConfigurationError(f"{name} is no archive: {error}") from error
     if not any(name.endswith(".py") for name in names):
-        what = (
+        fault = (
             "holds Java classes, which nobody here can run" if any(n.endswith(".class") for n in names) else "is empty"
         )
-        raise ConfigurationError(f"{name} {what}: upload a .py, .zip or .whl with a program of Python")
+        raise ConfigurationError(f"{name} {fault}: upload a .py, .zip or .whl with a program of Python")
 
 
 def default_entry(program: Path) -> str | None:
-    """What of an archive is run where nobody says: None = its ``__main__``, else its only console script.
+    """The entry of an archive that is run by default: None = its ``__main__``, else its only console script.
 
     Raises:
-        ConfigurationError: it has several.
-        zipfile.BadZipFile: it is no archive.
+        ConfigurationError: the archive has several console scripts.
+        zipfile.BadZipFile: the file is no archive.
     """
-    found = entries_of(program)
-    if MAIN in found or not found:
+    entries = entries_of(program)
+    if MAIN in entries or not entries:
         return None
-    if len(found) > 1:
+    if len(entries) > 1:
         raise ConfigurationError(
             f"{program.name} has several console scripts, so say which one is to be run (entry-class): "
-            + ", ".join(found)
+            + ", ".join(entries)
         )
-    return found[0]
+    return entries[0]
 
 
 def entries_of(program: Path) -> list[str]:
-    """What can be run in an archive: its ``__main__``, and the console scripts of a wheel.
+    """The entries of an archive: its ``__main__``, and the console scripts of a wheel.
 
     Raises:
-        zipfile.BadZipFile: it is no archive.
+        zipfile.BadZipFile: the file is no archive.
     """
     with zipfile.ZipFile(program) as archive:
         names = archive.namelist()
-        found = ["__main__"] if "__main__.py" in names else []
+        entries = ["__main__"] if "__main__.py" in names else []
         for name in names:
             if name.endswith(".dist-info/entry_points.txt") and name.count("/") == 1:
                 with archive.open(name) as file:
-                    found += _scripts(file.read(_MOST_ENTRY_POINTS).decode("utf-8", "replace"))
-    return found
+                    entries += _scripts(file.read(_MOST_ENTRY_POINTS).decode("utf-8", "replace"))
+    return entries
 
 
 def _scripts(text: str) -> list[str]:
-    found, inside = [], False
+    scripts, in_section = [], False
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
-            inside = line == "[console_scripts]"
-        elif inside and "=" in line:
-            found.append(line.partition("=")[2].split("[")[0].replace(" ", ""))
-    return found
+            in_section = line == "[console_scripts]"
+        elif in_section and "=" in line:
+            scripts.append(line.partition("=")[2].split("[")[0].replace(" ", ""))
+    return scripts

@@ -91,7 +91,7 @@ _DIFFERENCES: Final = (
         "logged. `Range: bytes=...` and `tail=<lines>` bring a part",
     ),
 )
-"""What Flink has, and what that is here."""
+"""Features of Flink, and what they are here."""
 _TITLES: Final = {
     "": "Cluster",
     "applications": "Applications",
@@ -151,10 +151,10 @@ def _row(endpoint: Endpoint) -> str:
         takes.append(f"body {_shown(endpoint.body)}")
     elif endpoint.upload:
         takes.append(endpoint.upload)
-    what = f"{endpoint.what}{' (not in Flink)' if endpoint.ours else ''}"
+    description = f"{endpoint.what}{' (not in Flink)' if endpoint.ours else ''}"
     status = "" if endpoint.status == 200 else f" ({endpoint.status})"
     answer = f"{endpoint.answer if endpoint.is_text else _shown(endpoint.answer)}{status}"
-    cells = f"{endpoint.method} `{endpoint.flink_path}`", what, ", ".join(takes), answer, _WHO[endpoint.access]
+    cells = f"{endpoint.method} `{endpoint.flink_path}`", description, ", ".join(takes), answer, _WHO[endpoint.access]
     return f"| {' | '.join(cells)} |"
 
 

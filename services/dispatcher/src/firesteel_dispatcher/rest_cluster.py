@@ -1,4 +1,4 @@
-"""REST answers about the cluster, and what users may do with it."""
+"""REST answers about the cluster, and requests that change it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from firesteel_dispatcher.disposals import Disposals
 from firesteel_dispatcher.shell import DispatcherService
 
 FLINK_VERSION: Final = "2.3.0"
-"""Clients choose by it what they may ask."""
+"""Version of Flink whose REST API this is; clients choose their requests by it."""
 REFRESH_MS: Final = 3000
 
 
 async def config(service: DispatcherService, call: RestCall) -> t.DashboardConfiguration:
-    """What kind of cluster this is, and what who asks may do."""
-    known = service.rest.access.is_known(call.request)
+    """The features of this cluster, and the rights of the caller."""
+    has_token = service.rest.access.is_known(call.request)
     offset = -(time.altzone if time.localtime().tm_isdst else time.timezone)
     return {
         "refresh-interval": REFRESH_MS,
@@ -38,7 +38,7 @@ async def config(service: DispatcherService, call: RestCall) -> t.DashboardConfi
             "web-history": False,
         },
         "firesteel-version": firesteel.__version__,
-        "firesteel-access": {"change": known, "cancel": known or service.rest.access.cancel_is_free},
+        "firesteel-access": {"change": has_token, "cancel": has_token or service.rest.access.cancel_is_free},
     }
 
 
@@ -64,19 +64,19 @@ async def shut_down(service: DispatcherService, _: RestCall) -> t.EmptyResponse:
 
 async def datasets(service: DispatcherService, _: RestCall) -> t.DataSetList:
     """Results of ``cache()``, as far as the Dispatcher sees their files."""
-    found = await service.datasets.all()
-    return {"dataSets": [{"id": one.id, "isComplete": one.is_complete} for one in found]}
+    datasets_here = await service.datasets.all()
+    return {"dataSets": [{"id": dataset.id, "isComplete": dataset.is_complete} for dataset in datasets_here]}
 
 
 async def delete_dataset(service: DispatcherService, call: RestCall) -> t.TriggerResponse | web.Response:
-    wanted = call.path["dataset_id"]
-    if all(one.id != wanted for one in await service.datasets.all()):
+    dataset_id = call.path["dataset_id"]
+    if all(dataset.id != dataset_id for dataset in await service.datasets.all()):
         return error_response(
             404,
-            f"There is no data set {wanted}: results of cache() are files in firesteel.cache.directory, which go with "
-            "their program, and the Dispatcher knows those that its host sees.",
+            f"There is no data set {dataset_id}: results of cache() are files in firesteel.cache.directory, which go "
+            "with their program, and the Dispatcher knows those that its host sees.",
         )
-    return {"request-id": service.datasets.deletions.begin(wanted)}
+    return {"request-id": service.datasets.deletions.begin(dataset_id)}
 
 
 async def dataset_status(service: DispatcherService, call: RestCall) -> t.Disposal | web.Response:

@@ -1,4 +1,4 @@
-"""REST answers about jobs, and what users may do with them."""
+"""REST answers about jobs, and requests that change them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ async def overview(service: DispatcherService, _: RestCall) -> t.JobsOverview:
 
 
 async def applications(service: DispatcherService, _: RestCall) -> t.ApplicationsOverview:
-    """Programs with their jobs; a job that was submitted by itself is one, too."""
+    """Programs with their jobs; a job that no program of the cluster has submitted is an application by itself."""
     grouped: dict[str, list[t.JobRow]] = {one: [] for one in service.applications.known}
     for overview in await service.jobs.details.overviews():
         grouped.setdefault(service.applications.of_job(overview["jid"]), []).append(overview)
-    now, known = service.clock.epoch_ms(), service.applications.known
-    return {"applications": [application_row(one, known.get(one), jobs, now) for one, jobs in grouped.items()]}
+    now, programs = service.clock.epoch_ms(), service.applications.known
+    return {"applications": [application_row(one, programs.get(one), jobs, now) for one, jobs in grouped.items()]}
 
 
 async def application(service: DispatcherService, call: RestCall) -> t.ApplicationDetails:
@@ -58,10 +58,10 @@ async def application_failures(service: DispatcherService, call: RestCall) -> t.
 
 
 async def _application(service: DispatcherService, call: RestCall) -> tuple[Application | None, list[Archive]]:
-    """Its program, if it is known, and its jobs.
+    """The program of an application, if it is known, and the archives of its jobs.
 
     Raises:
-        UnknownJobError: nothing is known of it.
+        UnknownJobError: the cluster knows no such application.
     """
     application_id = call.path["application_id"]
     application = service.applications.known.get(application_id)
@@ -82,15 +82,15 @@ async def status(service: DispatcherService, call: RestCall) -> t.JobStatusInfo:
 
 
 async def metric_history(service: DispatcherService, call: RestCall) -> t.MetricHistoryInfo:
-    """What a job, or a vertex of it, did within the last hour."""
+    """Metrics of a job, or of a vertex, over the last hour."""
     job = service.core.job(call.job_id)
     return service.diagnostics.metric_history.of(job.id, call.query["vertex"], call.query["since"])
 
 
 async def metrics_of_jobs(service: DispatcherService, call: RestCall) -> list[t.AggregatedMetric]:
     """Aggregates over several jobs."""
-    wanted = metric_views.names(call.query["jobs"]) if call.query["jobs"] is not None else list(service.core.jobs)
-    values = [views.job_values(await service.archive_of(job_id)) for job_id in wanted]
+    job_ids = metric_views.names(call.query["jobs"]) if call.query["jobs"] is not None else list(service.core.jobs)
+    values = [views.job_values(await service.archive_of(job_id)) for job_id in job_ids]
     return metric_views.aggregates(values, call.given())
 
 
@@ -127,7 +127,7 @@ async def coordinate(service: DispatcherService, call: RestCall) -> t.Coordinati
     )
 
 
-# -- doing
+# -- changing
 
 
 async def cancel(service: DispatcherService, call: RestCall) -> t.EmptyResponse | web.Response:
@@ -139,13 +139,13 @@ async def cancel(service: DispatcherService, call: RestCall) -> t.EmptyResponse 
 
 
 async def cancel_application(service: DispatcherService, call: RestCall) -> t.EmptyResponse:
-    """Cancel one, with its jobs."""
+    """Cancel an application with its jobs."""
     await service.applications.cancel(call.path["application_id"])
     return {}
 
 
 async def stop_of_old(service: DispatcherService, call: RestCall) -> web.Response:
-    """What Flink has removed."""
+    """Answer as Flink does since it removed this path."""
     service.core.job(call.job_id)
     return error_response(308, "This way to stop a job was removed in Flink: use POST /jobs/:jobid/stop.")
 
@@ -158,7 +158,7 @@ async def trigger_checkpoint(service: DispatcherService, call: RestCall) -> t.Tr
 
 
 async def checkpoint_status(service: DispatcherService, call: RestCall) -> c.CheckpointStatus:
-    """What became of a checkpoint that somebody asked for."""
+    """The state of a triggered checkpoint."""
     service.jobs.details.outdated(call.job_id)
     return checkpoint_views.trigger_status(await service.archive_of(call.job_id), call.given())
 
@@ -178,24 +178,24 @@ async def stop(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
 
 
 async def savepoint_status(service: DispatcherService, call: RestCall) -> c.SavepointStatus:
-    """What became of a savepoint that somebody asked for, or of a stop."""
+    """The state of a triggered savepoint, or of a stop."""
     service.jobs.details.outdated(call.job_id)
     return checkpoint_views.savepoint_status(await service.archive_of(call.job_id), call.given())
 
 
 async def set_requirements(service: DispatcherService, call: RestCall) -> t.EmptyResponse:
-    """Bounds of the parallelism."""
+    """Set the bounds of the parallelism."""
     return require(await service.archive_of(call.job_id), call.body)
 
 
 async def rescaling(service: DispatcherService, call: RestCall) -> web.Response:
-    """What Flink has switched off."""
+    """Answer as Flink does, which has switched this path off."""
     service.core.job(call.job_id)
     return error_response(503, "Rescaling is temporarily disabled, as in Flink. See PUT resource-requirements.")
 
 
 async def client_heartbeat(service: DispatcherService, call: RestCall) -> t.EmptyResponse:
-    """The client of a job lives."""
+    """Take a sign of life of a job's client."""
     expires = call.body["expiredTimestamp"]
     if not math.isfinite(expires):
         raise ConfigurationError("expiredTimestamp has to be milliseconds since 1970")

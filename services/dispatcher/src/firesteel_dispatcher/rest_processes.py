@@ -29,14 +29,14 @@ from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
 
 _TAIL_BYTES: Final = 1 << 20
-"""In which the last lines of a log are looked for."""
+"""Bytes at the end of a log that are searched for its last lines."""
 _RANGE: Final = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?")
 _PATIENCE: Final = 5.0
 _LOGS: Final = CallPool("logs", deadline=20.0)
 
 
 class UnknownTaskManagerError(FiresteelError):
-    """There is no such TaskManager."""
+    """No TaskManager has this id."""
 
 
 # -- TaskManagers
@@ -44,7 +44,7 @@ class UnknownTaskManagerError(FiresteelError):
 
 async def taskmanagers(service: DispatcherService, _: RestCall) -> t.TaskManagers:
     cluster, tasks = await _what_runs(service)
-    return {"taskmanagers": [taskmanager_row(found, tasks) for found in cluster.taskmanagers]}
+    return {"taskmanagers": [taskmanager_row(report, tasks) for report in cluster.taskmanagers]}
 
 
 async def taskmanager(service: DispatcherService, call: RestCall) -> t.TaskManagerDetails:
@@ -93,29 +93,29 @@ async def _what_runs(service: DispatcherService) -> tuple[m.ClusterOverview, Cou
 
 
 def _find(cluster: m.ClusterOverview, taskmanager_id: str) -> Mapping[str, Any]:
-    for found in cluster.taskmanagers:
-        if found["id"] == taskmanager_id:
-            return found
+    for row in cluster.taskmanagers:
+        if row["id"] == taskmanager_id:
+            return row
     raise UnknownTaskManagerError(f"TaskManager {taskmanager_id[:80]!r} not found")
 
 
-async def _metrics_of(service: DispatcherService, found: Mapping[str, Any]) -> Mapping[str, Any]:
-    gateway = InspectionGateway(service.client, str(found["path"]), timeout=_PATIENCE)
+async def _metrics_of(service: DispatcherService, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    gateway = InspectionGateway(service.client, str(row["path"]), timeout=_PATIENCE)
     return (await gateway.process_metrics()).values
 
 
 async def gateway_of(service: DispatcherService, taskmanager_id: str) -> InspectionGateway:
-    """Calls that look at a TaskManager.
+    """Calls that inspect a TaskManager.
 
     Raises:
-        UnknownTaskManagerError: there is no such one.
+        UnknownTaskManagerError: no TaskManager has this id.
         RpcError: the ResourceManager does not answer.
     """
     return InspectionGateway(service.client, await address_of(service, taskmanager_id), timeout=_PATIENCE)
 
 
 async def address_of(service: DispatcherService, taskmanager_id: str) -> str:
-    """Where a TaskManager is.
+    """The address of a TaskManager.
 
     Raises:
         UnknownTaskManagerError, RpcError: see ``gateway_of``.
@@ -123,11 +123,11 @@ async def address_of(service: DispatcherService, taskmanager_id: str) -> str:
     return str(_find(await service.coordinators.overview(), taskmanager_id)["path"])
 
 
-# -- JobManager: this process, and what it knows of the others that make it up
+# -- JobManager: this process, and the coordinators beside it
 
 
 async def jobmanager_config(service: DispatcherService, call: RestCall) -> list[t.Setting]:
-    """All settings of the cluster that somebody has made; secrets are stars."""
+    """All settings of the cluster that are set; secrets are shown as stars."""
     for part in ("job_id", "application_id"):
         if part in call.path:
             service.core.job(call.path[part])
@@ -135,7 +135,7 @@ async def jobmanager_config(service: DispatcherService, call: RestCall) -> list[
 
 
 async def jobmanager_environment(service: DispatcherService, call: RestCall) -> t.Environment:
-    """What this process runs on."""
+    """The machine and the Python that this process runs on."""
     if "job_id" in call.path:
         service.core.job(call.job_id)
     return cast(t.Environment, environment())
@@ -165,17 +165,17 @@ async def jobmanager_threads(service: DispatcherService, _: RestCall) -> t.Threa
 
 
 class LogSource(Protocol):
-    """Where logs are read from."""
+    """A process whose logs are read."""
 
     async def listed(self) -> tuple[list[t.LogFile], str, str]:
-        """All, and the names of the main one and of that with the standard output; empty = there is none."""
+        """All logs, and the names of the main log and of the standard output; empty = there is none."""
 
     async def read(self, name: str, offset: int, length: int) -> LogPiece:
-        """A piece; raises ``UnknownLogError``."""
+        """A piece of a log; raises ``UnknownLogError``."""
 
 
 @dataclass(frozen=True)
-class _Here:
+class _LocalLogs:
     logs: ProcessLogs
 
     async def listed(self) -> tuple[list[t.LogFile], str, str]:
@@ -187,22 +187,22 @@ class _Here:
 
 
 @dataclass(frozen=True)
-class _There:
+class _TaskManagerLogs:
     gateway: InspectionGateway
 
     async def listed(self) -> tuple[list[t.LogFile], str, str]:
-        found = await self.gateway.list_logs()
-        return [picked(t.LogFile, log) for log in found.logs], found.main, found.stdout
+        answer = await self.gateway.list_logs()
+        return [picked(t.LogFile, log) for log in answer.logs], answer.main, answer.stdout
 
     async def read(self, name: str, offset: int, length: int) -> LogPiece:
-        found = await self.gateway.read_log(m.ReadLog(name, offset, length))
-        return LogPiece(found.size, found.offset, base64.b64decode(found.data))
+        answer = await self.gateway.read_log(m.ReadLog(name, offset, length))
+        return LogPiece(answer.size, answer.offset, base64.b64decode(answer.data))
 
 
 async def _source(service: DispatcherService, call: RestCall) -> LogSource:
     if "taskmanager_id" in call.path:
-        return _There(await gateway_of(service, call.path["taskmanager_id"]))
-    return _Here(service.diagnostics.logs)
+        return _TaskManagerLogs(await gateway_of(service, call.path["taskmanager_id"]))
+    return _LocalLogs(service.diagnostics.logs)
 
 
 async def log_list(service: DispatcherService, call: RestCall) -> t.LogListInfo:
@@ -228,10 +228,10 @@ async def standard_output(service: DispatcherService, call: RestCall) -> web.Str
     logs, _, name = await source.listed()
     if name:
         return await _text(call, source, name)
-    slots = [str(one["name"]) for one in logs if re.fullmatch(r"slot-\d+\.out", str(one["name"]))]
+    slots = [str(log["name"]) for log in logs if re.fullmatch(r"slot-\d+\.out", str(log["name"]))]
     if not slots:
         return error_response(404, "The standard output of this process goes to no file: see where it was started.")
-    parts = [f"== {one} ==\n".encode() + (await source.read(one, -_TAIL_BYTES, _TAIL_BYTES)).data for one in slots]
+    parts = [f"== {log} ==\n".encode() + (await source.read(log, -_TAIL_BYTES, _TAIL_BYTES)).data for log in slots]
     return web.Response(body=b"".join(parts), content_type="text/plain", charset="utf-8")
 
 
@@ -240,21 +240,23 @@ async def _text(call: RestCall, source: LogSource, name: str) -> web.StreamRespo
         part = await source.read(name, -_TAIL_BYTES, _TAIL_BYTES)
         lines = part.data.splitlines(keepends=True)[-call.query["tail"] :] if call.query["tail"] else []
         return web.Response(body=b"".join(lines), content_type="text/plain", charset="utf-8")
-    start, end, wanted = 0, None, call.request.headers.get("Range")
-    if wanted is not None and (found := _RANGE.fullmatch(wanted.strip())) and (found[1] or found[2]):
-        start, end = (int(found[1]), int(found[2]) if found[2] else None) if found[1] else (-int(found[2]), None)
-    else:
-        wanted = None
+    start, end = 0, None
+    byte_range = _RANGE.fullmatch(call.request.headers.get("Range", "").strip())
+    is_partial = byte_range is not None and any(byte_range.groups())
+    if byte_range is not None and is_partial:
+        first_byte, last_byte = byte_range.groups()
+        # Without a first byte, the number is a length: so many bytes at the end of the log.
+        start, end = (int(first_byte), int(last_byte) if last_byte else None) if first_byte else (-int(last_byte), None)
     part = await source.read(name, start, LARGEST_PART)
-    if wanted is not None and (start >= part.size or (end is not None and end < start)):
+    if is_partial and (start >= part.size or (end is not None and end < start)):
         refusal = error_response(416, f"the log {name} has {part.size} bytes")
         refusal.headers["Content-Range"] = f"bytes */{part.size}"
         return refusal
     last = part.size if end is None else min(part.size, end + 1)
-    answer = web.StreamResponse(status=206 if wanted is not None else 200)
+    answer = web.StreamResponse(status=206 if is_partial else 200)
     answer.content_type, answer.charset = "text/plain", "utf-8"
     answer.headers["Accept-Ranges"] = "bytes"
-    if wanted is not None:
+    if is_partial:
         answer.headers["Content-Range"] = f"bytes {part.offset}-{last - 1}/{part.size}"
     answer.content_length = max(0, last - part.offset)
     await answer.prepare(call.request)
@@ -264,7 +266,7 @@ async def _text(call: RestCall, source: LogSource, name: str) -> web.StreamRespo
 
 
 async def _stream(answer: web.StreamResponse, source: LogSource, name: str, part: LogPiece, last: int) -> None:
-    """As much as was promised; where a log was rotated away meanwhile the answer breaks off."""
+    """Write the promised bytes; the answer breaks off where the log is rotated away meanwhile."""
     at = part.offset
     while at < last:
         data = part.data[: last - at]
@@ -277,7 +279,7 @@ async def _stream(answer: web.StreamResponse, source: LogSource, name: str, part
 
 
 async def log_url(service: DispatcherService, call: RestCall) -> t.LogUrl:
-    """Where a log is."""
+    """The URL of a log."""
     service.core.job(call.job_id)
     if "taskmanager_id" in call.path:
         return {"url": f"{service.rest.address}/taskmanagers/{call.path['taskmanager_id']}/log"}

@@ -1,4 +1,4 @@
-"""REST answers that are made of samples of stacks."""
+"""REST answers that come from samples of stacks: flame graphs and profiles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from firesteel_dispatcher.processes import process_at, sample_jobmanager
 from firesteel_dispatcher.rest_processes import address_of
 from firesteel_dispatcher.shell import DispatcherService
 
-_HERE = "jobmanager"
+_JOBMANAGER = "jobmanager"
 
 
 async def flame_graph(service: DispatcherService, call: RestCall) -> t.FlameGraph:
@@ -35,18 +35,16 @@ async def flame_graph(service: DispatcherService, call: RestCall) -> t.FlameGrap
     async def gateways() -> list[InspectionGateway]:
         cluster = await service.coordinators.overview()
         return [
-            InspectionGateway(service.client, str(found["path"]))
-            for found in cluster.taskmanagers
-            if found["id"] in homes
+            InspectionGateway(service.client, str(row["path"])) for row in cluster.taskmanagers if row["id"] in homes
         ]
 
     return service.diagnostics.flame_graphs.of(call.job_id, call.vertex_id, call.query["type"], subtask, gateways)
 
 
 async def profiles(service: DispatcherService, call: RestCall) -> t.ProfileList:
-    """Runs of the profiler."""
+    """Runs of the profiler of a process."""
     process = await _process(service, call)
-    return {"profilingList": [one.to_rest() for one in service.diagnostics.profiles.of(process)]}
+    return {"profilingList": [run.to_rest() for run in service.diagnostics.profiles.of(process)]}
 
 
 async def profile(service: DispatcherService, call: RestCall) -> t.Profile | web.Response:
@@ -58,22 +56,22 @@ async def profile(service: DispatcherService, call: RestCall) -> t.Profile | web
     if service.diagnostics.profiles.is_busy(process):
         return error_response(409, f"A profile of {process} is being taken already.")
     take = functools.partial(sample_jobmanager, service)
-    if process != _HERE:
+    if process != _JOBMANAGER:
         take = functools.partial(sample_there, process_at(service, await address_of(service, process)))
     return service.diagnostics.profiles.begin(process, mode, seconds, take).to_rest()
 
 
 async def profile_file(service: DispatcherService, call: RestCall) -> web.Response:
-    found = service.diagnostics.profiles.find(await _process(service, call), call.path["filename"])
-    if found is None:
+    finished = service.diagnostics.profiles.find(await _process(service, call), call.path["filename"])
+    if finished is None:
         return error_response(
             404, f"There is no profile {call.path['filename'][:80]!r}: the last ones are kept, in memory."
         )
-    return web.Response(text=found.page, content_type="text/html", headers={"Content-Disposition": "attachment"})
+    return web.Response(text=finished.page, content_type="text/html", headers={"Content-Disposition": "attachment"})
 
 
 async def _process(service: DispatcherService, call: RestCall) -> str:
     if "taskmanager_id" not in call.path:
-        return _HERE
+        return _JOBMANAGER
     await address_of(service, call.path["taskmanager_id"])
     return str(call.path["taskmanager_id"])

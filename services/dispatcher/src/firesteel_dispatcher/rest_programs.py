@@ -95,7 +95,7 @@ def _order(call: RestCall) -> ProgramOrder:
     if arguments is None and body.get("programArgs") is not None:
         arguments = _split(body["programArgs"], "programArgs")
     if arguments is None and query.get("programArg") is not None:
-        arguments = [one for one in query["programArg"].split(",") if one]
+        arguments = [argument for argument in query["programArg"].split(",") if argument]
     if arguments is None and query.get("program-args") is not None:
         arguments = _split(query["program-args"], "program-args")
     job_id = None
@@ -122,22 +122,22 @@ def _split(text: str, name: str) -> list[str]:
 
 
 def _settings(body: Mapping[str, Any], query: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = dict(body.get("flinkConfiguration") or {})
-    for key in found:
+    settings: dict[str, str] = dict(body.get("flinkConfiguration") or {})
+    for key in settings:
         if not re.fullmatch(r"[A-Za-z0-9_.$-]{1,200}", key):
             raise ConfigurationError(f"flinkConfiguration: {key[:80]!r} is no key of an option")
     parallelism = body.get("parallelism") or query.get("parallelism")
     if parallelism is not None:
-        found[options.PARALLELISM_DEFAULT.key] = str(parallelism)
+        settings[options.PARALLELISM_DEFAULT.key] = str(parallelism)
     path = body.get("savepointPath") or query.get("savepointPath")
     if path:
-        found[options.STATE_RECOVERY_PATH.key] = str(path)
+        settings[options.STATE_RECOVERY_PATH.key] = str(path)
     drops = body.get("allowNonRestoredState")
     if drops is None:
         drops = query.get("allowNonRestoredState")
     if drops is not None:
-        found[options.STATE_RECOVERY_IGNORE_UNCLAIMED.key] = "true" if drops else "false"
+        settings[options.STATE_RECOVERY_IGNORE_UNCLAIMED.key] = "true" if drops else "false"
     mode = body.get("claimMode") or body.get("restoreMode")
     if mode:
-        found[options.STATE_RECOVERY_CLAIM_MODE.key] = str(mode)
-    return found
+        settings[options.STATE_RECOVERY_CLAIM_MODE.key] = str(mode)
+    return settings

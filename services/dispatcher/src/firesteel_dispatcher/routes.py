@@ -14,12 +14,12 @@ from firesteel_dispatcher.shell import DispatcherService
 
 
 def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
-    """All of them; GET does not bring HEAD along: an unknown method is 404."""
-    found = dashboard_routes()
+    """All routes. GET does not bring HEAD along, since an unknown method is answered with 404."""
+    routes = dashboard_routes()
     for endpoint in ENDPOINTS:
         handler = _handler(service, endpoint)
-        found += [_route(endpoint.method, f"{prefix}{endpoint.path}", handler) for prefix in ("", "/v1")]
-    return found
+        routes += [_route(endpoint.method, f"{prefix}{endpoint.path}", handler) for prefix in ("", "/v1")]
+    return routes
 
 
 def _handler(service: DispatcherService, endpoint: Endpoint) -> Handler:
@@ -31,8 +31,8 @@ def _handler(service: DispatcherService, endpoint: Endpoint) -> Handler:
 
     async def answer_to(request: web.Request) -> web.StreamResponse:
         _check(service, request, guarded)
-        if (why := _switched_off(service, endpoint, request)) is not None:
-            return error_response(403, why)
+        if (reason := _switched_off(service, endpoint, request)) is not None:
+            return error_response(403, reason)
         return await endpoint.respond(service, request)
 
     handle = with_errors(answer_to)
@@ -52,7 +52,7 @@ def _handler(service: DispatcherService, endpoint: Endpoint) -> Handler:
 
 
 def _switched_off(service: DispatcherService, endpoint: Endpoint, request: web.Request) -> str | None:
-    """Why the settings of the cluster do not allow a request; None where they do."""
+    """Why the settings of the cluster forbid a request; None where they allow it."""
     settings, key = service.settings, "" if endpoint.switch is None else endpoint.switch.value
     if endpoint.switch is Switch.SUBMIT and not settings.web_submit:
         return f"{key} is false: programs can't be uploaded to this cluster's REST API, nor run there."

@@ -1,4 +1,4 @@
-"""What the Dispatcher takes from the cluster's settings."""
+"""The settings of the cluster that concern the Dispatcher."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from firesteel_dispatcher.job import Limits
 
 @dataclass(frozen=True)
 class FlameGraphSettings:
-    """``rest.flamegraph.*``; seconds.
+    """``rest.flamegraph.*``; times in seconds.
 
     Attributes:
-        enabled: whether any are made.
+        enabled: whether flame graphs are made.
         num_samples: looks at the stacks for one graph.
-        delay: between two of them.
-        refresh_interval: a graph is good for so long.
-        cleanup_interval: one that nobody asks for is dropped then.
+        delay: pause between two looks.
+        refresh_interval: age at which a graph is out of date.
+        cleanup_interval: time without a request after which a graph is dropped.
         depth: frames of a stack.
     """
 
@@ -50,28 +50,28 @@ class FlameGraphSettings:
 
 @dataclass(frozen=True)
 class DispatcherSettings:
-    """Seconds and bytes.
+    """Settings of the Dispatcher; times in seconds, sizes in bytes.
 
     Attributes:
         heartbeat_interval, heartbeat_timeout: ``heartbeat.interval`` and ``heartbeat.timeout``.
         heartbeat_failures: ``heartbeat.rpc-failure-threshold``; 0 = failed calls do not count.
         max_content_length: ``rest.server.max-content-length``.
-        details_age: details of a running job may be so old.
-        details_patience: a JobMaster that does not tell details within this time is not waited for.
+        details_age: age at which details of a running job are out of date.
+        details_patience: time that a request waits for the JobMaster's answer; then it gets the last details.
         limits: of the history and of silence.
         history_in_files: ended jobs are kept in files (``completed-application-store.type``).
-        history_cache: bytes of those that are kept in memory, too.
-        metrics_interval: seconds between two moments of the history of metrics; 0 = none is kept.
-        metrics_size: moments of it.
+        history_cache: bytes of archives of ended jobs that are kept in memory as well.
+        metrics_interval: time between two moments of the history of metrics; 0 = there is no history.
+        metrics_size: number of moments of the history of metrics.
         shutdown_timeout: ``cluster.services.shutdown-timeout``.
-        flame_graphs: see there.
+        flame_graphs: settings of flame graphs.
         upload_directory: ``web.upload.dir``; None = a temporary one.
         web_submit: ``web.submit.enable``.
         web_cancel: ``web.cancel.enable``.
-        terminate_on_any_job: an application ends with the first of its jobs that fails or is cancelled.
-        application: what a cluster in application mode runs; None = it is a session.
-        status_file: where whoever supervises this process looks (``firesteel.application.status-file``).
-        takes_over: a JobMaster that is lost is followed by another one (``high-availability.type`` is not NONE).
+        terminate_on_any_job: whether an application ends with the first of its jobs that fails or is cancelled.
+        application: the program of a cluster in application mode; None = the cluster is a session.
+        status_file: read by the supervisor of this process (``firesteel.application.status-file``).
+        takes_over: whether another JobMaster follows one that is lost (``high-availability.type`` is not NONE).
     """
 
     heartbeat_interval: float = 10.0
@@ -109,7 +109,7 @@ class DispatcherSettings:
             heartbeat_failures=max(0, settings.get(options.HEARTBEAT_RPC_FAILURE_THRESHOLD)),
             max_content_length=settings.get(options.REST_MAX_CONTENT_LENGTH),
             limits=Limits(
-                kept=settings.get(options.COMPLETED_STORE_MAX_CAPACITY),
+                max_ended=settings.get(options.COMPLETED_STORE_MAX_CAPACITY),
                 expiration=settings.get(options.COMPLETED_STORE_EXPIRATION_TIME).total_seconds(),
                 silence=settings.get(options.HEARTBEAT_TIMEOUT).total_seconds(),
             ),

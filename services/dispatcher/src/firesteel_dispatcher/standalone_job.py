@@ -1,9 +1,9 @@
 """``firesteel-standalone-job``: a JobManager in application mode, as Flink's ``standalone-job.sh`` starts it.
 
-It runs Dispatcher, ResourceManager and JobMaster host as processes of their own and starts those again that die. The
-Dispatcher runs the program. The process ends with it: 0 where the application is FINISHED or CANCELED, the exit code of
-the program or 1 where it FAILED, 143 where a signal has ended the cluster before (the next start goes on), 2 where
-something is wrong with command line or configuration.
+It runs Dispatcher, ResourceManager and JobMaster host as processes of their own, and starts those again that die. The
+Dispatcher runs the program. This process ends with the application, and its exit code tells how: 0 where the
+application is FINISHED or CANCELED; the exit code of the program, or 1, where it FAILED; 143 where a signal has ended
+the cluster before (the next start goes on with the application); 2 where command line or configuration is wrong.
 """
 
 from __future__ import annotations
@@ -66,51 +66,51 @@ _PYTHON: Final = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
-    found = argparse.ArgumentParser(
+    """The parser of the command line."""
+    cli = argparse.ArgumentParser(
         prog="standalone-job.sh start|start-foreground",
         description="Starts a JobManager that runs one program, and ends with it.",
         allow_abbrev=False,
     )
-    found.add_argument("--version", action="version", version=f"firesteel {__version__}")
-    found.add_argument("-c", "--config-dir", "--configDir", type=Path, metavar="DIR", help="directory of config.yaml")
-    found.add_argument("-D", dest="definitions", action="append", default=[], metavar="KEY=VALUE", help="set an option")
-    found.add_argument("--log-file", type=Path, metavar="FILE", help="log there; logs of the services come beside it")
-    found.add_argument("--pid-file", type=Path, metavar="FILE", help="says which process this is, while it runs")
-    found.add_argument("--host", help="name of this host for the others; sets jobmanager.rpc.address")
-    found.add_argument("-r", "--webui-port", dest="rest_port", metavar="PORT", help="sets rest.port")
-    found.add_argument(
+    cli.add_argument("--version", action="version", version=f"firesteel {__version__}")
+    cli.add_argument("-c", "--config-dir", "--configDir", type=Path, metavar="DIR", help="directory of config.yaml")
+    cli.add_argument("-D", dest="definitions", action="append", default=[], metavar="KEY=VALUE", help="set an option")
+    cli.add_argument("--log-file", type=Path, metavar="FILE", help="log there; logs of the services come beside it")
+    cli.add_argument("--pid-file", type=Path, metavar="FILE", help="says which process this is, while it runs")
+    cli.add_argument("--host", help="name of this host for the others; sets jobmanager.rpc.address")
+    cli.add_argument("-r", "--webui-port", dest="rest_port", metavar="PORT", help="sets rest.port")
+    cli.add_argument(
         "-py", "--python", dest="program", metavar="FILE",
         help="the program: a .py file, a directory or archive with a __main__.py, or a wheel",
     )  # fmt: skip
-    found.add_argument(
+    cli.add_argument(
         "-pym", "--pyModule", dest="module", metavar="MODULE",
         help="what of a directory, an archive or -pyfs is run: a module, or module:function",
     )  # fmt: skip
-    found.add_argument("-pyfs", "--pyFiles", dest="python_files", metavar="FILES", help="sets python.files")
-    found.add_argument(
+    cli.add_argument("-pyfs", "--pyFiles", dest="python_files", metavar="FILES", help="sets python.files")
+    cli.add_argument(
         "-pyreq", "--pyRequirements", dest="python_requirements", metavar="FILE", help="sets python.requirements"
     )
-    found.add_argument("-pyarch", "--pyArchives", dest="python_archives", metavar="FILES", help="sets python.archives")
-    found.add_argument(
+    cli.add_argument("-pyarch", "--pyArchives", dest="python_archives", metavar="FILES", help="sets python.archives")
+    cli.add_argument(
         "-pyexec", "--pyExecutable", dest="python_executable", metavar="PYTHON", help="sets python.executable"
     )
-    found.add_argument(
+    cli.add_argument(
         "-pyclientexec", "--pyClientExecutable", dest="client_executable", metavar="PYTHON",
         help="the Python that runs main(); sets python.client.executable",
     )  # fmt: skip
-    found.add_argument("-jid", "--job-id", metavar="ID", help="of the application and its first job: 32 hex digits")
-    found.add_argument("-s", "--fromSavepoint", dest="restore_path", metavar="PATH", help="its jobs go on from it")
-    found.add_argument(
+    cli.add_argument("-jid", "--job-id", metavar="ID", help="of the application and its first job: 32 hex digits")
+    cli.add_argument("-s", "--fromSavepoint", dest="restore_path", metavar="PATH", help="its jobs go on from it")
+    cli.add_argument(
         "-n", "--allowNonRestoredState", dest="ignore_unclaimed", action="store_true",
         help="drop state of operators that the program does not have any more",
     )  # fmt: skip
-    found.add_argument("--own-directory", type=Path, help=argparse.SUPPRESS)  # of `firesteel run-application`
-    found.add_argument("--while-stdin", action="store_true", help=argparse.SUPPRESS)  # stop at its end
+    cli.add_argument("--own-directory", type=Path, help=argparse.SUPPRESS)  # of `firesteel run-application`
+    cli.add_argument("--while-stdin", action="store_true", help=argparse.SUPPRESS)  # stop at its end
     for spellings, instead in _REFUSED:
-        found.add_argument(*spellings, action=RefusedOption, nargs=0, instead=instead, help=argparse.SUPPRESS)
-    found.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="handed to the program")
-    return found
+        cli.add_argument(*spellings, action=RefusedOption, nargs=0, instead=instead, help=argparse.SUPPRESS)
+    cli.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="handed to the program")
+    return cli
 
 
 _REFUSED: Final = (
@@ -120,39 +120,40 @@ _REFUSED: Final = (
 
 
 def definitions_of(parsed: argparse.Namespace) -> list[str]:
-    """``key=value`` for what the command line says.
+    """Settings as ``key=value`` that the command line makes.
 
     Raises:
-        ConfigurationError: it names no program, or a bad id.
+        ConfigurationError: the command line names no program, or a bad id.
     """
-    found: list[str] = []
+    definitions: list[str] = []
     if parsed.host is not None:
-        found.append(f"{options.JOBMANAGER_RPC_ADDRESS.key}={parsed.host}")
+        definitions.append(f"{options.JOBMANAGER_RPC_ADDRESS.key}={parsed.host}")
     if parsed.rest_port is not None:
-        found.append(f"{options.REST_PORT.key}={parsed.rest_port}")
+        definitions.append(f"{options.REST_PORT.key}={parsed.rest_port}")
     for name, option in _PYTHON.items():
         value = getattr(parsed, name)
         if value is not None:
-            found.append(f"{option.key}={value}")
+            definitions.append(f"{option.key}={value}")
     program, entry = parsed.program, parsed.module
     if program is None and entry is not None:  # a module of one of the files that travel along, as in PyFlink
-        named = [one for one in (parsed.python_files or "").split(",") if one.strip()]
-        program = _holder_of(entry, named)
+        files = [file for file in (parsed.python_files or "").split(",") if file.strip()]
+        program = _holder_of(entry, files)
     if program is None:
         raise ConfigurationError("no program is named: --python FILE, or --pyModule MODULE with --pyFiles FILES")
-    where = remote_program(program) or local_program(program)
-    found.append(f"{options.APPLICATION_PROGRAM.key}={where}")
+    program_path = remote_program(program) or local_program(program)
+    definitions.append(f"{options.APPLICATION_PROGRAM.key}={program_path}")
     if entry is not None:
-        found.append(f"{options.APPLICATION_ENTRY.key}={entry}")
+        definitions.append(f"{options.APPLICATION_ENTRY.key}={entry}")
     if parsed.arguments:
         words = parsed.arguments[1:] if parsed.arguments[0] == "--" else parsed.arguments
-        found.append(f"{options.APPLICATION_ARGUMENTS.key}={json.dumps(words)}")
+        definitions.append(f"{options.APPLICATION_ARGUMENTS.key}={json.dumps(words)}")
     if parsed.job_id is not None:
-        found.append(f"{options.APPLICATION_JOB_ID.key}={parse_job_id(parsed.job_id)}")
-    return [*found, *state_recovery(parsed), *parsed.definitions]
+        definitions.append(f"{options.APPLICATION_JOB_ID.key}={parse_job_id(parsed.job_id)}")
+    return [*definitions, *state_recovery(parsed), *parsed.definitions]
 
 
 def _holder_of(entry: str, files: Sequence[str]) -> str | None:
+    """The one of several files, directories and archives that has a module; an archive is believed unread."""
     name = entry.partition(":")[0]
     for text in files:
         path = Path(text.strip()).expanduser().absolute()
@@ -166,7 +167,7 @@ def _holder_of(entry: str, files: Sequence[str]) -> str | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run it; returns the exit code."""
+    """Run the cluster until it ends; returns the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     escape_missing_characters()
     parsed = parser().parse_args(argv)
@@ -185,7 +186,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if remote_program(application.program) is None:
             check_program(path, None if path.suffix == ".py" else application.entry)
         if path.suffix == ".py":  # one module is run as it is
-            definitions = [one for one in definitions if not one.startswith(f"{options.APPLICATION_ENTRY.key}=")]
+            entry_prefix = f"{options.APPLICATION_ENTRY.key}="
+            definitions = [text for text in definitions if not text.startswith(entry_prefix)]
         directory = cluster_directory(settings, folder)
         with contextlib.ExitStack() as stack:
             setup_logging(file=parsed.log_file)
@@ -221,8 +223,8 @@ def _run(
         for name in SERVICES:
             log_name = log_file.name.replace(NAME, name) if NAME in log_file.name else f"{name}-{log_file.name}"
             logs[name] = log_file.with_name(log_name)
-    own = [f"{options.APPLICATION_START_ID.key}={start}", status_file.definition]
-    commands = service_commands(folder, [*definitions, *own], logs)
+    status_definitions = [f"{options.APPLICATION_START_ID.key}={start}", status_file.definition]
+    commands = service_commands(folder, [*definitions, *status_definitions], logs)
     dispatcher_pid = directory / f"dispatcher-{start}.pid"
     commands["dispatcher"] += ["--pid-file", str(dispatcher_pid)]
     out = {name: log.with_suffix(".out") for name, log in logs.items()}
@@ -275,7 +277,7 @@ def _run(
 
 
 def write_private(path: Path, text: str) -> None:
-    """A file that only this user can read."""
+    """Write a file that only this user can read."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
 

@@ -1,4 +1,4 @@
-"""The REST port of a Dispatcher that stands by: what comes in is handed on to the one that leads.
+"""The REST port of a Dispatcher that stands by: connections are handed on to the Dispatcher that leads.
 
 So it makes no difference which of several pods or hosts a client asks, and one name may stand for all of them.
 """
@@ -17,19 +17,19 @@ from firesteel.service.leaders import PeerLeader
 logger = logging.getLogger(__name__)
 CONNECT_SECONDS = 5.0
 CONNECTIONS = 200
-"""So many are handed on at once; who comes beyond them is told to come again."""
+"""Connections that are handed on at the same time; further ones are told to come again."""
 _CHUNK = 64 * 1024
 
 
 class RestRelay:
-    """Hands connections on, byte by byte; it reads nothing of them, and the leader asks for tokens as ever.
+    """Hands connections on, byte by byte. It does not read them; the leader checks tokens as always.
 
     Args:
         leaders: tell who leads.
         host: address to listen on.
-        port: to listen on, and of the leader's REST API.
-        own_host: under which this process announces itself when it leads. A leader there is gone: it was this process's
-            predecessor.
+        port: port to listen on, which is also that of the leader's REST API.
+        own_host: host name under which this process announces itself when it leads. A leader with this name is gone: it
+            was this process's predecessor.
     """
 
     def __init__(self, leaders: LeaderRetrieval, host: str, port: int, own_host: str) -> None:
@@ -49,7 +49,7 @@ class RestRelay:
         logger.info("until this Dispatcher leads, port %d hands on to the one that does", self._port)
 
     async def stop(self) -> None:
-        """Listen no more, and end what was handed on. Idempotent."""
+        """Stop listening, and end all connections. Idempotent."""
         if self._server is None:
             return
         self._leader.stop()
@@ -69,7 +69,7 @@ class RestRelay:
         except (OSError, TimeoutError) as error:
             logger.debug("a connection that was handed on broke: %s", error)
         except asyncio.CancelledError:
-            pass  # it is the last thing of this task, and asyncio would report it
+            pass  # this task ends here anyway, and asyncio would report the exception
         finally:
             self._serving.discard(task)
             writer.close()
@@ -99,8 +99,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write_eof()
 
 
-async def _refuse(writer: asyncio.StreamWriter, why: str) -> None:
-    body = json.dumps({"errors": [why]}).encode()
+async def _refuse(writer: asyncio.StreamWriter, reason: str) -> None:
+    body = json.dumps({"errors": [reason]}).encode()
     head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     writer.write(f"{head}Retry-After: 1\r\nConnection: close\r\n\r\n".encode() + body)
     await writer.drain()

@@ -19,18 +19,18 @@ from firesteel.graph.job_graph import JobGraph
 
 _PIECE: Final = 256 * 1024
 _FILES: Final = CallPool("submitted jobs")
-"""What a disk that hangs holds up is this submission."""
+"""Threads that write files of submissions: a disk that hangs holds up the submission, and nothing else."""
 _MOST_PARTS: Final = 10_000
 _JAVA: Final = b"\xac\xed"
-"""What Java's serialised objects begin with."""
+"""First bytes of a serialised Java object."""
 _PLAN_NAMES: Final = ("executionPlanFileName", "jobGraphFileName")
-"""The field that names the plan, and what it was called before Flink 2."""
+"""The field that names the plan, and its name before Flink 2."""
 _SAME_PARTS: Final = {"python": 2, "firesteel": 2, "pyarrow": 1, "cloudpickle": 1}
-"""How many leading parts of a version have to be the same at the client and in the cluster."""
+"""Leading parts of a version that client and cluster must have in common."""
 
 
 class TooLargeError(FiresteelError):
-    """The request is larger than is allowed."""
+    """The request is larger than the limit."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ async def read_submission(
     """Read and check a submission.
 
     Args:
-        request: with a multipart body: ``request``, which says what the other parts are, and files, in any order.
+        request: its multipart body has ``request``, which describes the other parts, and files, in any order.
         directory: where files are written; the caller removes it.
-        own_versions: of the cluster (keys as in ``JobGraph.versions``).
+        own_versions: versions of the cluster; keys as in ``JobGraph.versions``.
         limit: bytes of the whole body.
 
     Raises:
-        GraphError: it is malformed or inconsistent, or made with versions that don't go with the cluster's.
-        TooLargeError: it is larger than ``limit``.
+        GraphError: the submission is malformed or inconsistent, or its versions don't go with the cluster's.
+        TooLargeError: the body is larger than ``limit``.
         OSError: a file could not be written.
     """
     if request.content_type != "multipart/form-data":
@@ -94,7 +94,7 @@ async def read_submission(
 
 
 def check_versions(client: Mapping[str, str], cluster: Mapping[str, str]) -> None:
-    """Refuse what was pickled with something that the slots could not read.
+    """Refuse a program that was pickled with versions whose pickles the slots could not read.
 
     Raises:
         GraphError: names all versions that differ too much.
@@ -179,8 +179,8 @@ class _Reader:
         return Submission(graph, self._blobs(graph, self._entries(fields)))
 
     def _entries(self, fields: Mapping[str, Any]) -> dict[str, str]:
-        """File name -> under which name the job knows it."""
-        found: dict[str, str] = {}
+        """Names by which the job knows its artifacts, by file name."""
+        entry_names: dict[str, str] = {}
         artifacts = fields.get("jobArtifactFileNames") or []
         if not isinstance(artifacts, list):
             raise GraphError("jobArtifactFileNames is not a list")
@@ -190,11 +190,11 @@ class _Reader:
                 raise GraphError("an item of jobArtifactFileNames has no entryName or no fileName")
             if name not in self._files:
                 raise GraphError(f"the artifact {name!r:.80} is not among the files of the body")
-            found[name] = entry
-        return found
+            entry_names[name] = entry
+        return entry_names
 
     def _blobs(self, graph: JobGraph, entries: Mapping[str, str]) -> dict[str, Path]:
-        found: dict[str, Path] = {}
+        blobs: dict[str, Path] = {}
         for file_name, file in self._files.items():
             name = entries.get(file_name, file_name)
             size = graph.blobs.get(name)
@@ -204,13 +204,13 @@ class _Reader:
                 raise GraphError(f"the blob {name} arrived damaged: its SHA-256 is {file.sha}")
             if file.sha not in graph.blobs:
                 raise GraphError(f"{name!r:.80} is not a blob of this graph")
-            if file.sha in found:
+            if file.sha in blobs:
                 raise GraphError(f"the blob {file.sha} came twice")
-            found[file.sha] = file.path
-        missing = sorted(set(graph.blobs) - set(found))
+            blobs[file.sha] = file.path
+        missing = sorted(set(graph.blobs) - set(blobs))
         if missing:
             raise GraphError(f"{len(missing)} blobs are missing, such as {missing[0]}")
-        return found
+        return blobs
 
 
 def _graph(path: Path) -> JobGraph:
@@ -232,11 +232,11 @@ def _graph(path: Path) -> JobGraph:
     return graph
 
 
-def _json(text: bytes, what: str) -> Any:
+def _json(text: bytes, subject: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise GraphError(f"{what} is not JSON: {error}") from error
+        raise GraphError(f"{subject} is not JSON: {error}") from error
 
 
 def _is_sha256(name: Any) -> bool:

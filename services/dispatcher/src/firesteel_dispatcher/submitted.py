@@ -1,4 +1,4 @@
-"""How a job looks before a JobMaster runs it."""
+"""The archive of a job before a JobMaster runs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firesteel.rest.job_settings import set_for_job
 
 
 class _Standing:
-    """A clock that stands."""
+    """A clock that stands still at the moment of the submission."""
 
     def __init__(self, epoch_ms: int) -> None:
         self._epoch_ms = epoch_ms
@@ -26,7 +26,7 @@ class _Standing:
 
 
 def submitted_archive(graph: JobGraph, cluster: Settings, submitted_ms: int) -> dict[str, Any]:
-    """The archive of a job that was submitted then (epoch ms); ``firesteel-settings`` holds what was set for it."""
+    """The archive of a job just after its submission; ``firesteel-settings`` has the settings of the job."""
     archive = archive_of(ExecutionGraph(graph, _Standing(submitted_ms)))
     settings = cluster.with_layer("program", dict(graph.config))
     if_cancelled = str(clean_up_of(settings, "CANCELED"))
@@ -34,6 +34,6 @@ def submitted_archive(graph: JobGraph, cluster: Settings, submitted_ms: int) -> 
 
 
 def unreadable_archive(job_id: str, now_ms: int) -> dict[str, Any]:
-    """The archive of a job of which no more is known than its id: what is stored of it is damaged."""
+    """The archive of a job whose stored graph is damaged, so that only the job's id is known."""
     archive = archive_of(ExecutionGraph(JobGraph(job_id, "(its graph can't be read)", (), ()), _Standing(now_ms)))
     return {**archive, "firesteel-settings": {}}

@@ -1,4 +1,4 @@
-"""REST answers about TaskManagers, made from what the ResourceManager and the JobMasters say. Pure."""
+"""REST answers about TaskManagers, from the reports of the ResourceManager and the JobMasters. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from firesteel.rest import types as t
 from firesteel.rest.picking import picked
 
 UNKNOWN: Final = -1
-"""In place of a number of Flink's that is not measured here."""
+"""Stands for a number that Flink has and that is not measured here."""
 
 
 def tasks_by_taskmanager(archives: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
@@ -29,7 +29,7 @@ def taskmanager_row(taskmanager: Mapping[str, Any], tasks: Mapping[tuple[str, st
     """One item of /taskmanagers.
 
     Args:
-        taskmanager: what the ResourceManager says of it.
+        taskmanager: the ResourceManager's report of it.
         tasks: see ``tasks_by_taskmanager``.
     """
     hardware, memory = taskmanager.get("hardware", {}), taskmanager.get("memoryConfiguration", {})
@@ -45,7 +45,7 @@ def taskmanager_row(taskmanager: Mapping[str, Any], tasks: Mapping[tuple[str, st
             "memoryConfiguration": picked(
                 t.MemoryConfiguration, {**dict.fromkeys(t.MemoryConfiguration.__annotations__), **memory}
             ),
-            "assignedTasks": sum(count for (where, _), count in tasks.items() if where == taskmanager["id"]),
+            "assignedTasks": sum(count for (id_, _), count in tasks.items() if id_ == taskmanager["id"]),
         },
     )  # fmt: skip
 
@@ -62,8 +62,8 @@ def taskmanager_details(
 
     Args:
         taskmanager: as in ``taskmanager_row``.
-        tasks: as there.
-        measured: what it measures of itself, by Flink's names.
+        tasks: as in ``taskmanager_row``.
+        measured: metrics of the TaskManager's process, by Flink's names.
     """
     slots = taskmanager.get("allocatedSlots", ())
     remaining_tasks = dict(tasks)

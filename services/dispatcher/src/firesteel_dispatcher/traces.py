@@ -11,8 +11,8 @@ from firesteel.core.clock import Clock
 from firesteel.traces.context import TraceContext
 from firesteel.traces.tracing import Span, Tracing, Value
 
-KEPT: Final = 1000
-"""Jobs whose submission is remembered until their JobMaster is told of it."""
+MAX_JOBS: Final = 1000
+"""Jobs whose traces are remembered, for the calls that start their JobMasters."""
 
 
 @dataclass
@@ -20,10 +20,10 @@ class Submitting:
     """A submission that is under way.
 
     Attributes:
-        context: of its span.
-        parent: that the client has named.
-        begin_ms: epoch.
-        steps: name -> when it was over (epoch ms), in order.
+        context: context of the submission's span.
+        parent: span of the client that the request names.
+        begin_ms: epoch ms of the begin.
+        steps: name -> epoch ms of the end of the step, in order.
     """
 
     context: TraceContext
@@ -51,18 +51,18 @@ class SubmissionTraces:
         return Submitting(context, parent, self._clock.epoch_ms())
 
     def step(self, submitting: Submitting, name: str) -> None:
-        """Something of it is done."""
+        """A step of the submission is done."""
         submitting.steps[name] = self._clock.epoch_ms()
 
     def known(self, submitting: Submitting, job_id: str) -> None:
-        """Which job it is: its JobMaster goes on with the trace."""
+        """Remember the job of a submission, whose JobMaster goes on with the trace."""
         if self._tracing is not None:
             self._of_jobs.setdefault(job_id, submitting.context)
-            while len(self._of_jobs) > KEPT:
+            while len(self._of_jobs) > MAX_JOBS:
                 self._of_jobs.popitem(last=False)
 
     def of(self, job_id: str) -> str:
-        """The ``traceparent`` of a job's submission; empty = none is known."""
+        """The ``traceparent`` of a job's submission; empty = there is no trace."""
         context = self._of_jobs.get(job_id)
         return "" if context is None else context.header
 
@@ -70,20 +70,20 @@ class SubmissionTraces:
         """The request is answered.
 
         Args:
-            submitting: it.
+            submitting: the submission.
             job_id, name: of the job, as far as they are known.
-            error: why it was refused.
+            error: cause of a refusal.
         """
         if self._tracing is None:
             return
-        about: dict[str, Value] = {key: value for key, value in (("job.id", job_id), ("job.name", name)) if value}
-        context, at = submitting.context, submitting.begin_ms
+        attributes: dict[str, Value] = {key: value for key, value in (("job.id", job_id), ("job.name", name)) if value}
+        context, step_begin = submitting.context, submitting.begin_ms
         end = self._clock.epoch_ms()
-        found = [Span(context, "Submission", at, end, submitting.parent, about, error=error)]
-        for step, then in submitting.steps.items():
-            found.append(Span(context.child(), step, at, then, context, about))
-            at = then
-        self._tracing.export(found)
+        spans = [Span(context, "Submission", step_begin, end, submitting.parent, attributes, error=error)]
+        for step, step_end in submitting.steps.items():
+            spans.append(Span(context.child(), step, step_begin, step_end, context, attributes))
+            step_begin = step_end
+        self._tracing.export(spans)
 
     async def close(self) -> None:
         """Export what there is, within some seconds."""
