@@ -1,4 +1,4 @@
-"""Databases and their drivers: how one connects, which placeholders its statements have, what takes columns."""
+"""Databases and their drivers: how to connect, placeholders of statements, and which drivers take columns."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import pyarrow as pa
 from firesteel.core.errors import ProgramError
 
 _TOKEN: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
-"""What may hold a question mark that is no placeholder, and one that is."""
+"""Parts of a statement in which a question mark is no placeholder, and a placeholder."""
 _JAVA: Final = re.compile(r"([a-z][a-z0-9_]*\.)+[A-Z]\w*$")
 """Names of Java's drivers, as ``org.postgresql.Driver``."""
 _EXTRAS: Final = {"duckdb": "duckdb", "adbc_driver_postgresql": "adbc", "adbc_driver_sqlite": "adbc"}
 
 
 def statement(sql: str, paramstyle: str) -> tuple[str, int]:
-    """A statement with the placeholders of a driver, and how many it has.
+    """Translate a statement to the placeholders of a driver, and count them.
 
     Args:
-        sql: each ``?`` outside of texts, names in quotes and comments is a placeholder, as in JDBC.
-        paramstyle: of PEP 249, or ``dollar`` (``$1``).
+        sql: statement in which each ``?`` outside of texts, quoted names and comments is a placeholder, as in JDBC.
+        paramstyle: style of PEP 249, or ``dollar`` (``$1``).
 
     Raises:
-        ProgramError: the driver knows names only.
+        ProgramError: the driver has placeholders with names only.
     """
     count = 0
 
@@ -50,6 +50,7 @@ def statement(sql: str, paramstyle: str) -> tuple[str, int]:
 
     if paramstyle not in ("format", "pyformat"):
         return _TOKEN.sub(replaced, sql), count
+    # In these styles a percent sign of the statement itself is doubled.
     pieces, end = [], 0
     for match in _TOKEN.finditer(sql):
         pieces += [sql[end : match.start()].replace("%", "%%"), replaced(match)]
@@ -58,19 +59,19 @@ def statement(sql: str, paramstyle: str) -> tuple[str, int]:
 
 
 class DatabaseConnection:
-    """An open connection, which is used by one thread.
+    """An open connection, for one thread.
 
     Args:
-        raw: the driver's.
-        paramstyle: of its statements.
-        columns: it takes and gives columns (ADBC).
+        raw: connection of the driver.
+        paramstyle: style of the driver's placeholders.
+        columns: the driver takes and gives columns (ADBC).
     """
 
     def __init__(self, raw: Any, paramstyle: str, *, columns: bool = False) -> None:
         self._raw, self._paramstyle, self.columns = raw, paramstyle, columns
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement; the rows that it gives."""
+        """Execute a statement; returns its rows."""
         text, _ = statement(sql, self._paramstyle)
         cursor = self._raw.cursor()
         try:
@@ -83,7 +84,7 @@ class DatabaseConnection:
             cursor.close()
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Any]] | pa.RecordBatch) -> None:
-        """Execute a statement for each row; those of a batch as columns, if ``columns`` says so."""
+        """Execute a statement for each row; a batch may be given if ``columns`` is set."""
         text, _ = statement(sql, self._paramstyle)
         cursor = self._raw.cursor()
         try:
@@ -92,7 +93,7 @@ class DatabaseConnection:
             cursor.close()
 
     def read(self, sql: str, parameters: Sequence[Any], at_once: int) -> Iterator[pa.RecordBatch | list[Any]]:
-        """The rows of a query by and by: batches of columns, or lists of tuples."""
+        """Execute a query, and yield its rows as they are fetched: batches of columns, or lists of tuples."""
         text, _ = statement(sql, self._paramstyle)
         cursor = self._raw.cursor()
         try:
@@ -109,27 +110,27 @@ class DatabaseConnection:
             cursor.close()
 
     def commit(self) -> None:
-        """End the transaction: all of it is there."""
+        """Commit the transaction."""
         self._raw.commit()
 
     def rollback(self) -> None:
-        """End the transaction: nothing of it is there."""
+        """Roll the transaction back."""
         self._raw.rollback()
 
     def close(self) -> None:
-        """Nothing more is asked."""
+        """Close the connection."""
         self._raw.close()
 
 
 class Database(ABC):
-    """Opens connections to the database of a URL.
+    """Opens connections to one database.
 
     Args:
-        module: of the driver.
-        name: without user and password, for messages.
+        module: module of the driver.
+        name: address without user and password, for messages.
 
     Attributes:
-        columns: its connections take columns.
+        columns: connections take columns.
     """
 
     columns: ClassVar[bool] = False
@@ -138,19 +139,19 @@ class Database(ABC):
         self._module, self.name = module, name
 
     def check(self) -> None:
-        """See that the driver is there.
+        """Check that the driver is installed.
 
         Raises:
-            ProgramError: it is not installed.
+            ProgramError: the driver is missing.
         """
         self._driver()
 
     @abstractmethod
     def connect(self) -> DatabaseConnection:
-        """A new connection, whose statements are in transactions.
+        """Open a connection whose statements run in transactions.
 
         Raises:
-            Exception: of the driver.
+            Exception: the driver can't connect.
         """
 
     def _driver(self) -> Any:
@@ -184,7 +185,7 @@ class _DuckDb(Database):
 
 
 class _DuckConnection(DatabaseConnection):
-    """DuckDB is in no transaction until one is begun."""
+    """A connection of DuckDB, which has no transaction until one is begun."""
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         self._raw.execute(statement(sql, "qmark")[0], list(parameters) or None)
@@ -195,7 +196,9 @@ class _DuckConnection(DatabaseConnection):
 
     def read(self, sql: str, parameters: Sequence[Any], at_once: int) -> Iterator[pa.RecordBatch | list[Any]]:
         self._raw.execute(statement(sql, "qmark")[0], list(parameters) or None)
-        reader = getattr(self._raw, "to_arrow_reader", None) or self._raw.fetch_record_batch  # its former name
+        reader = (
+            getattr(self._raw, "to_arrow_reader", None) or self._raw.fetch_record_batch
+        )  # former name of the method
         yield from reader(at_once)
 
     def commit(self) -> None:
@@ -239,30 +242,30 @@ class _DbApi(Database):
 
 
 def database_of(url: str, driver: str | None, user: str | None, password: str | None) -> Database:
-    """The database of a URL, without I/O.
+    """The database that a URL and a driver stand for; does no I/O.
 
     Args:
-        url: with ``jdbc:`` in front or without.
-        driver: see ``JdbcConnectionOptions``.
-        user: to log in as; of those that have users.
-        password: of the user.
+        url: URL, with or without ``jdbc:`` in front.
+        driver: driver, as of ``JdbcConnectionOptions``.
+        user: user to log in as, for databases that have users.
+        password: password of the user.
 
     Raises:
-        ProgramError: nobody knows how to reach it.
+        ProgramError: neither URL nor driver says how to connect.
     """
     address = url.removeprefix("jdbc:")
-    scheme, _, rest = address.partition(":")
+    scheme, _, target = address.partition(":")
     kind = {"postgres": "postgresql"}.get(scheme.lower(), scheme.lower())
     if driver is not None and _JAVA.match(driver):
-        driver = None  # the usual one
+        driver = None  # the usual driver of this database
     if kind in ("sqlite", "duckdb"):
-        path = rest.removeprefix("//") if rest.startswith("///") else rest
+        path = target.removeprefix("//") if target.startswith("///") else target
         if driver in (None, kind, "sqlite3"):
             return _Sqlite(path) if kind == "sqlite" else _DuckDb(path)
         if driver == "adbc" and kind == "sqlite":
             return _Adbc("adbc_driver_sqlite", path, f"sqlite:{path}", "qmark")
     elif kind == "postgresql":
-        whole, shown = _with_log_in(f"postgresql:{rest}", user, password)
+        whole, shown = _with_log_in(f"postgresql:{target}", user, password)
         if driver in (None, "adbc"):
             return _Adbc("adbc_driver_postgresql", whole, shown, "dollar")
         return _DbApi(driver, whole, shown, None, None)
@@ -275,7 +278,7 @@ def database_of(url: str, driver: str | None, user: str | None, password: str | 
 
 
 def _with_log_in(address: str, user: str | None, password: str | None) -> tuple[str, str]:
-    """With user and password in it; and as it is shown."""
+    """An address with user and password, and the same without them for messages."""
     parts = urlsplit(address)
     options = dict(parse_qsl(parts.query))
     user = user or options.pop("user", None)
@@ -290,5 +293,5 @@ def _with_log_in(address: str, user: str | None, password: str | None) -> tuple[
 
 
 def _shown(url: str) -> str:
-    """Without what may be a secret."""
+    """A URL without user, password and query, which may be secret."""
     return re.sub(r"//[^/@]*@", "//", url.partition("?")[0])

@@ -1,4 +1,4 @@
-"""Which database, and how it is written to. PyFlink's names."""
+"""Options of JDBC connections and sinks, with PyFlink's names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["JdbcConnectionOptions", "JdbcExactlyOnceOptions", "JdbcExecutionOpti
 
 @dataclass(frozen=True)
 class JdbcConnectionOptions:
-    """How a database is reached. The password shows itself as stars, and is pickled into the job's chains only."""
+    """Address of a database, and the login. ``repr`` masks the password; only the job's chains hold it, pickled."""
 
     url: str
     driver_name: str | None = None
@@ -21,26 +21,26 @@ class JdbcConnectionOptions:
     secret: Secret | None = None
 
     def get_db_url(self) -> str:
-        """The URL."""
+        """The URL as it was set."""
         return self.url
 
     def get_driver_name(self) -> str | None:
-        """The driver; None = the usual one."""
+        """The driver; None = the usual one of this database."""
         return self.driver_name
 
     def get_user_name(self) -> str | None:
-        """The user."""
+        """The user to log in as."""
         return self.user_name
 
     def get_password(self) -> str | None:
-        """The password."""
+        """The password as plain text."""
         return None if self.secret is None else self.secret.reveal()
 
     def database(self) -> Database:
-        """How it is talked to.
+        """The database that the URL and the driver stand for.
 
         Raises:
-            ProgramError: nobody knows how.
+            ProgramError: neither URL nor driver says how to connect.
         """
         return database_of(self.url, self.driver_name, self.user_name, self.get_password())
 
@@ -54,52 +54,52 @@ class JdbcConnectionOptions:
             self._password: Secret | None = None
 
         def with_url(self, url: str) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
-            """Say where it is.
+            """Set the URL of the database.
 
-            ``jdbc:postgresql://host:5432/database``, ``jdbc:sqlite:/path``, ``jdbc:duckdb:/path``.
+            Examples: ``jdbc:postgresql://host:5432/database``, ``jdbc:sqlite:/path``, ``jdbc:duckdb:/path``.
             """
             self._url = url
             return self
 
         def with_driver_name(self, driver_name: str) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
-            """Choose a driver: ``adbc``, or a module of DB-API 2.0 such as ``psycopg``.
+            """Set the driver: ``adbc``, or a module of DB-API 2.0 such as ``psycopg``.
 
-            Names of Java classes are taken, and mean the usual one.
+            Names of Java classes are accepted, and stand for the usual driver.
             """
             self._driver = driver_name
             return self
 
         def with_user_name(self, user_name: str) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
-            """Log in as this user."""
+            """Set the user to log in as."""
             self._user = user_name
             return self
 
         def with_password(self, password: str) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
-            """Log in by this password."""
+            """Set the password to log in with."""
             self._password = Secret(password)
             return self
 
         def build(self) -> JdbcConnectionOptions:
-            """The options.
+            """Check the settings and make the options.
 
             Raises:
-                ProgramError: the URL is missing, or of no database that is known.
+                ProgramError: the URL is missing, or is of no known database.
             """
             if not self._url:
                 raise ProgramError("JdbcConnectionOptions: with_url() is missing")
-            made = JdbcConnectionOptions(self._url, self._driver, self._user, self._password)
-            made.database()
-            return made
+            options = JdbcConnectionOptions(self._url, self._driver, self._user, self._password)
+            options.database()
+            return options
 
 
 @dataclass(frozen=True)
 class JdbcExecutionOptions:
-    """How records are gathered, and what is tried again.
+    """How records are buffered, and how often a failed write is repeated.
 
     Attributes:
-        batch_interval_ms: what was gathered is written after this time at the latest; 0 = not by time.
-        batch_size: so many records are written at once; 0 = not by number.
-        max_retries: attempts behind the first one.
+        batch_interval_ms: longest time for which records are buffered; 0 = no limit.
+        batch_size: number of records that are written at once; 0 = no limit.
+        max_retries: attempts after the first one.
     """
 
     batch_interval_ms: int = 0
@@ -107,25 +107,25 @@ class JdbcExecutionOptions:
     max_retries: int = 3
 
     def get_batch_interval_ms(self) -> int:
-        """Milliseconds."""
+        """Longest time for which records are buffered, in milliseconds."""
         return self.batch_interval_ms
 
     def get_batch_size(self) -> int:
-        """Records."""
+        """Number of records that are written at once."""
         return self.batch_size
 
     def get_max_retries(self) -> int:
-        """Attempts behind the first one."""
+        """Attempts after the first one."""
         return self.max_retries
 
     @staticmethod
     def defaults() -> JdbcExecutionOptions:
-        """5000 records at once, three more attempts."""
+        """Options of 5000 records at once and three retries."""
         return JdbcExecutionOptions()
 
     @staticmethod
     def builder() -> JdbcExecutionOptions.Builder:
-        """A builder with the defaults."""
+        """A builder with the default options."""
         return JdbcExecutionOptions.Builder()
 
     class Builder:
@@ -135,38 +135,38 @@ class JdbcExecutionOptions:
             self._size, self._interval, self._retries = 5000, 0, 3
 
         def with_batch_size(self, size: int) -> JdbcExecutionOptions.Builder:
-            """Write so many records at once."""
+            """Set the number of records that are written at once; 0 = no limit."""
             self._size = _not_below_zero("with_batch_size()", size)
             return self
 
         def with_batch_interval_ms(self, interval_ms: int) -> JdbcExecutionOptions.Builder:
-            """Write what was gathered after this time at the latest."""
+            """Set the longest time for which records are buffered, in milliseconds; 0 = no limit."""
             self._interval = _not_below_zero("with_batch_interval_ms()", interval_ms)
             return self
 
         def with_max_retries(self, max_retries: int) -> JdbcExecutionOptions.Builder:
-            """Try again so often."""
+            """Set the number of attempts after the first one."""
             self._retries = _not_below_zero("with_max_retries()", max_retries)
             return self
 
         def build(self) -> JdbcExecutionOptions:
-            """The options."""
+            """Make the options."""
             return JdbcExecutionOptions(self._interval, self._size, self._retries)
 
 
-def _not_below_zero(what: str, value: int) -> int:
+def _not_below_zero(method: str, value: int) -> int:
     if value < 0:
-        raise ProgramError(f"JdbcExecutionOptions: {what} takes no number below 0, such as {value}")
+        raise ProgramError(f"JdbcExecutionOptions: {method} takes no number below 0, such as {value}")
     return value
 
 
 @dataclass(frozen=True)
 class JdbcExactlyOnceOptions:
-    """Of a sink that writes each record once.
+    """Options of a sink that writes each record exactly once.
 
     Attributes:
-        table: where it notes which transactions were committed; it is made if it is not there.
-        keep_days: notes that are older are removed. No checkpoint that is older may be gone on from.
+        table: table in which the sink notes the transactions that were committed; the sink creates it if needed.
+        keep_days: age at which notes are removed. The job must not be restored from an older checkpoint.
     """
 
     table: str = "firesteel_commits"

@@ -69,17 +69,17 @@ class JdbcSink(TwoPhaseCommitSink[Any]):
     ) -> JdbcSink:
         """A sink that executes a statement for each record at least once.
 
-        With a statement that may be executed again (``INSERT ... ON CONFLICT ... DO UPDATE``) the table is as if each
-        had been executed once. All that came in front of a barrier is written before the checkpoint is complete.
+        With a statement that may be repeated (``INSERT ... ON CONFLICT ... DO UPDATE``) the table ends as if each
+        statement had been executed once. All records before a barrier are written before the checkpoint is complete.
 
         Args:
-            sql: with a ``?`` for each field.
-            type_info: of the records: rows or tuples.
-            jdbc_connection_options: which database.
+            sql: statement with a ``?`` for each field.
+            type_info: type of the records: rows or tuples.
+            jdbc_connection_options: database to connect to.
             jdbc_execution_options: batches and retries; None = the defaults.
 
         Raises:
-            ProgramError: there are not as many parameters as fields.
+            ProgramError: the statement has not as many parameters as records have fields.
         """
         return JdbcSink(sql, type_info, jdbc_connection_options, jdbc_execution_options or JdbcExecutionOptions())
 
@@ -93,18 +93,18 @@ class JdbcSink(TwoPhaseCommitSink[Any]):
     ) -> JdbcSink:
         """A sink that executes a statement for each record once.
 
-        The records of a checkpoint are kept in it, and written by one transaction when it is complete. The same
-        transaction notes in a table of the sink's own that it was committed: so it has no effect when it comes again.
+        A checkpoint holds the records before its barrier, and one transaction writes them when the checkpoint is
+        complete. The same transaction notes its commit in a table of the sink, so repeating it has no effect.
 
         Args:
-            sql: with a ``?`` for each field.
-            type_info: of the records: rows or tuples.
-            jdbc_connection_options: which database; it has transactions.
-            jdbc_execution_options: how many records are written at once; None = the defaults.
-            jdbc_exactly_once_options: the table; None = ``firesteel_commits``.
+            sql: statement with a ``?`` for each field.
+            type_info: type of the records: rows or tuples.
+            jdbc_connection_options: database to connect to, which must have transactions.
+            jdbc_execution_options: number of records that are written at once; None = the defaults.
+            jdbc_exactly_once_options: table of the sink; None = ``firesteel_commits``.
 
         Raises:
-            ProgramError: there are not as many parameters as fields.
+            ProgramError: the statement has not as many parameters as records have fields.
         """
         return JdbcSink(
             sql,
@@ -115,23 +115,23 @@ class JdbcSink(TwoPhaseCommitSink[Any]):
         )
 
     def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
-        """Writes, or gathers for the commit."""
+        """Make a writer, which executes statements or, exactly once, buffers records for the commit."""
         if self._exactly_once is None:
-            return _Writing(self._statement(), self._execution, context)
-        return _Gathering(self._type)
+            return _StatementWriter(self._statement(), self._execution, context)
+        return _BufferingWriter(self._type)
 
     def create_committer(self, context: WriterContext) -> Committer:
-        """Writes what was gathered."""
-        return _Committing(self._statement(), self._exactly_once or JdbcExactlyOnceOptions())
+        """Make the committer, which writes the records of complete checkpoints."""
+        return _JdbcCommitter(self._statement(), self._exactly_once or JdbcExactlyOnceOptions())
 
     def _statement(self) -> _Statement:
         return _Statement(self._sql, self._type, self._connection.database(), self._execution)
 
     def check(self) -> None:
-        """See that the driver is there.
+        """Check that the driver is installed.
 
         Raises:
-            ProgramError: it is not installed.
+            ProgramError: the driver is missing.
         """
         self._connection.database().check()
 
@@ -141,7 +141,7 @@ class JdbcSink(TwoPhaseCommitSink[Any]):
 
 
 class _Statement:
-    """Executes a statement for many records."""
+    """Executes a statement for many records, on one connection that is opened again after errors."""
 
     def __init__(
         self, sql: str, type_info: TypeInformation, database: Database, execution: JdbcExecutionOptions
@@ -156,7 +156,7 @@ class _Statement:
         return self._open
 
     def execute(self, rows: Rows | pa.RecordBatch) -> None:
-        """In the transaction that is open."""
+        """Execute the statement for each row, in the transaction that is open."""
         connection, size = self.connection(), self._execution.batch_size or len(rows) or 1
         for start in range(0, len(rows), size):
             piece: Any
@@ -169,7 +169,7 @@ class _Statement:
             connection.run_many(self._sql, piece)
 
     def _batch(self, rows: Rows) -> pa.RecordBatch:
-        """Columns of the declared types: an ADBC driver would guess them, and could not where all are None."""
+        """Columns of the declared types; an ADBC driver would guess them, which it can't where all values are None."""
         assert isinstance(self._type, RowTypeInfo)
         schema = arrow_schema(self._type)
         columns = zip(*rows, strict=True)
@@ -180,10 +180,10 @@ class _Statement:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def in_transaction(self, work: Callable[[DatabaseConnection], Any]) -> Any:
-        """Do something in a transaction; it is tried again, with a new connection.
+        """Do some work in a transaction; after an error it is repeated with a new connection.
 
         Raises:
-            FiresteelError: it has failed each time.
+            FiresteelError: all attempts have failed.
         """
         attempt = 0
         while True:
@@ -203,23 +203,23 @@ class _Statement:
                 time.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)))
 
     def close(self) -> None:
-        """What is not committed is gone."""
+        """Roll back what is not committed, and close the connection."""
         connection, self._open = self._open, None
         if connection is not None:
             for end in (connection.rollback, connection.close):
                 try:
                     end()
-                except Exception:  # it is broken, perhaps; that is why it is closed
+                except Exception:  # the connection may be broken, which is why it is closed
                     continue
 
 
-class _Records(TwoPhaseWriter[Any]):
-    """Makes tuples of records."""
+class _TupleWriter(TwoPhaseWriter[Any]):
+    """Converts records to tuples of parameters, and buffers them."""
 
     def __init__(self, type_info: TypeInformation) -> None:
         names = type_info.field_names if isinstance(type_info, RowTypeInfo) else None
         self._names = None if names is None else tuple(names)
-        self.gathered: Rows = []
+        self.buffered: Rows = []
 
     def _tuples(self, values: Sequence[Any]) -> Rows:
         if self._names is None:
@@ -228,11 +228,11 @@ class _Records(TwoPhaseWriter[Any]):
         return [tuple(row_values(value, names)) for value in values]
 
     def abort(self) -> None:
-        self.gathered.clear()
+        self.buffered.clear()
 
 
-class _Writing(_Records):
-    """Writes records with at-least-once guarantee: what was not acknowledged at a failure is written again."""
+class _StatementWriter(_TupleWriter):
+    """Writes records at least once: records that were not acknowledged before a failure are written again."""
 
     def __init__(self, run: _Statement, execution: JdbcExecutionOptions, context: WriterContext) -> None:
         super().__init__(run._type)
@@ -253,8 +253,8 @@ class _Writing(_Records):
         self._set_timer()
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        self.gathered += self._tuples(values)
-        if 0 < self._execution.batch_size <= len(self.gathered):
+        self.buffered += self._tuples(values)
+        if 0 < self._execution.batch_size <= len(self.buffered):
             self.flush()
 
     def write_columns(self, batch: pa.RecordBatch, timestamps: Any) -> None:
@@ -263,10 +263,10 @@ class _Writing(_Records):
         self._run.in_transaction(lambda connection: self._run.execute(ordered))
 
     def flush(self) -> None:
-        if self.gathered:
-            rows = self.gathered
+        if self.buffered:
+            rows = self.buffered
             self._run.in_transaction(lambda connection: self._run.execute(rows))
-            self.gathered = []
+            self.buffered = []
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
         self.flush()
@@ -276,8 +276,8 @@ class _Writing(_Records):
         self._run.close()
 
 
-class _Gathering(_Records):
-    """Exactly once: records wait for their checkpoint."""
+class _BufferingWriter(_TupleWriter):
+    """Buffers records for exactly once: they go into the checkpoint, and the committer writes them."""
 
     def __init__(self, type_info: TypeInformation) -> None:
         super().__init__(type_info)
@@ -285,20 +285,20 @@ class _Gathering(_Records):
         self._count = 0
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        self.gathered += self._tuples(values)
+        self.buffered += self._tuples(values)
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
-        if not self.gathered:
+        if not self.buffered:
             return ()
-        rows, self.gathered = self.gathered, []
+        rows, self.buffered = self.buffered, []
         self._count += 1
         return [pickle.dumps((f"{self._id}-{self._count}", rows), protocol=5)]
 
 
-class _Committing(Committer):
-    """Writes what was gathered and notes that it is written, in one transaction.
+class _JdbcCommitter(Committer):
+    """Writes the records of a checkpoint, and notes that it has, in one transaction.
 
-    Who commits the same at the same time waits for the first one, and then finds its note.
+    Another attempt that commits the same records at the same time waits for the transaction, and then finds the note.
     """
 
     def __init__(self, run: _Statement, options: JdbcExactlyOnceOptions) -> None:
@@ -307,7 +307,7 @@ class _Committing(Committer):
         self._ready = False
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """All of them by one transaction; if it fails, nothing of them is there, or nobody knows."""
+        """Commit all of them in one transaction; if it fails, none is written, or the outcome is unknown."""
         if not committables:
             return []
         try:
@@ -315,19 +315,21 @@ class _Committing(Committer):
                 self._run.in_transaction(self._prepare)
                 self._ready = True
             written: list[bool] = self._run.in_transaction(
-                lambda connection: [self._write(connection, one) for one in committables]
+                lambda connection: [self._write(connection, committable) for committable in committables]
             )
         except FiresteelError as error:
             return [CommitResult(CommitOutcome.UNKNOWN, str(error))] * len(committables)
-        return [COMMITTED if new else ALREADY_COMMITTED for new in written]
+        return [COMMITTED if is_new else ALREADY_COMMITTED for is_new in written]
 
     def _prepare(self, connection: DatabaseConnection) -> None:
+        """Create the table of notes, and remove old notes."""
         table = self._options.table
         connection.run(f"CREATE TABLE IF NOT EXISTS {table} (id VARCHAR(64) PRIMARY KEY, committed_ms BIGINT NOT NULL)")
         oldest = self._clock.epoch_ms() - self._options.keep_days * _DAY_MS
         connection.run(f"DELETE FROM {table} WHERE committed_ms < {oldest}")
 
     def _write(self, connection: DatabaseConnection, committable: Committable) -> bool:
+        """Write the records of a committable; False if they were written before."""
         name, rows = pickle.loads(committable.data)
         noted = connection.run(
             f"INSERT INTO {self._options.table} (id, committed_ms) VALUES ('{name}', {self._clock.epoch_ms()}) "

@@ -1,4 +1,4 @@
-"""A bounded source of what queries give."""
+"""A bounded source of the rows of queries."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ __all__ = [
 ]
 
 _FETCHED: Final = 4096
+"""Rows that are fetched at once by default."""
 
 
 @dataclass(frozen=True)
 class JdbcGenericParameterValuesProvider:
-    """A split for each of these lists of parameters, which can be JSON.
+    """Makes a split of each of several lists of parameters.
 
     Attributes:
-        parameters: of the query, for each split.
+        parameters: parameters of the query for each split; values that JSON can hold.
     """
 
     parameters: Sequence[Sequence[Any]]
 
     def get_parameter_values(self) -> list[list[Any]]:
-        """Of all splits."""
-        return [list(one) for one in self.parameters]
+        """Parameters of each split."""
+        return [list(parameters) for parameters in self.parameters]
 
 
 class JdbcNumericBetweenParametersProvider:
@@ -61,31 +62,31 @@ class JdbcNumericBetweenParametersProvider:
         self._splits = 1
 
     def of_batch_size(self, batch_size: int) -> JdbcNumericBetweenParametersProvider:
-        """Splits of so many numbers."""
+        """Make splits of so many numbers each."""
         if batch_size < 1:
             raise ProgramError(f"of_batch_size() takes at least 1, not {batch_size}")
         return self.of_batch_num(-(-(self._last - self._first + 1) // batch_size))
 
     def of_batch_num(self, batch_num: int) -> JdbcNumericBetweenParametersProvider:
-        """So many splits; not more than there are numbers."""
+        """Make so many splits, but not more than there are numbers."""
         if batch_num < 1:
             raise ProgramError(f"of_batch_num() takes at least 1, not {batch_num}")
         self._splits = min(batch_num, self._last - self._first + 1)
         return self
 
     def get_parameter_values(self) -> list[list[Any]]:
-        """First and last number of all splits."""
+        """First and last number of each split."""
         total = self._last - self._first + 1
         cuts = [self._first + total * number // self._splits for number in range(self._splits + 1)]
         return [[low, high - 1] for low, high in pairwise(cuts)]
 
 
 class JdbcSource(Source[Any]):
-    """What a query gives, once for each split. Made by ``JdbcSource.builder()``.
+    """The rows of a query that is executed once for each split. Made by ``JdbcSource.builder()``.
 
     The position in a split is a number of rows: after a restart the query is executed again, and so many rows are
-    passed over. A query that is read with checkpoints says ``ORDER BY``, and the rows stay as they are meanwhile.
-    Values come in the declared types, whatever the driver makes of them (``jdbc.values``).
+    skipped. So with checkpoints the query needs ``ORDER BY``, and its rows must not change while the job runs.
+    Values are converted to the declared types, whatever types the driver gives (``firesteel_jdbc.values``).
     """
 
     def __init__(
@@ -110,14 +111,15 @@ class JdbcSource(Source[Any]):
         return Boundedness.BOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
-        """The splits; the database is not asked."""
+        """One split for each list of parameters; the database is not asked."""
         splits = [
-            Split(f"query-{number}", {"parameters": one}).to_plain() for number, one in enumerate(self._parameters)
+            Split(f"query-{number}", {"parameters": parameters}).to_plain()
+            for number, parameters in enumerate(self._parameters)
         ]
         return EnumeratorSpec("static", {"splits": splits})
 
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[Any]:
-        """Has a connection for each split that it reads."""
+        """Make the reader of one subtask, which opens a connection for each split."""
         return _Reader(self)
 
     @override
@@ -125,7 +127,7 @@ class JdbcSource(Source[Any]):
         return self._type
 
     def open(self, split: Split) -> SplitCursor[Any]:
-        """Execute the query of a split."""
+        """Connect, and execute the query of a split."""
         parameters = split.data["parameters"]
         assert isinstance(parameters, list)
         connection = self._connection.database().connect()
@@ -147,49 +149,52 @@ class JdbcSourceBuilder:
         self._fetch_size = _FETCHED
 
     def set_connection_options(self, options: JdbcConnectionOptions) -> JdbcSourceBuilder:
-        """Say which database."""
+        """Set the database to connect to."""
         self._options = options
         return self
 
     def set_sql(self, sql: str) -> JdbcSourceBuilder:
-        """Read what this query gives, with a ``?`` for each parameter of a split."""
+        """Set the query, with a ``?`` for each parameter of a split."""
         self._sql = sql
         return self
 
     def set_type_information(self, type_info: TypeInformation) -> JdbcSourceBuilder:
-        """Say which rows these are: names and types of the columns, in their order."""
+        """Set the type of the rows: names and types of the columns, in their order."""
         self._type = type_info
         return self
 
     def set_jdbc_parameter_values_provider(
         self, provider: JdbcNumericBetweenParametersProvider | JdbcGenericParameterValuesProvider
     ) -> JdbcSourceBuilder:
-        """Read several splits at once; by default the query is one split."""
+        """Set what makes the splits, which subtasks read at the same time; by default the query is one split."""
         self._parameters = provider.get_parameter_values()
         return self
 
     def set_result_set_fetch_size(self, fetch_size: int) -> JdbcSourceBuilder:
-        """Fetch so many rows at once, where the driver can be told."""
+        """Set how many rows are fetched at once; drivers of columns (ADBC) decide that themselves."""
         if fetch_size < 1:
             raise ProgramError(f"set_result_set_fetch_size() takes at least 1, not {fetch_size}")
         self._fetch_size = fetch_size
         return self
 
     def build(self) -> JdbcSource:
-        """The source.
+        """Check the settings and make the source.
 
         Raises:
-            ProgramError: something is missing or does not fit, or the driver is not installed.
-            TypeError: the type is not that of rows.
+            ProgramError: a setting is missing, a split has not as many parameters as the query, or the driver is not
+                installed.
+            TypeError: the type is not one of rows.
         """
         if not self._sql or self._options is None:
             raise ProgramError("JdbcSource: set_sql() and set_connection_options() are needed")
         if not isinstance(self._type, RowTypeInfo):
             raise TypeError(f"JdbcSource: set_type_information() takes a row type, not {self._type}")
         count = statement(self._sql, "qmark")[1]
-        for one in self._parameters:
-            if len(one) != count:
-                raise ProgramError(f"JdbcSource: the query has {count} parameters (?), and a split {len(one)}: {one}")
+        for parameters in self._parameters:
+            if len(parameters) != count:
+                raise ProgramError(
+                    f"JdbcSource: the query has {count} parameters (?), and a split {len(parameters)}: {parameters}"
+                )
         self._options.database().check()
         return JdbcSource(self._sql, self._type, self._options, self._parameters, self._fetch_size)
 
@@ -206,6 +211,8 @@ class _Reader(SplitQueueReader[Any]):
 
 
 class _Cursor(SplitCursor[Any]):
+    """Reads the rows of one split, behind those that were read before a restart."""
+
     def __init__(
         self,
         connection: DatabaseConnection,
@@ -220,39 +227,42 @@ class _Cursor(SplitCursor[Any]):
         self._schema = None if uncolumnar(row_type) else arrow_schema(row_type, {RECORDS: ROW})
         self._pieces: Iterator[Any] = connection.read(sql, parameters, fetch_size)
         self._values: Any = []
-        self._offset = self._given = 0
-        left = position if isinstance(position, int) else 0
-        while left:
+        self._offset = self._returned = 0
+        rows_to_skip = position if isinstance(position, int) else 0
+        while rows_to_skip:
             piece = next(self._pieces, None)
             if piece is None:
                 raise ProgramError(
                     f"JdbcSource: the query gives fewer rows than the {position} that were read before the restart"
                 )
-            if len(piece) > left:
-                self._pieces = chain([piece[left:] if isinstance(piece, list) else piece.slice(left)], self._pieces)
-            left -= min(left, len(piece))
-        self._given = position if isinstance(position, int) else 0
+            if len(piece) > rows_to_skip:
+                self._pieces = chain(
+                    [piece[rows_to_skip:] if isinstance(piece, list) else piece.slice(rows_to_skip)], self._pieces
+                )
+            rows_to_skip -= min(rows_to_skip, len(piece))
+        self._returned = position if isinstance(position, int) else 0
 
     def read(self, max_records: int) -> Chunk[Any]:
         while self._offset >= len(self._values):
             piece = next(self._pieces, None)
             if piece is None:
-                return Chunk([], self._given, finished=True)
-            self._values, self._offset = self._made(piece), 0
+                return Chunk([], self._returned, finished=True)
+            self._values, self._offset = self._convert(piece), 0
         if isinstance(self._values, list):
             values = self._values[self._offset : self._offset + max_records]
         else:
             values = self._values.slice(self._offset, max_records)
         self._offset += len(values)
-        self._given += len(values)
-        return Chunk(values, self._given)
+        self._returned += len(values)
+        return Chunk(values, self._returned)
 
-    def _made(self, piece: Any) -> Any:
+    def _convert(self, piece: Any) -> Any:
+        """Rows or a batch of the declared types."""
         if isinstance(piece, list):
             return [make_row(self._names, values) for values in self._declared.rows(piece)]
         self._declared.check_width(piece.num_columns)
         if self._schema is None:
-            rows = list(zip(*(one.to_pylist() for one in piece.columns), strict=True))
+            rows = list(zip(*(column.to_pylist() for column in piece.columns), strict=True))
             return [make_row(self._names, values) for values in self._declared.rows(rows)]
         arrays = [
             self._declared.column(number, column, field)

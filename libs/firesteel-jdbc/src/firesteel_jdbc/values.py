@@ -1,8 +1,8 @@
-"""Values as drivers give them, as values of declared types.
+"""Converts values of drivers to values of declared types.
 
 Databases and their drivers differ: SQLite has no BOOLEAN, DATE or DECIMAL and gives numbers and texts for them, MySQL's
-drivers give a ``timedelta`` for TIME, Oracle's a ``datetime`` for DATE and a ``Decimal`` for each number. What is the
-same value is taken; what would lose something is an error with the column's name.
+drivers give a ``timedelta`` for TIME, Oracle's a ``datetime`` for DATE and a ``Decimal`` for each number. A conversion
+that keeps the value is made; one that would lose something is an error with the column's name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DAY: Final = datetime.timedelta(days=1)
 
 
 class DeclaredColumns:
-    """Brings results of queries to a row type.
+    """Converts results of queries to a row type.
 
     Args:
         row_type: names and types of the columns, in their order.
@@ -42,10 +42,10 @@ class DeclaredColumns:
         self._converts = list(map(_convert, self._types))
 
     def check_width(self, width: int) -> None:
-        """See that a query gives as many columns as are declared.
+        """Check that a query gives as many columns as are declared.
 
         Raises:
-            ProgramError: it does not.
+            ProgramError: the numbers differ.
         """
         if width != len(self._names):
             raise ProgramError(
@@ -54,10 +54,10 @@ class DeclaredColumns:
             )
 
     def rows(self, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """Rows of values.
+        """Convert the values of rows.
 
         Raises:
-            ProgramError: there are too many or too few, or one is not of its type.
+            ProgramError: the rows have too many or too few values, or a value is not of its type.
         """
         if not rows:
             return []
@@ -66,7 +66,7 @@ class DeclaredColumns:
         return list(map(list, zip(*columns, strict=True)))
 
     def column(self, number: int, column: pa.Array, field: pa.Field) -> pa.Array:
-        """A column in the type that it has in the stream.
+        """Convert a column to the type that it has in the stream.
 
         Raises:
             ProgramError: a value is not of its type.
@@ -76,7 +76,7 @@ class DeclaredColumns:
         try:
             check_column(field.name, column.type, field.type)
             return fitted(field.name, column, field.type)
-        except ValueError:  # perhaps each value is one in another form
+        except ValueError:  # the values themselves may be convertible, for example texts of numbers
             values = self._values(number, column.to_pylist())
         return column_of(values, field.name, self._types[number])
 
@@ -98,23 +98,23 @@ class DeclaredColumns:
 
 
 def _convert(declared: TypeInformation) -> Convert | None:
-    """Brings a value that is not None to a type; None = it is taken as it is."""
-    row = scalar_of(declared)
-    if row is None:
+    """A function that converts a value that is not None to a type; None = values are taken as they are."""
+    scalar = scalar_of(declared)
+    if scalar is None:
         return None
-    if row.bits is not None:
-        bits = row.bits
+    if scalar.bits is not None:
+        bits = scalar.bits
         return lambda value: (
             value if type(value) is int and -128 <= value < 128 else checked_integer(_integer(value), bits)
         )
-    convert, parse = CONVERTS[row.name], row.parse
+    convert, parse = CONVERTS[scalar.name], scalar.parse
     if convert not in (_date, _time, _timestamp):
         return convert
     return lambda value: parse(value) if isinstance(value, str) else convert(value)
 
 
-def _refused(what: str) -> ValueError:
-    return ValueError(f"{what}; cast it in the query")
+def _refused(reason: str) -> ValueError:
+    return ValueError(f"{reason}; cast it in the query")
 
 
 def _boolean(value: Any) -> bool:
@@ -190,14 +190,14 @@ def _time(value: Any) -> datetime.time:
 
 
 def _timestamp(value: Any) -> datetime.datetime:
-    """Those of a zone in UTC."""
+    """Timestamps with a zone are converted to UTC."""
     if isinstance(value, datetime.datetime):
         return value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
     raise _refused("it is no timestamp")
 
 
 def _instant(value: Any) -> Instant:
-    """Those without a zone are in UTC."""
+    """Times without a zone are in UTC."""
     if isinstance(value, Instant):
         return value
     if isinstance(value, str):
@@ -225,4 +225,4 @@ CONVERTS: Final[dict[str, Convert]] = {
     "LOCAL_DATE_TIME": _timestamp,
     "BYTES": _bytes,
 }
-"""This connector's column of the table of types; integers with a range are above."""
+"""Name of a type -> conversion to it. Integers with a range are converted by ``_convert``."""
