@@ -1,18 +1,18 @@
 """HDFS as an object store, through the client ``hdfs-native``: Hadoop's own protocol, without a JVM.
 
-A folder of HDFS is a part of a key. What is written goes to a hidden file beside its place, and is renamed when it is
-whole and synced; so nobody sees a half, and of several writers one is there in the end::
+A folder of HDFS is a part of a key. Content is written to a hidden file in the same folder, which is renamed when it is
+complete and synced. So no reader sees half an object, and of several writers the last one wins::
 
     <folder>/<name>                     an object
-    <folder>/.<name>.<unique>.put       one that is being written
-    <folder>/.<name>.<unique>.upload    an upload in parts: they are appended in their order, each is synced
+    <folder>/.<name>.<unique>.put       an object that is being written
+    <folder>/.<name>.<unique>.upload    an upload in parts, which are appended in their order and synced one by one
 
-An upload is written by the process that has begun it. Any process completes it: where the writer is another one, its
-lease is taken away first, and what it has written behind the parts that are wanted is left out. Folders that only hold
-checkpoints, state and the like go when they are empty.
+The process that has begun an upload writes it. Any process may complete it: if that is not the writer, it takes the
+lease away first, and leaves out what is written behind the parts that it completes. Folders that only Firesteel makes
+(checkpoints, state) are removed when they are empty.
 
-Each request has a limit in time. One that was not answered, or could not be served for now (the NameNode starts, or is
-in safe mode), is made again after a pause; a definite no is not.
+Each request has a time-out. A request without an answer, or one that can't be served now (the NameNode starts, or is in
+safe mode), is repeated after a pause; a definite refusal is not.
 """
 
 from __future__ import annotations
@@ -61,21 +61,23 @@ T = TypeVar("T")
 _CLOCK: Final = SystemClock()
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
 _FEW_SECONDS: Final = 5.0
-"""For which something is tried that is only looked at."""
+"""Time for which a check is repeated, whose user waits for the answer."""
 _LEASE_PAUSE: Final = 0.2
 _COPIED: Final = 4 << 20
+"""Bytes that are copied at once."""
 _MOST_THREADS: Final = 64
-_IMPATIENT: Final = {
+"""Threads of a process; when all of them hang, further requests fail at once."""
+_FEW_RETRIES: Final = {
     "dfs.client.failover.max.attempts": "3",
     "dfs.client.failover.sleep.base.millis": "50",
     "dfs.client.failover.sleep.max.millis": "200",
 }
-"""How often the client itself asks the NameNodes again: whoever calls it does that."""
+"""Few retries of hdfs-native itself, because ``_call`` repeats requests."""
 _HIDDEN: Final = re.compile(r"\.(.+)\.([0-9a-f]{32})\.(put|upload)")
-_OURS: Final = re.compile(
+_OWN_FOLDERS: Final = re.compile(
     r"chk-\d+|shared|taskowned|savepoint-[0-9a-f]{6}-[0-9a-f]+|_inprogress|[0-9a-f]{16}|[0-9a-f]{32}([-_.].*)?"
 )
-"""Folders that nobody has made by hand."""
+"""Names of folders that only Firesteel makes."""
 _CHECKPOINT: Final = re.compile(r"chk-\d+")
 _JAVA: Final = re.compile(r'(?:\w+\()?"?(?:([\w.$]+(?:Exception|Error))", ")?(.*)', re.DOTALL)
 _PASSING: Final = (
@@ -90,8 +92,8 @@ _DEFINITE: Final = (
 _AWAY: Final = ("Connection refused", "IOError", "connection", "timed out", "NoRouteToHost", "lookup", "Os {")
 
 
-class _Ticket:
-    """A call that somebody waits for, and may give up."""
+class _Call:
+    """A call that a caller waits for, until its time-out."""
 
     def __init__(self) -> None:
         self.given_up = False
@@ -100,76 +102,81 @@ class _Ticket:
         self.error: BaseException | None = None
 
     def go_on(self) -> None:
-        """Between two steps.
+        """Called between two steps of the call.
 
         Raises:
-            TimeoutError: nobody waits any more.
+            TimeoutError: the caller has given up, so the next step must not be done.
         """
         if self.given_up:
             raise TimeoutError
 
 
-class _Threads:
-    """Threads for calls, which hang as long as a server does. Each is used again; so many at once, and no more."""
+class _CallThreads:
+    """Threads for calls that can hang as long as a server does. Threads are reused, and their number is bounded."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of = 0
+        self._process_id = 0
         self._idle: list[queue.SimpleQueue[Callable[[], None]]] = []
         self._count = 0
 
-    def run(self, call: Callable[[_Ticket], T], seconds: float) -> T:
-        """What the call gives.
+    def run(self, call: Callable[[_Call], T], seconds: float) -> T:
+        """Make a call on another thread, and return its result.
 
         Raises:
-            TimeoutError: it has not ended in time; it may go on. Or too many hang already.
+            TimeoutError: the call has not ended in time, and may still run; or too many calls hang already.
         """
-        ticket = _Ticket()
+        waiting = _Call()
 
         def carry_out() -> None:
             try:
-                ticket.result = call(ticket)
-            except BaseException as error:  # raised where it is waited for
-                ticket.error = error
-            ticket.done.set()
+                waiting.result = call(waiting)
+            except BaseException as error:  # the waiting caller raises it
+                waiting.error = error
+            waiting.done.set()
 
-        self._thread().put(carry_out)
-        if not ticket.done.wait(seconds):
-            ticket.given_up = True
+        self._idle_thread().put(carry_out)
+        if not waiting.done.wait(seconds):
+            waiting.given_up = True
             raise TimeoutError
-        if ticket.error is not None:
+        if waiting.error is not None:
             try:
-                raise ticket.error
+                raise waiting.error
             finally:
-                ticket.error = None
-        return ticket.result  # type: ignore[no-any-return]
+                waiting.error = None  # its traceback refers to this frame
+        return waiting.result  # type: ignore[no-any-return]
 
-    def _thread(self) -> queue.SimpleQueue[Callable[[], None]]:
+    def _idle_thread(self) -> queue.SimpleQueue[Callable[[], None]]:
         with self._lock:
-            if self._of != os.getpid():  # threads are not forked
-                self._of, self._idle, self._count = os.getpid(), [], 0
+            if self._process_id != os.getpid():  # a forked process has none of the threads of its parent
+                self._process_id, self._idle, self._count = os.getpid(), [], 0
             if self._idle:
                 return self._idle.pop()
             if self._count >= _MOST_THREADS:
                 raise TimeoutError
             self._count += 1
-        own: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._work, args=(own,), name="firesteel-hdfs", daemon=True).start()
-        return own
-
-    def _work(self, own: queue.SimpleQueue[Callable[[], None]]) -> None:
-        while True:
-            own.get()()
+        calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        try:
+            threading.Thread(target=self._work, args=(calls,), name="firesteel-hdfs", daemon=True).start()
+        except BaseException:  # the process may have no more threads; it is not one that hangs
             with self._lock:
-                self._idle.append(own)
+                self._count -= 1
+            raise
+        return calls
+
+    def _work(self, calls: queue.SimpleQueue[Callable[[], None]]) -> None:
+        while True:
+            calls.get()()
+            with self._lock:
+                self._idle.append(calls)
 
 
-_THREADS: Final = _Threads()
+_CALL_THREADS: Final = _CallThreads()
 
 
 @dataclass
 class _Stream:
-    """An upload that this process writes."""
+    """An upload that this process writes. ``turn`` lets parts wait for those before them."""
 
     path: str
     writer: RawFileWriter
@@ -180,19 +187,19 @@ class _Stream:
 
 
 class HdfsClient(ObjectStore):
-    """HDFS, with the rights of one user; see the module and ``ObjectStore``.
+    """An ``ObjectStore`` on HDFS, with the rights of one user.
 
-    Who that is: the user of ``security.kerberos.login.*``, else of the delegation tokens in the file that
-    ``HADOOP_TOKEN_FILE_LOCATION`` names, which is read again when it has changed, else of the ticket cache; without
-    Kerberos ``HADOOP_USER_NAME``, or the process's own.
+    The user is that of ``security.kerberos.login.*``; else that of the delegation tokens in the file that
+    ``HADOOP_TOKEN_FILE_LOCATION`` names, which is read again when it has changed; else that of the ticket cache.
+    Without Kerberos it is ``HADOOP_USER_NAME``, or the user of the process.
 
     Args:
         settings: ``firesteel.hdfs.*``, ``security.kerberos.*`` and ``env.hadoop.conf.dir`` of the job.
-        clock: tells how long a request has been tried.
+        clock: measures how long a request has been repeated.
         pause: waits so many seconds between two attempts.
 
     Raises:
-        ConfigurationError: the settings are wrong, which shows without I/O.
+        ConfigurationError: a setting is wrong; that is found without I/O.
     """
 
     scheme = HDFS
@@ -211,13 +218,16 @@ class HdfsClient(ObjectStore):
         if self._keytab is None and not settings.get(options.KERBEROS_TICKET_CACHE):
             self._cache = f"FILE:{os.devnull}"
         if (self._keytab is None) != (self._principal is None):
-            one, other = options.KERBEROS_KEYTAB.key, options.KERBEROS_PRINCIPAL.key
+            keytab, principal = options.KERBEROS_KEYTAB.key, options.KERBEROS_PRINCIPAL.key
             raise ConfigurationError(
-                f"{other if self._keytab else one} is missing: {one} and {other} are set both, or none of them"
+                f"{principal if self._keytab else keytab} is missing: set both {keytab} and {principal}, or none of "
+                "them"
             )
-        self._making = threading.Lock()
+        self._connecting = threading.Lock()
         self._clients: dict[str, tuple[tuple[int, float], RawClient]] = {}
+        """Authority of a URL -> process and age of the tokens that its client was made with, and the client."""
         self._streams: dict[str, _Stream] = {}
+        """Uploads of this process, by their ids."""
 
     def __repr__(self) -> str:
         return "HdfsClient()"
@@ -225,17 +235,17 @@ class HdfsClient(ObjectStore):
     @override
     def check(self, place: ObjectPlace) -> None:
         probe = place / f"{PROBE}{uuid.uuid4().hex}"
-        self._put(probe, b"", new=False, what=f"nothing can be written to {place}", patience=_FEW_SECONDS)
+        self._put(probe, b"", new=False, failure=f"nothing can be written to {place}", patience=_FEW_SECONDS)
         self.delete(place.bucket, [probe.key])
 
     # -- objects
 
     @override
     def put(self, place: ObjectPlace, data: bytes, *, new: bool = False) -> None:
-        self._put(place, data, new=new, what=f"{place} can't be written")
+        self._put(place, data, new=new, failure=f"{place} can't be written")
 
-    def _put(self, place: ObjectPlace, data: bytes, *, new: bool, what: str, patience: float | None = None) -> None:
-        def ask(client: RawClient, call: _Ticket) -> None:
+    def _put(self, place: ObjectPlace, data: bytes, *, new: bool, failure: str, patience: float | None = None) -> None:
+        def ask(client: RawClient, call: _Call) -> None:
             if new and _status(client, _path(place)) is not None:
                 raise ObjectExistsError
             part = _hidden(place, "put")
@@ -252,127 +262,130 @@ class HdfsClient(ObjectStore):
                 raise
 
         try:
-            self._call(what, ask, place, patience=patience)
-        except NoSuchObjectError:  # somebody has removed the hidden file with its folder
-            raise CheckpointStorageError(f"{what}: its folder was removed meanwhile") from None
+            self._call(failure, ask, place, patience=patience)
+        except NoSuchObjectError:  # another process has removed the folder with the hidden file
+            raise CheckpointStorageError(f"{failure}: its folder was removed meanwhile") from None
 
     @override
     def get(self, place: ObjectPlace, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
-        def ask(client: RawClient, call: _Ticket) -> tuple[bytes, int]:
+        def ask(client: RawClient, call: _Call) -> tuple[bytes, int]:
             reader = client.read(_path(place))
-            whole = reader.file_length()
-            if start and start >= whole:
+            total = reader.file_length()
+            if start and start >= total:
                 raise BeyondEndError
-            wanted = whole - start if length is None else min(length, whole - start)
-            return (bytes(reader.read_range(start, wanted)) if wanted else b""), whole
+            size = total - start if length is None else min(length, total - start)
+            return (bytes(reader.read_range(start, size)) if size else b""), total
 
         return self._call(f"{place} can't be read", ask, place)
 
     @override
     def size(self, place: ObjectPlace) -> int | None:
-        def ask(client: RawClient, call: _Ticket) -> int | None:
-            found = _status(client, _path(place))
-            return None if found is None or found.isdir else found.length
+        def ask(client: RawClient, call: _Call) -> int | None:
+            status = _status(client, _path(place))
+            return None if status is None or status.isdir else status.length
 
         return self._call(f"{place} can't be looked at", ask, place)
 
+    @override
     def find(self, place: ObjectPlace, delimiter: str = "", after: str = "") -> Iterator[Listed]:
-        """See ``ObjectStore``; a folder is listed at once."""
-        for one in self._find(place, deep=not delimiter):
-            if one.key > after and _HIDDEN.fullmatch(posixpath.basename(one.key)) is None:
-                yield one
+        for entry in self._find(place, deep=not delimiter):
+            if entry.key > after and _HIDDEN.fullmatch(posixpath.basename(entry.key)) is None:
+                yield entry
 
     def _find(self, place: ObjectPlace, *, deep: bool) -> Iterator[Listed]:
-        """What is there, hidden files too."""
-        folder, _, begin = place.key.rpartition("/")
-        for one in self._list(place.at(folder)):
-            name = posixpath.basename(one.path.rstrip("/"))
+        """Entries whose keys begin with that of the place, also hidden files; each folder is listed at once."""
+        folder, _, prefix = place.key.rpartition("/")
+        for status in self._list(place.at(folder)):
+            name = posixpath.basename(status.path.rstrip("/"))
             key = f"{folder}/{name}" if folder else name
-            if not name.startswith(begin):
+            if not name.startswith(prefix):
                 continue
-            if not one.isdir:
-                yield Listed(key, one.length)
+            if not status.isdir:
+                yield Listed(key, status.length)
             elif deep:
                 yield from self._find(place.at(f"{key}/"), deep=True)
             else:
                 yield Listed(f"{key}/", 0)
 
     def _list(self, folder: ObjectPlace) -> list[FileStatus]:
-        def ask(client: RawClient, call: _Ticket) -> list[FileStatus]:
-            found = _status(client, _path(folder))
-            if found is None or not found.isdir:
+        def ask(client: RawClient, call: _Call) -> list[FileStatus]:
+            status = _status(client, _path(folder))
+            if status is None or not status.isdir:
                 return []
             try:
                 listed = list(client.list_status(_path(folder), False))
             except FileNotFoundError:
                 return []
-            return sorted(listed, key=lambda one: one.path + "/" * one.isdir)
+            return sorted(listed, key=lambda entry: entry.path + "/" * entry.isdir)
 
         return self._call(f"{folder} can't be listed", ask, folder)
 
+    @override
     def delete(self, bucket: str, keys: Collection[str]) -> None:
-        """See ``ObjectStore``; folders of ours that are empty then go, too."""
         ordered = sorted(keys)
         if not ordered:
             return
         first = ObjectPlace(bucket, ordered[0], HDFS)
-        what = f"{first} can't be removed" if len(ordered) == 1 else f"{first} and others can't be removed"
+        failure = f"{first} can't be removed" if len(ordered) == 1 else f"{first} and others can't be removed"
 
         def remove(client: RawClient, path: str) -> None:
-            found = _status(client, path)
-            if found is not None and not found.isdir:
+            status = _status(client, path)
+            if status is not None and not status.isdir:
                 client.delete(path, False)
 
         for key in ordered:
             path = _path(first.at(key))
-            self._call(what, lambda client, _, path=path: remove(client, path), first)  # type: ignore[misc]
+            self._call(failure, lambda client, _, path=path: remove(client, path), first)  # type: ignore[misc]
         self._prune(first, {posixpath.dirname(_path(first.at(key))) for key in ordered})
 
     def _prune(self, place: ObjectPlace, folders: Collection[str]) -> None:
-        """Remove folders that are empty, as far as they are ours; what can't be removed does no harm."""
+        """Remove empty folders that only Firesteel makes. A folder that can't be removed does no harm."""
 
         def climb(client: RawClient, folder: str) -> None:
-            while _OURS.fullmatch(posixpath.basename(folder)):
-                # What is being written for a checkpoint that has nothing else any more was given up.
+            while _OWN_FOLDERS.fullmatch(posixpath.basename(folder)):
+                # The files of this checkpoint are removed, so what is still being written for it was given up.
                 of_checkpoint = _CHECKPOINT.fullmatch(posixpath.basename(folder)) is not None
                 alone = of_checkpoint and all(map(_is_hidden, client.list_status(folder, False)))
-                client.delete(folder, alone)  # else it is not done where something is in it
+                client.delete(folder, alone)  # raises if the folder is not empty, unless `alone`
                 folder = posixpath.dirname(folder)
 
         for folder in sorted(folders, reverse=True):
             with suppress(Exception):
-                _THREADS.run(lambda _, folder=folder: climb(self._client(place.bucket), folder), self._timeout)  # type: ignore[misc]
+                _CALL_THREADS.run(lambda _, folder=folder: climb(self._client(place.bucket), folder), self._timeout)  # type: ignore[misc]
 
     # -- uploads in parts
 
+    @override
     def begin_upload(self, place: ObjectPlace) -> tuple[str, bool]:
-        """See ``ObjectStore``; no other one can have been begun: each has a name of its own."""
         path = _hidden(place, "upload")
 
-        def ask(client: RawClient, call: _Ticket) -> RawFileWriter:
+        def ask(client: RawClient, call: _Call) -> RawFileWriter:
             return client.create(path, WriteOptions(create_parent=True, overwrite=True))
 
         writer = self._call(f"{place} can't be written", ask, place)
         upload = path.rpartition("/")[2]
         self._streams[upload] = _Stream(path, writer)
-        return upload, True
+        return upload, True  # a repeated request overwrites the same file, so this call has begun no other upload
 
+    @override
     def upload_part(self, place: ObjectPlace, upload: str, number: int, data: bytes) -> str:
-        """See ``ObjectStore``; the tag is where the part ends. Parts wait for those before them."""
         stream = self._streams.get(upload)
         if stream is None:
             raise NoSuchUploadError
+        # Parts are appended in their order, and the tag of a part is the position of its end.
         with stream.turn:
             stream.turn.wait_for(lambda: stream.failed or stream.next_part == number)
             if stream.failed:
-                raise CheckpointStorageError(f"part {number} of {place} can't be written: one before it could not be")
+                raise CheckpointStorageError(
+                    f"part {number} of {place} can't be written, because an earlier part could not be"
+                )
             try:
 
-                def ask(client: RawClient, call: _Ticket) -> None:
+                def ask(client: RawClient, call: _Call) -> None:
                     stream.writer.write(data)
                     stream.writer.hsync()
 
-                # What was written of it nobody knows: it is not tried again.
+                # Not repeated: after an error nobody knows how much of the part was written.
                 self._call(f"part {number} of {place} can't be written", ask, place, patience=0.0)
                 stream.written += len(data)
                 stream.next_part += 1
@@ -392,11 +405,12 @@ class HdfsClient(ObjectStore):
         size = int(tags[-1]) if tags else 0
         stream = self._streams.pop(upload, None)
 
-        def ask(client: RawClient, call: _Ticket) -> None:
+        def ask(client: RawClient, call: _Call) -> None:
             nonlocal stream
             closing, stream = stream, None
             if closing is not None:
-                with suppress(Exception):  # what has a tag is synced: then it is closed as that of somebody else
+                # Parts with a tag are synced. If closing fails, the lease is taken away as from another process.
+                with suppress(Exception):
                     closing.writer.close()
             try:
                 while not client.recover_lease(path):
@@ -404,13 +418,13 @@ class HdfsClient(ObjectStore):
                     call.go_on()
             except FileNotFoundError:
                 raise NoSuchUploadError from None
-            found = _status(client, path)
-            if found is None:
+            status = _status(client, path)
+            if status is None:
                 raise NoSuchUploadError
-            if found.length < size:
-                raise CheckpointStorageError(f"{place}: {found.length} bytes of the upload are there of {size}")
+            if status.length < size:
+                raise CheckpointStorageError(f"{place}: the upload has {status.length} of {size} bytes")
             source = path
-            if found.length > size:
+            if status.length > size:  # the writer has gone on behind the parts that are completed
                 source = _hidden(place, "put")
                 _copy(client, path, source, size)
             call.go_on()
@@ -431,112 +445,122 @@ class HdfsClient(ObjectStore):
 
     @override
     def abort_upload(self, place: ObjectPlace, upload: str) -> None:
-        self._streams.pop(upload, None)  # not closed: its file goes, and its lease with it
+        self._streams.pop(upload, None)  # not closed: the file is removed, and its lease with it
         path = posixpath.join(posixpath.dirname(_path(place)), upload)
 
-        def ask(client: RawClient, call: _Ticket) -> None:
+        def ask(client: RawClient, call: _Call) -> None:
             client.delete(path, False)
 
         with suppress(NoSuchObjectError):
             self._call(f"the parts of {place} can't be removed", ask, place)
         self._prune(place, [posixpath.dirname(path)])
 
+    @override
     def uploads(self, place: ObjectPlace) -> list[tuple[str, str]]:
-        """See ``ObjectStore``; with hidden files of writers that were killed."""
-        folder, _, begin = place.key.rpartition("/")
-        found = []
-        for one in self._find(place.at(f"{folder}/" if folder else ""), deep=not begin):
-            above, _, name = one.key.rpartition("/")
+        # Hidden files of `put` are among them, which are left where their writer was killed.
+        folder, _, prefix = place.key.rpartition("/")
+        uploads = []
+        for entry in self._find(place.at(f"{folder}/" if folder else ""), deep=not prefix):
+            parent, _, name = entry.key.rpartition("/")
             hidden = _HIDDEN.fullmatch(name)
-            if hidden is not None and (above != folder or hidden[1].startswith(begin)):
-                found.append((f"{above}/{hidden[1]}" if above else hidden[1], name))
-        return found
+            if hidden is not None and (parent != folder or hidden[1].startswith(prefix)):
+                uploads.append((f"{parent}/{hidden[1]}" if parent else hidden[1], name))
+        return uploads
 
-    # -- the way there
+    # -- requests
 
     def _client(self, authority: str) -> RawClient:
-        """Made anew when the file of tokens has changed, and in a process that was forked."""
+        """The client of a NameNode or name service; another one when the tokens have changed, and after a fork."""
         stamp = os.getpid(), 0.0
         with suppress(OSError, KeyError):
             stamp = os.getpid(), os.stat(os.environ["HADOOP_TOKEN_FILE_LOCATION"]).st_mtime
-        with self._making:
-            known = self._clients.get(authority)
-            if known is None or known[0] != stamp:
+        with self._connecting:
+            entry = self._clients.get(authority)
+            if entry is None or entry[0] != stamp:
                 if self._krb5_conf is not None:
                     os.environ["KRB5_CONFIG"] = self._krb5_conf
-                made = RawClient(
-                    f"{HDFS}://{authority}" if authority else None, dict(_IMPATIENT), self._conf,
+                client = RawClient(
+                    f"{HDFS}://{authority}" if authority else None, dict(_FEW_RETRIES), self._conf,
                     self._principal, self._keytab, self._cache,
                 )  # fmt: skip
-                known = self._clients[authority] = stamp, made
-            return known[1]
+                entry = self._clients[authority] = stamp, client
+            return entry[1]
 
     def _call(
         self,
-        what: str,
-        ask: Callable[[RawClient, _Ticket], T],
+        failure: str,
+        ask: Callable[[RawClient, _Call], T],
         place: ObjectPlace,
         *,
         patience: float | None = None,
     ) -> T:
+        """Make a request, and repeat it while its error may pass.
+
+        Args:
+            failure: what has not worked if the request fails; begins the message.
+            ask: makes the request.
+            place: what the request is about.
+            patience: seconds for which the request is repeated; None = as the options say.
+        """
         began = self.clock.monotonic()
         limit = self._patience if patience is None else patience
         attempt = 1
 
-        def bounded(call: _Ticket) -> T:
+        def bounded(call: _Call) -> T:
             return ask(self._client(place.bucket), call)
 
         while True:
             try:
-                return _THREADS.run(bounded, self._timeout)
+                return _CALL_THREADS.run(bounded, self._timeout)
             except (NoSuchObjectError, ObjectExistsError, NoSuchUploadError, BeyondEndError):
                 raise
             except FileNotFoundError:
                 raise NoSuchObjectError from None
             except (KeyboardInterrupt, SystemExit):
                 raise
-            except BaseException as error:  # a panic of the client is no Exception
+            except BaseException as error:  # a panic of hdfs-native is no Exception
                 if isinstance(error, CheckpointStorageError):
                     raise
-                kind, reason, passing = self._told(error, place)
+                kind, reason, may_pass = self._classified(error, place)
                 pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
-                if not passing or self.clock.monotonic() + pause - began > limit:
+                if not may_pass or self.clock.monotonic() + pause - began > limit:
                     if attempt > 1:
                         reason += f" ({attempt} attempts in {self.clock.monotonic() - began:.1f} s)"
-                    raise kind(f"{what}: {reason}") from None
+                    raise kind(f"{failure}: {reason}") from None
                 self._pause(pause)
                 attempt += 1
 
-    def _told(self, error: BaseException, place: ObjectPlace) -> tuple[type[CheckpointStorageError], str, bool]:
-        """Which error it is to callers, in our words, and whether another attempt may succeed."""
-        where = f"HDFS at {place.bucket}" if place.bucket else "HDFS"
+    def _classified(self, error: BaseException, place: ObjectPlace) -> tuple[type[CheckpointStorageError], str, bool]:
+        """The error that callers get, its reason for people, and whether another attempt may succeed."""
+        store = f"HDFS at {place.bucket}" if place.bucket else "HDFS"
         host = socket.gethostname()
         if isinstance(error, TimeoutError):
-            return StoreAwayError, f"{where} has not answered within {self._timeout:g} s (asked from {host})", True
+            return StoreAwayError, f"{store} has not answered within {self._timeout:g} s (asked from {host})", True
         text = str(error)
-        words = _JAVA.match(text)
-        java, said = (words[1] or "", words[2]) if words is not None else ("", text)
-        said = said.replace("\\n", "\n").replace("\\'", "'").partition("\n")[0].rstrip('")') or type(error).__name__
-        name = java.rpartition(".")[2]
+        parsed = _JAVA.match(text)
+        java_class, detail = (parsed[1] or "", parsed[2]) if parsed is not None else ("", text)
+        detail = detail.replace("\\n", "\n").replace("\\'", "'").partition("\n")[0].rstrip('")') or type(error).__name__
+        name = java_class.rpartition(".")[2]
         if isinstance(error, PermissionError) or name == "AccessControlException":
-            return StoreRefusedError, f"{where} refuses it: {said}. Give the user the right, or use another path", False
+            reason = f"{store} refuses it: {detail}. Give the user the right, or use another path"
+            return StoreRefusedError, reason, False
         if "No NameNode hosts found" in text or "No fs.defaultFS" in text:
-            reason = f"the configuration of Hadoop on {host} does not say where it is ({said})"
-            known = "set env.hadoop.conf.dir or HADOOP_CONF_DIR, or name host and port: hdfs://namenode:8020/path"
-            return StoreUnknownError, f"{where}: {reason}; {known}", False
+            reason = f"the configuration of Hadoop on {host} does not say where it is ({detail})"
+            remedy = "set env.hadoop.conf.dir or HADOOP_CONF_DIR, or name host and port: hdfs://namenode:8020/path"
+            return StoreUnknownError, f"{store}: {reason}; {remedy}", False
         if "could only be written to" in text or "could only be replicated to" in text:
-            return CheckpointStorageError, f"no DataNode of {where} takes it: they are full, or away ({said})", True
+            return CheckpointStorageError, f"no DataNode of {store} takes it: they are full, or away ({detail})", True
         if "QuotaExceeded" in text:
-            return CheckpointStorageError, f"a quota of {where} is used up: {said}", False
+            return CheckpointStorageError, f"a quota of {store} is used up: {detail}", False
         if "SafeMode" in text:
-            return StoreAwayError, f"{where} is in safe mode: {said}", True
+            return StoreAwayError, f"{store} is in safe mode: {detail}", True
         if any(word in text for word in _PASSING):
-            return StoreAwayError, f"{where} has trouble: {said}", True
+            return StoreAwayError, f"{store} has trouble: {detail}", True
         if any(word in text for word in _DEFINITE):
-            return StoreRefusedError, f"{where} refuses it: {name and f'{name}: '}{said}", False
+            return StoreRefusedError, f"{store} refuses it: {name and f'{name}: '}{detail}", False
         if isinstance(error, OSError) or any(word in text for word in _AWAY):
-            return StoreAwayError, f"{where} can't be reached: {said} (asked from {host})", True
-        return CheckpointStorageError, f"{where} says {name and f'{name}: '}{said}", False
+            return StoreAwayError, f"{store} can't be reached: {detail} (asked from {host})", True
+        return CheckpointStorageError, f"{store} says {name and f'{name}: '}{detail}", False
 
 
 def _path(place: ObjectPlace) -> str:
@@ -548,8 +572,8 @@ def _hidden(place: ObjectPlace, kind: str) -> str:
     return posixpath.join(folder, f".{name}.{uuid.uuid4().hex}.{kind}")
 
 
-def _is_hidden(found: FileStatus) -> bool:
-    return not found.isdir and _HIDDEN.fullmatch(posixpath.basename(found.path)) is not None
+def _is_hidden(status: FileStatus) -> bool:
+    return not status.isdir and _HIDDEN.fullmatch(posixpath.basename(status.path)) is not None
 
 
 def _status(client: RawClient, path: str) -> FileStatus | None:
@@ -568,7 +592,7 @@ def _write(client: RawClient, path: str, data: bytes) -> None:
 
 
 def _copy(client: RawClient, source: str, target: str, size: int) -> None:
-    """The first bytes of a file."""
+    """Copy the first bytes of a file to another one."""
     reader = client.read(source)
     writer = client.create(target, WriteOptions(create_parent=True, overwrite=True))
     for start in range(0, size, _COPIED):

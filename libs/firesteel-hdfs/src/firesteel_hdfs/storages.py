@@ -1,4 +1,4 @@
-"""What ``hdfs://`` paths are to checkpoints and to files; all but the client is the core's, for any object store."""
+"""The plug-ins for ``hdfs://`` paths. All of it but the client is shared by object stores, and in ``firesteel``."""
 
 from __future__ import annotations
 

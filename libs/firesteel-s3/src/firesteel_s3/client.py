@@ -1,13 +1,13 @@
-"""Requests to an object store, through the client ``minio``: time-outs, repeats, and what went wrong in our words.
+"""Requests to an object store by the client ``minio``, with time-outs, repeats and errors that say what to do.
 
-A request that was not answered, or answered with "too busy" or an error of the server, is made again after a pause; a
-definite no is not. Requests that could have been done although nobody heard the answer are harmless to repeat, or the
-caller looks what there is.
+A request without an answer, or whose answer is "too busy" or an error of the server, is repeated after a pause; a
+definite refusal is not. A repeated request may have been carried out before: that is harmless, or the caller checks
+what the store holds.
 
-This is the one module that calls what minio does not promise to keep (``Minio._execute``, the steps of a multipart
-upload, ``_put_object``; checked with 7.2.20, so the distribution takes 7.2 alone). The public methods cut uploads and
-answers in their own way: ``put_object`` has no condition on what is there and hides the steps by which an upload goes
-on after a failure, ``remove_objects`` is lazy, ``list_objects`` makes an object for each entry.
+This is the only module that uses private members of minio (``Minio._execute``, the steps of a multipart upload,
+``_put_object``; checked with 7.2.20, so the distribution takes 7.2 only). The public methods are not enough:
+``put_object`` has no condition on an existing object, and hides the steps by which an upload goes on after a failure;
+``remove_objects`` is lazy; ``list_objects`` makes an object for each entry.
 ``tests/unit/checkpoint/test_s3_storage.py`` runs all of it against an object store in memory.
 """
 
@@ -32,6 +32,7 @@ from minio import Minio, S3Error
 from minio.datatypes import ListMultipartUploadsResult, Part, parse_list_objects
 from minio.deleteobjects import DeleteObject
 from minio.error import InvalidResponseError, MinioException, ServerError
+from typing_extensions import override
 from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import (
     ConnectTimeoutError,
@@ -71,6 +72,7 @@ AMAZON: Final = "s3.amazonaws.com"
 MOST_OF_A_PAGE: Final = 1000
 """Keys in one answer to a listing, and in one request that deletes."""
 _FEW_ATTEMPTS: Final = 2
+"""Attempts of a check, whose user waits for the answer."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
 _BUSY: Final = frozenset(
     {
@@ -91,15 +93,15 @@ _OPTION: Final = options.S3_ENDPOINT.key
 
 
 class S3Client(ObjectStore):
-    """One server; see ``ObjectStore``.
+    """An ``ObjectStore`` of one server.
 
     Args:
         settings: ``s3.*`` and ``firesteel.s3.*`` of the job.
-        clock: tells how long a request has been tried.
+        clock: measures how long a request has been repeated.
         pause: waits so many seconds between two attempts.
 
     Raises:
-        ConfigurationError: the settings are wrong, which shows without I/O.
+        ConfigurationError: a setting is wrong; that is found without I/O.
     """
 
     scheme = "s3"
@@ -118,14 +120,14 @@ class S3Client(ObjectStore):
         self._connections = settings.get(options.S3_CONNECTIONS)
         proxy = settings.get(options.S3_PROXY)
         self._proxy = None if proxy is None else proxy.reveal()
-        proxy_for(self.endpoint, self._proxy)  # refuses what is no proxy
+        proxy_for(self.endpoint, self._proxy)  # raises at once if the option is not the URL of a proxy
         self._credentials = S3Credentials(settings, self._host)
         self.part_size = settings.get(options.S3_PART_SIZE)
         self.concurrent = settings.get(options.S3_CONCURRENT_PARTS)
-        self._making = threading.Lock()
+        self._connecting = threading.Lock()
         self._minio: Minio | None = None
-        self._way = ""
-        """For people: by which proxy the server is asked."""
+        self._proxied = ""
+        """Part of messages that names the proxy; empty if there is none."""
         if self._region and not _is_region(self._region):
             raise ConfigurationError(
                 f"{options.S3_REGION.key} = {self._region!r}: a region's name is expected, as us-east-1"
@@ -134,13 +136,8 @@ class S3Client(ObjectStore):
     def __repr__(self) -> str:
         return f"S3Client({self.endpoint})"
 
+    @override
     def check(self, place: ObjectPlace) -> None:
-        """See whether objects can be listed, written and removed at a place; makes few attempts.
-
-        Raises:
-            StoreRefusedError: they can't, until somebody changes something.
-            CheckpointStorageError: not for now, or it can't be told.
-        """
         probe = place / f"{PROBE}{uuid.uuid4().hex}"
         self._page(place, "", None, "", 1, f"{place} can't be listed", _FEW_ATTEMPTS)
         self._put(probe, b"", {}, f"nothing can be written to {place}", _FEW_ATTEMPTS)
@@ -148,42 +145,26 @@ class S3Client(ObjectStore):
 
     # -- objects
 
+    @override
     def put(self, place: ObjectPlace, data: bytes, *, new: bool = False) -> None:
-        """Write an object, all of it or nothing.
-
-        Args:
-            place: of the object.
-            data: all bytes.
-            new: it must not be there: then it stays as it is.
-
-        Raises:
-            ObjectExistsError: it is there; perhaps by this very call, whose first answer was lost.
-            CheckpointStorageError: it can't be written.
-        """
         self._put(place, data, {"If-None-Match": "*"} if new else {}, f"{place} can't be written")
 
     def _put(
-        self, place: ObjectPlace, data: bytes, headers: dict[str, Any], what: str, attempts: int | None = None
+        self, place: ObjectPlace, data: bytes, headers: dict[str, Any], failure: str, attempts: int | None = None
     ) -> None:
         headers["Content-Type"] = "application/octet-stream"
         if not data:
             headers["Content-Length"] = "0"
         self._call(
-            what,
+            failure,
             lambda minio: minio._put_object(place.bucket, place.key, data, dict(headers)),
             place,
             writes=True,
             attempts=attempts,
         )
 
+    @override
     def get(self, place: ObjectPlace, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
-        """Bytes of an object, and how many it has in all.
-
-        Raises:
-            NoSuchObjectError: it is not there.
-            BeyondEndError: none of the bytes are.
-            CheckpointStorageError: it can't be read.
-        """
         headers: dict[str, Any] = {}
         if start or length is not None:
             headers["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
@@ -191,43 +172,29 @@ class S3Client(ObjectStore):
         def ask(minio: Minio) -> tuple[bytes, int]:
             response = minio._execute("GET", place.bucket, place.key, headers=dict(headers))
             data = bytes(response.data)
-            told = response.headers.get("content-range", "").rpartition("/")[2]
-            return data, int(told) if told.isdigit() else start + len(data)
+            total = response.headers.get("content-range", "").rpartition("/")[2]
+            return data, int(total) if total.isdigit() else start + len(data)
 
         return self._call(f"{place} can't be read", ask, place)
 
+    @override
     def size(self, place: ObjectPlace) -> int | None:
-        """Bytes of an object; None = it is not there.
-
-        Raises:
-            CheckpointStorageError: it can't be told.
-        """
-
         def ask(minio: Minio) -> int:
             return int(minio._execute("HEAD", place.bucket, place.key).headers.get("content-length", "0"))
 
         try:
             return self._call(f"{place} can't be looked at", ask, place)
         except (NoSuchObjectError, StoreRefusedError):
-            # The answer to HEAD has no text: whether the bucket is there, and why something was refused, says this one.
-            found = self._page(place, "", None, "", 1, f"{place} can't be looked at")[0]
-            return next((one.size for one in found if one.key == place.key), None)
+            # The answer to HEAD has no text. A listing says whether the bucket exists, and why something was refused.
+            listed = self._page(place, "", None, "", 1, f"{place} can't be looked at")[0]
+            return next((entry.size for entry in listed if entry.key == place.key), None)
 
+    @override
     def find(self, place: ObjectPlace, delimiter: str = "", after: str = "") -> Iterator[Listed]:
-        """Objects whose keys begin with that of the place, in the order of their keys within each page.
-
-        Args:
-            place: where; its key is a prefix as it stands.
-            delimiter: keys are cut off behind its next occurrence, and given once.
-            after: key behind which the listing begins.
-
-        Raises:
-            CheckpointStorageError: it can't be told.
-        """
         token: str | None = None
         while True:
-            found, token = self._page(place, delimiter, token, after, MOST_OF_A_PAGE, f"{place} can't be listed")
-            yield from found
+            listed, token = self._page(place, delimiter, token, after, MOST_OF_A_PAGE, f"{place} can't be listed")
+            yield from listed
             if token is None:
                 return
 
@@ -238,9 +205,10 @@ class S3Client(ObjectStore):
         token: str | None,
         after: str,
         most: int,
-        what: str,
+        failure: str,
         attempts: int | None = None,
     ) -> tuple[list[Listed], str | None]:
+        """One page of a listing, and the token of the next page; None = there is none."""
         query: dict[str, Any] = {
             "list-type": "2",
             "encoding-type": "url",
@@ -256,24 +224,20 @@ class S3Client(ObjectStore):
         def ask(minio: Minio) -> tuple[list[Listed], str | None]:
             response = minio._execute("GET", place.bucket, query_params=query)
             objects, truncated, following, _ = parse_list_objects(response)
-            found = [Listed(one.object_name or "", one.size or 0) for one in objects]
-            return found, following if truncated else None
+            listed = [Listed(entry.object_name or "", entry.size or 0) for entry in objects]
+            return listed, following if truncated else None
 
-        return self._call(what, ask, place, attempts=attempts)
+        return self._call(failure, ask, place, attempts=attempts)
 
+    @override
     def delete(self, bucket: str, keys: Collection[str]) -> None:
-        """Remove objects; those that are not there are none.
-
-        Raises:
-            CheckpointStorageError: not all could be removed.
-        """
         ordered = sorted(keys)
         for start in range(0, len(ordered), MOST_OF_A_PAGE):
             self._delete(bucket, ordered[start : start + MOST_OF_A_PAGE])
 
     def _delete(self, bucket: str, keys: Sequence[str]) -> None:
         place = ObjectPlace(bucket, keys[0])
-        what = f"{place} can't be removed" if len(keys) == 1 else f"{place} and others can't be removed"
+        failure = f"{place} can't be removed" if len(keys) == 1 else f"{place} and others can't be removed"
 
         def ask(minio: Minio) -> None:
             if len(keys) == 1:
@@ -285,32 +249,26 @@ class S3Client(ObjectStore):
                 raise _PartlyError(failed[0].code, failed[0].message or "", failed[0].name or "", len(failed))
 
         try:
-            self._call(what, ask, place, writes=True)
+            self._call(failure, ask, place, writes=True)
         except NoSuchObjectError:
             return
 
     # -- uploads in parts
 
+    @override
     def begin_upload(self, place: ObjectPlace) -> tuple[str, bool]:
-        """Begin an upload in parts; returns its id, and whether no other one can have been begun by this call, of which
-        nobody has heard."""
-        asked = 0
+        requests = 0
 
         def ask(minio: Minio) -> str:
-            nonlocal asked
-            asked += 1
+            nonlocal requests
+            requests += 1
             return minio._create_multipart_upload(place.bucket, place.key, {})
 
         upload = self._call(f"{place} can't be written", ask, place, writes=True)
-        return upload, asked == 1
+        return upload, requests == 1
 
+    @override
     def upload_part(self, place: ObjectPlace, upload: str, number: int, data: bytes) -> str:
-        """Upload a part; returns its tag.
-
-        Raises:
-            NoSuchUploadError: somebody has ended the upload.
-            CheckpointStorageError: it can't be written.
-        """
         return self._call(
             f"part {number} of {place} can't be written",
             lambda minio: minio._upload_part(place.bucket, place.key, data, None, upload, number),
@@ -318,49 +276,35 @@ class S3Client(ObjectStore):
             writes=True,
         )
 
+    @override
     def complete_upload(self, place: ObjectPlace, upload: str, tags: Sequence[str]) -> None:
-        """Make an object of the parts.
-
-        Raises:
-            NoSuchUploadError: the upload was ended; perhaps by this very call, whose first answer was lost.
-            CheckpointStorageError: it can't be done.
-        """
         parts = [Part(number, tag) for number, tag in enumerate(tags, 1)]
 
         def ask(minio: Minio) -> None:
             result = minio._complete_multipart_upload(place.bucket, place.key, upload, parts)
-            if not result.etag:  # an error that came up when the answer had begun
+            if not result.etag:  # the server began its answer before the error occurred
                 raise ServerError("the parts were not put together", 500)
 
         self._call(f"{place} can't be written", ask, place, writes=True)
 
+    @override
     def abort_uploads(self, place: ObjectPlace) -> None:
-        """Forget the parts of all uploads to a key.
-
-        Raises:
-            CheckpointStorageError: it can't be done.
-        """
+        # MinIO lists uploads only for a prefix that is a whole key; other servers list those of longer keys, too.
         for key, upload in self.uploads(place):
             if key == place.key:
                 self.abort_upload(place, upload)
 
+    @override
     def abort_upload(self, place: ObjectPlace, upload: str) -> None:
-        """Forget the parts; an upload that was ended is forgotten.
-
-        Raises:
-            CheckpointStorageError: it can't be done.
-        """
-
         def ask(minio: Minio) -> None:
             minio._abort_multipart_upload(place.bucket, place.key, upload)
 
         with suppress(NoSuchUploadError, NoSuchObjectError):
             self._call(f"the parts of {place} can't be removed", ask, place, writes=True)
 
+    @override
     def uploads(self, place: ObjectPlace) -> list[tuple[str, str]]:
-        """Keys and ids of uploads that were begun and not ended, as far as the server can tell (MinIO tells those of
-        whole keys only)."""
-        found: list[tuple[str, str]] = []
+        uploads: list[tuple[str, str]] = []
         markers: dict[str, Any] = {}
         while True:
             query = {"uploads": "", "prefix": place.key, "encoding-type": "url", "max-uploads": "1000", **markers}
@@ -369,22 +313,22 @@ class S3Client(ObjectStore):
                 return ListMultipartUploadsResult(minio._execute("GET", place.bucket, query_params=query))
 
             page = self._call(f"uploads to {place} can't be listed", ask, place)
-            found += [(one.object_name, one.upload_id or "") for one in page.uploads]
+            uploads += [(upload.object_name, upload.upload_id or "") for upload in page.uploads]
             if not page.is_truncated or not page.next_key_marker:
-                return found
+                return uploads
             markers = {"key-marker": page.next_key_marker}
             if page.next_upload_id_marker:
                 markers["upload-id-marker"] = page.next_upload_id_marker
 
-    # -- the way there
+    # -- requests
 
-    def _open(self) -> Minio:
-        with self._making:
+    def _connection(self) -> Minio:
+        with self._connecting:
             if self._minio is None:
-                self._minio = self._connected()
+                self._minio = self._connect_minio()
             return self._minio
 
-    def _connected(self) -> Minio:
+    def _connect_minio(self) -> Minio:
         authorities = self._ca_file or os.environ.get("SSL_CERT_FILE") or certifi.where()
         if self._secure and not os.access(authorities, os.R_OK):
             raise CheckpointStorageError(
@@ -400,39 +344,48 @@ class S3Client(ObjectStore):
         }
         proxy = proxy_for(self.endpoint, self._proxy)
         pool = PoolManager(**arguments) if proxy is None else proxy_pool(proxy, **arguments)
-        self._way = f" through the proxy {without_login(proxy)}" if proxy else ""
-        made = Minio(
+        self._proxied = f" through the proxy {without_login(proxy)}" if proxy else ""
+        minio = Minio(
             self._host, secure=self._secure, region=self._region, http_client=pool, credentials=self._credentials
         )
         if self._path_style is not None:
-            made._base_url.virtual_style_flag = not self._path_style
-        return made
+            minio._base_url.virtual_style_flag = not self._path_style
+        return minio
 
     def _call(
         self,
-        what: str,
+        failure: str,
         ask: Callable[[Minio], T],
         place: ObjectPlace,
         *,
         writes: bool = False,
         attempts: int | None = None,
     ) -> T:
+        """Make a request, and repeat it while its error may pass.
+
+        Args:
+            failure: what has not worked if the request fails; begins the message.
+            ask: makes the request.
+            place: what the request is about.
+            writes: the request needs the right to write.
+            attempts: attempts at most; None = as the options say.
+        """
         began = self.clock.monotonic()
         most = attempts or self._attempts
         attempt = 1
         while True:
             try:
-                return ask(self._open())
+                return ask(self._connection())
             except (MinioException, HTTPError, ElementTree.ParseError, OSError, ValueError, _PartlyError) as error:
-                _sort_out(error)
-                passing = _is_passing(error)
+                _raise_expected(error)
+                may_pass = _is_passing(error)
                 pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
-                if not passing or attempt >= most or self.clock.monotonic() + pause - began > self._patience:
-                    text = f"{what}: {self._reason(error, place, writes)}"
+                if not may_pass or attempt >= most or self.clock.monotonic() + pause - began > self._patience:
+                    text = f"{failure}: {self._reason(error, place, writes)}"
                     if attempt > 1:
                         text += f" ({attempt} attempts in {self.clock.monotonic() - began:.1f} s)"
-                    raise _kind(error)(text) from None  # errors of the client carry whole answers
-                logger.debug("%s: %s; again in %.2f s", what, type(error).__name__, pause)
+                    raise _kind(error)(text) from None  # errors of minio hold whole answers
+                logger.debug("%s: %s; again in %.2f s", failure, type(error).__name__, pause)
                 self._pause(pause)
                 attempt += 1
 
@@ -482,17 +435,19 @@ class S3Client(ObjectStore):
         if isinstance(error, ServerError):
             return f"{self.endpoint} has trouble: {message}"
         if isinstance(error, InvalidResponseError) or not code:
-            return f"{self.endpoint} answers{self._way} with status {_status(error)}, and not as an object store does"
+            return (
+                f"{self.endpoint} answers{self._proxied} with status {_status(error)}, and not as an object store does"
+            )
         return f"{self.endpoint} says {code or _status(error)}: {message}"
 
     def _skew(self, error: Exception) -> str:
         if not isinstance(error, S3Error):
             return ""
         try:
-            server = email.utils.parsedate_to_datetime(error.response.headers.get("date", ""))
+            server_time = email.utils.parsedate_to_datetime(error.response.headers.get("date", ""))
         except (TypeError, ValueError):
             return ""
-        return f" by {abs(server.timestamp() - self.clock.epoch_ms() / 1000):.0f} s"
+        return f" by {abs(server_time.timestamp() - self.clock.epoch_ms() / 1000):.0f} s"
 
     def _unreachable(self, error: Exception) -> str:
         if _untrusted(error):
@@ -503,8 +458,8 @@ class S3Client(ObjectStore):
         match error:
             case ProxyError():
                 return (
-                    f"{self.endpoint} can't be reached{self._way} ({_last(error)}), which {options.S3_PROXY.key} or "
-                    "HTTPS_PROXY, HTTP_PROXY and NO_PROXY name"
+                    f"{self.endpoint} can't be reached{self._proxied} ({_last(error)}), which {options.S3_PROXY.key} "
+                    "or HTTPS_PROXY, HTTP_PROXY and NO_PROXY name"
                 )
             case SSLError():
                 return (
@@ -518,11 +473,11 @@ class S3Client(ObjectStore):
                 return f"{self.endpoint} has not taken a connection within {self._connect:g} s"
             case ReadTimeoutError():
                 return f"{self.endpoint} has not answered within {self._read:g} s"
-        return f"the connection to {self.endpoint}{self._way} broke ({type(error).__name__}: {_last(error)})"
+        return f"the connection to {self.endpoint}{self._proxied} broke ({type(error).__name__}: {_last(error)})"
 
 
 class _PartlyError(Exception):
-    """Not all objects were removed."""
+    """The store has not removed all objects of a request."""
 
     def __init__(self, code: str, message: str, key: str, count: int) -> None:
         super().__init__(f"{code}: {message}")
@@ -530,7 +485,7 @@ class _PartlyError(Exception):
 
 
 def _endpoint(text: str | None) -> tuple[str, str, bool]:
-    """As it is shown, host and port, and whether it is TLS."""
+    """The URL for messages, host and port, and whether the endpoint speaks TLS."""
     if not text:
         return f"https://{AMAZON}", AMAZON, True
     key = options.S3_ENDPOINT.key
@@ -557,8 +512,8 @@ def _is_region(text: str) -> bool:
     return len(text) < 64 and text.replace("-", "").replace("_", "").isalnum() and text.isascii()
 
 
-def _sort_out(error: Exception) -> None:
-    """Raise what callers wait for."""
+def _raise_expected(error: Exception) -> None:
+    """Raise the error of the contract that an answer stands for, if there is one."""
     code = _code(error)
     if code in _MISSING:
         raise NoSuchObjectError from None
@@ -571,6 +526,7 @@ def _sort_out(error: Exception) -> None:
 
 
 def _kind(error: Exception) -> type[CheckpointStorageError]:
+    """Which error callers get."""
     if _code(error) in _DEFINITE or _untrusted(error):
         return StoreRefusedError
     return StoreAwayError if isinstance(error, HTTPError | OSError) else CheckpointStorageError
@@ -616,7 +572,7 @@ def _status(error: Exception) -> int:
 
 
 def _last(error: Exception) -> str:
-    """What is at the bottom of an error of the HTTP client, whose own text holds addresses of its objects."""
+    """Text of the innermost error. The texts of urllib3's own errors hold addresses of its objects."""
     inner: BaseException = error
     while (following := inner.__cause__ or inner.__context__) is not None:
         inner = following

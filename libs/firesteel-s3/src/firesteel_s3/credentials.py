@@ -1,4 +1,4 @@
-"""By which a user of an object store is known: options, environment, files, or the role of the host."""
+"""Finds the credentials for an object store: in options, the environment, files, or the role of the host."""
 
 from __future__ import annotations
 
@@ -25,35 +25,38 @@ __all__ = ["S3Credentials"]
 
 _WEB_IDENTITY: Final = "AWS_WEB_IDENTITY_TOKEN_FILE"
 _DECLARED: Final = (_WEB_IDENTITY, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
-"""Variables by which a platform says who gives the credentials of a role."""
+"""Environment variables by which a platform names the service that gives credentials of a role."""
 _AMAZON: Final = re.compile(r"\.amazonaws\.com(\.cn)?(:\d+)?$")
 _CONNECT_SECONDS, _READ_SECONDS = 1.0, 5.0
-"""The service of an instance is beside it; where there is none, nobody answers."""
+"""The metadata service runs beside the instance and answers fast; on other hosts nothing answers."""
 
 
 class S3Credentials(Provider):
-    """From the first place that has them; a file is read again when it has changed, what runs out is asked for again.
+    """Credentials of the first origin that has some.
+
+    A file is read again when it has changed; credentials that expire are fetched again.
 
     Args:
-        settings: of the store.
-        host: of the store, with its port.
+        settings: options of the store.
+        host: host of the store, with its port.
 
     Raises:
-        ConfigurationError: half of them is set.
+        ConfigurationError: only one of access key and secret key is set.
     """
 
     def __init__(self, settings: Settings, host: str) -> None:
         access, secret = settings.get(options.S3_ACCESS_KEY), settings.get(options.S3_SECRET_KEY)
         token = settings.get(options.S3_SESSION_TOKEN)
         if (access is None) != (secret is None):
-            one, other = options.S3_ACCESS_KEY.key, options.S3_SECRET_KEY.key
+            access_option, secret_option = options.S3_ACCESS_KEY.key, options.S3_SECRET_KEY.key
             raise ConfigurationError(
-                f"{other if access else one} is missing: {one} and {other} are set both, or none of them"
+                f"{secret_option if access else access_option} is missing: set both {access_option} and "
+                f"{secret_option}, or none of them"
             )
-        self._given: Credentials | None = None
+        self._of_options: Credentials | None = None
         if access is not None and secret is not None:
             try:
-                self._given = Credentials(access.reveal(), secret.reveal(), token.reveal() if token else None)
+                self._of_options = Credentials(access.reveal(), secret.reveal(), token.reveal() if token else None)
             except ValueError:
                 raise ConfigurationError(
                     f"{options.S3_ACCESS_KEY.key} and {options.S3_SECRET_KEY.key} must not be empty"
@@ -65,23 +68,23 @@ class S3Credentials(Provider):
         proxy = settings.get(options.S3_PROXY)
         self._proxy = None if proxy is None else proxy.reveal()
         self._at_amazon = _AMAZON.search(host) is not None
-        self._instance: Provider | None = None
-        self._read: tuple[tuple[int, int, int], Credentials] | None = None
+        self._role_provider: Provider | None = None
+        self._read_file: tuple[tuple[int, int, int], Credentials] | None = None
         self.source = f"the options {options.S3_ACCESS_KEY.key} and {options.S3_SECRET_KEY.key}"
-        """Where they come from, for people."""
+        """Origin of the credentials, for messages."""
 
     def __repr__(self) -> str:
         return f"credentials of {self.source}"
 
     def retrieve(self) -> Credentials:
-        """Those that are valid now.
+        """The credentials that are valid now.
 
         Raises:
-            CheckpointStorageError: there are none.
-            HTTPError: who gives them does not answer.
+            CheckpointStorageError: there are no credentials, or a file or service with credentials has none.
+            HTTPError: the service that gives credentials does not answer.
         """
-        if self._given is not None:
-            return self._given
+        if self._of_options is not None:
+            return self._of_options
         if self._file is not None:
             return self._of_file(self._file)
         for name, secret, token in (
@@ -95,7 +98,7 @@ class S3Credentials(Provider):
         declared = next((name for name in _DECLARED if os.environ.get(name)), None)
         if declared is not None:
             self.source = f"the role of the host ({declared})"
-            return self._of_instance()
+            return self._of_role()
         # Path.expanduser would raise for a user without a home.
         usual = Path(os.path.expanduser(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"))
         if usual.exists():
@@ -103,40 +106,40 @@ class S3Credentials(Provider):
         if self._at_amazon and os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true":
             self.source = "the role of the instance"
             try:
-                return self._of_instance()
+                return self._of_role()
             except HTTPError:
-                pass  # it is none of Amazon's
+                pass  # the host is no instance of Amazon
         raise CheckpointStorageError(
             f"there are no credentials for the object store on {socket.gethostname()}: set "
             f"{options.S3_ACCESS_KEY.key} and {options.S3_SECRET_KEY.key}, or {options.S3_CREDENTIALS_FILE.key}"
         )
 
-    def _of_instance(self) -> Credentials:
-        """Temporary ones, of a role: web identity (STS), container or instance (IMDSv2)."""
+    def _of_role(self) -> Credentials:
+        """Temporary credentials of a role: web identity (STS), container or instance (IMDSv2)."""
         with self._lock:
-            if self._instance is None:
+            if self._role_provider is None:
                 environment = os.environ
-                asked = proxy = None
+                service = proxy = None
                 if environment.get(_WEB_IDENTITY):
-                    asked = environment.get("AWS_ENDPOINT_URL_STS")
-                    proxy = proxy_for(asked or f"https://sts.{self._region}.amazonaws.com", self._proxy)
+                    service = environment.get("AWS_ENDPOINT_URL_STS")
+                    proxy = proxy_for(service or f"https://sts.{self._region}.amazonaws.com", self._proxy)
                 elif not any(environment.get(name) for name in _DECLARED):
-                    asked = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
+                    service = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
                 timeout = Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS)
-                # The services of a container or an instance are beside it, and are asked directly.
+                # The services of a container or an instance run beside it, so no proxy leads to them.
                 pool = (
                     PoolManager(retries=False, timeout=timeout)
                     if proxy is None
                     else proxy_pool(proxy, retries=False, timeout=timeout)
                 )
-                # What is in a file as well: minio takes AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE from the environment.
-                self._instance = IamAwsProvider(
-                    custom_endpoint=asked.rstrip("/") if asked else None, http_client=pool, region=self._region
+                # minio itself reads AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE from the environment.
+                self._role_provider = IamAwsProvider(
+                    custom_endpoint=service.rstrip("/") if service else None, http_client=pool, region=self._region
                 )
             try:
-                return self._instance.retrieve()
+                return self._role_provider.retrieve()
             except (ValueError, KeyError, OSError, ElementTree.ParseError) as error:
-                words = str(error).partition("?")[0][:300]  # behind it the token of a web identity may stand
+                words = str(error).partition("?")[0][:300]  # the query may hold the token of a web identity
                 raise CheckpointStorageError(
                     f"{self.source} gives no credentials on {socket.gethostname()}: {type(error).__name__}: {words}"
                 ) from None
@@ -144,16 +147,16 @@ class S3Credentials(Provider):
     def _of_file(self, path: Path) -> Credentials:
         with self._lock:
             try:
-                found = path.stat()
-                stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
-                if self._read is None or self._read[0] != stamp:
-                    self._read = stamp, _parse(path)
+                status = path.stat()
+                stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
+                if self._read_file is None or self._read_file[0] != stamp:
+                    self._read_file = stamp, _parse(path)
             except OSError as error:
                 raise CheckpointStorageError(
                     f"the credentials file {path} can't be read on {socket.gethostname()}: {error.strerror or error}"
                 ) from error
             self.source = f"the file {path}"
-            return self._read[1]
+            return self._read_file[1]
 
 
 def _parse(path: Path) -> Credentials:
@@ -166,7 +169,7 @@ def _parse(path: Path) -> Credentials:
             section["aws_secret_access_key"].strip(),
             section.get("aws_session_token") or None,
         )
-    except (configparser.Error, KeyError, ValueError):  # their texts hold what is in the file
+    except (configparser.Error, KeyError, ValueError):  # the texts of these errors hold secrets of the file
         raise CheckpointStorageError(
             f"the credentials file {path} has no section [default] with aws_access_key_id and aws_secret_access_key"
         ) from None

@@ -1,4 +1,4 @@
-"""Connections of urllib3 through a proxy."""
+"""Makes pools of urllib3 whose connections go through a proxy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from firesteel.core.proxies import without_login
 
 
 def proxy_pool(proxy: str, **arguments: Any) -> ProxyManager:
-    """A pool of urllib3 whose connections go through a proxy.
+    """Make a pool whose connections go through a proxy, and log in there if the URL says so.
 
     Args:
-        proxy: of ``proxy_for``.
-        **arguments: those of a ``PoolManager``.
+        proxy: URL of the proxy, as ``proxy_for`` gives it.
+        **arguments: arguments of a ``PoolManager``.
     """
     address = urlsplit(proxy)
     headers = None
