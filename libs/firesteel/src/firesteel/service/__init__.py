@@ -1,1 +1,1 @@
-"""What every service has: a life cycle, health, heartbeats, JSON errors and logs."""
+"""The common parts of all services: life cycle, health, heartbeats, JSON errors and logs."""

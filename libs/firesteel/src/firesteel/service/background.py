@@ -1,4 +1,4 @@
-"""Background tasks that are named, held and never lost with their error; and waiting for one of several."""
+"""Background tasks with a name and an owner, whose errors are never lost; and waiting for the first of several."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BackgroundTasks:
     def __init__(self, owner: str, on_failure: Callable[[str, BaseException], None] | None = None) -> None:
         self._owner, self._on_failure = owner, on_failure
         self._tasks: dict[asyncio.Task[Any], None] = {}
-        """In the order in which they were started."""
+        """The running tasks, in the order of their start."""
         self._closed = False
 
     def __len__(self) -> int:
@@ -33,7 +33,7 @@ class BackgroundTasks:
         return sorted(task.get_name() for task in self._tasks)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
-        """Run a coroutine; None (and the coroutine never runs) after ``close``."""
+        """Run a coroutine; returns None after ``close``, and the coroutine never runs."""
         if self._closed:
             coroutine.close()
             logger.debug("%s: %s was not started: the owner is stopping", self._owner, name)
@@ -54,29 +54,29 @@ class BackgroundTasks:
                 self._on_failure(task.get_name(), error)
 
     async def drain(self, seconds: float) -> bool:
-        """Wait at most so long until no task runs; whether that came true. Tasks that start meanwhile count."""
+        """Wait until no task runs, or for so many seconds; returns whether none runs. Tasks may start meanwhile."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         current = asyncio.current_task()
-        while rest := [t for t in self._tasks if t is not current]:
-            left = deadline - loop.time()
-            if left <= 0:
+        while running := [t for t in self._tasks if t is not current]:
+            seconds_left = deadline - loop.time()
+            if seconds_left <= 0:
                 return False
-            await asyncio.wait(rest, timeout=left)
+            await asyncio.wait(running, timeout=seconds_left)
         return True
 
     async def close(self) -> None:
-        """Start nothing more, cancel what runs, and wait until it has ended. May be called again."""
+        """Start no more tasks, cancel those that run, and wait for their ends. Idempotent."""
         self._closed = True
         current = asyncio.current_task()
-        while rest := [t for t in self._tasks if t is not current]:
-            for task in rest:
+        while running := [t for t in self._tasks if t is not current]:
+            for task in running:
                 task.cancel()
-            await asyncio.wait(rest)
+            await asyncio.wait(running)
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait until one of them is done, and cancel the others."""
+    """Wait until one of several coroutines is done, and cancel the others."""
     tasks = [asyncio.get_running_loop().create_task(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -86,7 +86,7 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 async def in_slices(work: Generator[None, None, T]) -> T:
-    """Do long work a slice at a time, between which the loop has its turn; returns what it returns."""
+    """Do long work in slices, between which the event loop has its turn; returns the result of the generator."""
     while True:
         try:
             next(work)

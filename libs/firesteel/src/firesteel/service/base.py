@@ -23,15 +23,15 @@ from firesteel.service.middlewares import BODY_LIMIT, AcceptedNames, middlewares
 logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 5.0
 _NAME_SECONDS = 1
-"""For which the address of a name is remembered: a pod that is made anew has another one."""
+"""Seconds for which the address of a host name is cached: a pod that is made anew has another address."""
 
 
 class Service:
     """Base of the services. ``start`` and ``stop`` are called once each, on the same event loop.
 
-    A derived class adds its routes to ``app`` in its constructor and overrides the hooks ``on_start``, ``on_drain``,
-    ``on_stop`` and ``on_stopped``, which may look at ``leaving``. More listeners are opened with ``listen`` in
-    ``on_start``; they end with the service.
+    A derived class overrides the hooks ``on_start``, ``on_drain``, ``on_stop`` and ``on_stopped``, which may look at
+    ``leaving``. Its routes are added to ``app`` before the start. ``on_start`` may open more listeners with ``listen``;
+    they end with the service.
 
     Args:
         name: ``dispatcher``, ``resourcemanager``, ``jobmaster`` or ``taskmanager``.
@@ -49,14 +49,14 @@ class Service:
         self.failure: BaseException | None = None
         """The first exception that ended a background task; a service's own process ends non-zero with it."""
         self.exit_code = 0
-        """Of its own process, when it stops in order."""
+        """Exit code of the service's own process when it stops in order."""
         self.process_use = ProcessUse()
         self._drain_seconds = drain_seconds
         self._listeners: list[Listener] = []
         self._also: list[tuple[web.Application, range, str]] = []
         self._beside: list[tuple[Callable[[], Coroutine[Any, Any, Any]], str]] = []
         self.is_open_to_others = False
-        """One of its ports can be reached from other hosts."""
+        """Whether one of its ports can be reached from other hosts."""
         self._session: aiohttp.ClientSession | None = None
         self._address = ""
         self._started = self.stopping = False
@@ -65,7 +65,7 @@ class Service:
         self._leaving = Leaving.HAND_OVER
 
     def new_app(self, *, body_limit: int = BODY_LIMIT) -> web.Application:
-        """An application with what all have: health, JSON errors, and the check of ``Host`` and ``Origin``.
+        """An application with health checks, JSON errors, and the check of ``Host`` and ``Origin``.
 
         Args:
             body_limit: largest body in bytes.
@@ -76,16 +76,16 @@ class Service:
 
     @property
     def apps(self) -> list[web.Application]:
-        """Those whose ports people may know."""
+        """The applications whose ports users may know."""
         return [self.app]
 
     @property
     def host(self) -> str:
-        """Under which others find it."""
+        """Host name under which others find the service."""
         return urlsplit(self.address).hostname or ""
 
     async def measured(self) -> list[Measured]:
-        """What it measures, for those who report it; derived classes say more."""
+        """Metrics of the process, for metric reporters; derived classes add their own."""
         return self.process_use.measure(JOBMANAGER, {"host": self.host, "service": self.name})
 
     @property
@@ -97,7 +97,7 @@ class Service:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """For calls to other services; open from before ``on_start`` until after ``on_stop``."""
+        """Client session for calls to other services; open from before ``on_start`` until after ``on_stop``."""
         if self._session is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._session
@@ -109,11 +109,11 @@ class Service:
 
     @property
     def leaving(self) -> Leaving:
-        """What becomes of what the service looks after when it stops."""
+        """Whether all that the service looks after ends with it, or is left to a successor."""
         return way_out(self._leaving, self.failure)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
-        """Run a coroutine in the background, held and named; None once the service has stopped."""
+        """Run a coroutine as a named background task; None once the service has stopped."""
         return self.background.spawn(coroutine, name)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, advertised_host: str = "") -> str:
@@ -147,7 +147,7 @@ class Service:
         return self._address
 
     def listen_also(self, app: web.Application, ports: range, key: str) -> None:
-        """When it starts, open one more port at the same address: the first of these that is free.
+        """Have ``start`` open one more port at the same address: the first free one of several.
 
         Args:
             app: made by ``new_app``.
@@ -157,10 +157,10 @@ class Service:
         self._also.append((app, ports, key))
 
     def run_also(self, run: Callable[[], Coroutine[Any, Any, Any]], name: str) -> None:
-        """When it has started, run something in the background; it is cancelled when the service stops.
+        """Have ``start`` run a coroutine in the background, until the service stops.
 
         Args:
-            run: must raise nothing: the service would end.
+            run: makes the coroutine, which must raise nothing: an exception ends the service.
             name: of the task.
         """
         self._beside.append((run, name))
@@ -214,7 +214,7 @@ class Service:
         """Ask the service's own process to stop it in order and to end; whoever else runs it may ignore that.
 
         Args:
-            leaving: what becomes of what it looks after. Whoever ends the cluster has the last word.
+            leaving: whether all that the service looks after ends with it. ``END_ALL`` can't be taken back.
         """
         self._leave(leaving)
         self._end_wanted.set()
@@ -242,7 +242,7 @@ class Service:
                 await self.on_drain()
         except TimeoutError:
             logger.warning("%s: not drained within %g s; it is cut off", self.name, self._drain_seconds)
-        except Exception:  # of the derived class: whatever it is, the rest has to be stopped
+        except Exception:  # whatever the derived class raises, the rest has to be stopped
             logger.exception("%s: draining failed", self.name)
         await self.background.close()
         try:
@@ -260,20 +260,20 @@ class Service:
             logger.exception("%s: its end failed", self.name)
 
     def is_ready(self) -> bool:
-        """Whether it can do its work now; derived classes narrow it."""
+        """Whether the service can do its work now; derived classes add conditions."""
         return self._started and not self.stopping and self.failure is None
 
     async def on_start(self) -> None:
         """Called when the service listens; start background tasks here."""
 
     async def on_drain(self) -> None:
-        """First phase of ``stop``: finish what was begun; cancelled after the deadline."""
+        """First phase of ``stop``: finish the work under way; cancelled after the deadline."""
 
     async def on_stop(self) -> None:
         """Second phase of ``stop``, when background tasks have ended; the session is still open."""
 
     async def on_stopped(self) -> None:
-        """The end of ``stop``, when ports and session are closed: a leader gives up, its successor finds them free."""
+        """Last phase of ``stop``, with ports and session closed: a leader gives up, and its successor can bind them."""
 
     def _background_failed(self, name: str, error: BaseException) -> None:
         if self.failure is None:

@@ -1,4 +1,4 @@
-"""Tokens that people and their programs carry: ``Authorization: Bearer ...``."""
+"""Tokens of users and their programs: ``Authorization: Bearer ...``."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from firesteel.service.connections import authenticated
 
 
 class BearerTokens:
-    """Knows requests by their token.
+    """Checks the tokens of requests.
 
     Args:
-        tokens: any of them opens everything.
+        tokens: accepted tokens, which have equal rights.
     """
 
     def __init__(self, tokens: Iterable[str]) -> None:
         self._accepted = [f"Bearer {token}".encode() for token in tokens]
 
     def is_known(self, request: web.Request) -> bool:
-        """Whether a request has a token that opens everything; its connection is none of a stranger then."""
+        """Whether a request has an accepted token; its connection is no stranger's then."""
         if not any(self._matches(request)):
             return False
         authenticated(request)
         return True
 
     def caller(self, request: web.Request) -> str:
-        """Who a request's token says is asking, for the log; the last token is the one made from the cluster secret."""
+        """The caller by the token of a request, for the log; the last token is the one made from the cluster secret."""
         matches = self._matches(request)
         if not any(matches):
             return "a caller without a token"
@@ -40,15 +40,16 @@ class BearerTokens:
         return f"the holder of the token of {source.key}"
 
     def _matches(self, request: web.Request) -> list[bool]:
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-        return [hmac.compare_digest(given, accepted) for accepted in self._accepted]  # all: time tells nothing
+        header = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        # All tokens are compared, so that the time of the answer tells nothing.
+        return [hmac.compare_digest(header, accepted) for accepted in self._accepted]
 
 
 def tokens_of(settings: Settings, secret: str, config_directory: str | os.PathLike[str] | None) -> tuple[str, ...]:
-    """The tokens that open the REST API: that of the token file, and the one that is made from the secret.
+    """The tokens of the REST API: that of the token file, and the token made from the cluster secret.
 
     Raises:
         ConfigurationError: the file can't be used.
     """
-    made, path = rest_token(secret), settings.get(options.REST_TOKEN_FILE)
-    return (made,) if path is None else (read_secret_file(Path(config_directory or "") / path), made)
+    secret_token, path = rest_token(secret), settings.get(options.REST_TOKEN_FILE)
+    return (secret_token,) if path is None else (read_secret_file(Path(config_directory or "") / path), secret_token)

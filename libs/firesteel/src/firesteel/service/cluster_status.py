@@ -1,4 +1,7 @@
-"""What a Dispatcher tells whoever supervises it, in a file (``firesteel.application.status-file``)."""
+"""The status of a cluster, in a file that the Dispatcher writes and its supervisor reads.
+
+The option is ``firesteel.application.status-file``.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from firesteel.core.files import replace_file
 
 
 class ApplicationException(msgspec.Struct, frozen=True, rename={"name": "exceptionName"}):
-    """Why an application failed."""
+    """A failure that ended an application."""
 
     name: str
     stacktrace: str
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, rename={"is_over": "over", "exit_code": "exit-code"}):
-    """How a cluster is, and the program that it runs for itself: ``id`` is empty in a session, or until it has one."""
+    """Status of a cluster and of its application; ``id`` is empty in a session, and until the application has one."""
 
     rest: str = ""
     is_over: bool = False
@@ -34,13 +37,13 @@ class ClusterStatus(msgspec.Struct, frozen=True, rename={"is_over": "over", "exi
     exceptions: tuple[ApplicationException, ...] = ()
 
     def ends(self, settings: Settings) -> bool:
-        """Whether the services of the cluster end by themselves: it is shut down, or ends with its application."""
+        """Whether the services end by themselves, since the cluster is shut down, or ends with its application."""
         return self.is_over or (self.exit_code is not None and settings.get(options.SHUTDOWN_ON_APPLICATION_FINISH))
 
 
 @dataclass(frozen=True)
 class StatusFile:
-    """The file; one process writes it, and ``OSError`` says that it can't."""
+    """The file of a status. One process writes it; methods that write raise ``OSError`` where it can't be written."""
 
     path: Path
 
@@ -50,17 +53,17 @@ class StatusFile:
         return f"{options.APPLICATION_STATUS_FILE.key}={self.path}"
 
     def write(self, rest: str, application: Mapping[str, Any] | None = None) -> None:
-        """Say where the REST API is, and how the application is: its record in the Dispatcher's store."""
+        """Write the address of the REST API, and the application's record from the Dispatcher's store."""
         plain = {**(application or {}), "rest": rest}
         replace_file(self.path, json.dumps(plain).encode())
 
     def write_over(self) -> None:
-        """Say that the cluster ends, besides what was said."""
+        """Add to the present status that the cluster ends."""
         status = msgspec.structs.replace(self.read(), is_over=True)
         replace_file(self.path, msgspec.json.encode(status))
 
     def read(self) -> ClusterStatus:
-        """What was said; that of a cluster that begins, as long as there is nothing, or nothing whole."""
+        """The written status; that of a cluster that begins, if the file is missing or damaged."""
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=ClusterStatus)
         except (OSError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""The connections of a listener: few and short ones for strangers, so that the cluster's own always have room."""
+"""The connections of a listener. Strangers get few and short ones, so that the cluster's own always have room."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from aiohttp import web
 from firesteel.core.refusals import RefusalLog
 
 MOST_CONNECTIONS = 1000
-"""Of one listener at a time; beyond it the one that has been idle longest goes, or, if all are at work, the new one."""
+"""Open connections of one listener; beyond it the one that was idle for longest is closed, or, if all are busy, the new
+one."""
 MOST_STRANGERS = 100
-"""Of those that have shown no secret and no token; beyond it one of them goes."""
+"""Open connections that have shown neither the secret nor a token; beyond it one of them is closed."""
 STRANGER_SECONDS = 15.0
-"""A stranger that sent no whole request header for so long is closed, also between two requests."""
+"""A stranger that sends no whole request header for so many seconds is closed, also between two requests."""
 
 
 class TrackedConnection(web.RequestHandler):
@@ -38,8 +39,8 @@ class TrackedConnection(web.RequestHandler):
         return self._request_in_progress
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It begins, if there is room."""
-        if self._connections.is_closed:  # it was taken before the listener stopped, and begins behind that
+        """Serve the connection, if there is room."""
+        if self._connections.is_closed:  # accepted before the listener stopped, and served only after that
             transport.close()
             return
         super().connection_made(transport)
@@ -48,16 +49,16 @@ class TrackedConnection(web.RequestHandler):
         self._connections.add(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        if self not in self._connections.known:  # it never began
+        if self not in self._connections.open:  # it was never served
             return
-        self._connections.known.discard(self)
+        self._connections.open.discard(self)
         self._connections.remove(self)
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
 
     def authenticated(self) -> None:
-        """Whoever is at the other end is none of the strangers."""
+        """The peer has shown the secret or a token, so it is no stranger any more."""
         if self.is_stranger:
             self.is_stranger = False
             self._connections.strangers.pop(self, None)
@@ -74,56 +75,62 @@ class TrackedConnection(web.RequestHandler):
         self._timer = self._loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        left = STRANGER_SECONDS if self.is_busy else self.idle_since + STRANGER_SECONDS - self._loop.time()
-        if left > 0:
-            self._watch(left)
+        seconds = STRANGER_SECONDS if self.is_busy else self.idle_since + STRANGER_SECONDS - self._loop.time()
+        if seconds > 0:
+            self._watch(seconds)
         else:
             self.force_close()
 
 
 class Connections:
-    """All of one listener.
+    """All connections of one listener.
 
     Args:
-        refusals: where connections that had to go are logged.
+        refusals: logs the connections that were closed for lack of room.
+
+    Attributes:
+        all: connections that count, in the order in which they came.
+        strangers: those of strangers, in the same order.
+        open: all connections that are open, also those that were told to close.
+        is_closed: the listener has stopped: no connection is served any more.
     """
 
     def __init__(self, refusals: RefusalLog) -> None:
         self._refusals = refusals
         self.all: dict[TrackedConnection, None] = {}
         self.strangers: dict[TrackedConnection, None] = {}
-        """In the order in which they came."""
-        self.known: set[TrackedConnection] = set()
-        """Those that have begun and not ended, also if they had to go."""
+        self.open: set[TrackedConnection] = set()
         self.is_closed = False
-        """The listener has stopped: no connection begins any more."""
 
-    def add(self, new: TrackedConnection) -> None:
-        """One more; perhaps another one has to go for it, or it goes itself."""
-        self.known.add(new)
-        self.all[new] = self.strangers[new] = None
+    def add(self, connection: TrackedConnection) -> None:
+        """Count a new connection; if there is no room, another one is closed for it, or the new one itself."""
+        self.open.add(connection)
+        self.all[connection] = self.strangers[connection] = None
         if len(self.strangers) > MOST_STRANGERS:
             self._close(self._stranger_to_go(), f"{MOST_STRANGERS} connections of strangers are open already")
         elif len(self.all) > MOST_CONNECTIONS:
-            idle = [one for one in self.all if not one.is_busy and one is not new]
-            gone = min(idle, key=lambda one: one.idle_since, default=new)
-            self._close(gone, f"{MOST_CONNECTIONS} connections are open already")
+            idle = [other for other in self.all if not other.is_busy and other is not connection]
+            victim = min(idle, key=lambda other: other.idle_since, default=connection)
+            self._close(victim, f"{MOST_CONNECTIONS} connections are open already")
 
     def _stranger_to_go(self) -> TrackedConnection:
-        """Of the host that has most of them, the idle before the busy, then the oldest: never the new one alone."""
-        hosts = Counter(one.peer for one in self.strangers)
+        """The stranger to close: of the host with most strangers, the oldest idle one, or else the oldest.
+
+        So a host that opens many connections can't push out those of others.
+        """
+        hosts = Counter(stranger.peer for stranger in self.strangers)
         most = max(hosts.values())
-        candidates = [one for one in self.strangers if hosts[one.peer] == most]
-        return next((one for one in candidates if not one.is_busy), candidates[0])
+        candidates = [stranger for stranger in self.strangers if hosts[stranger.peer] == most]
+        return next((stranger for stranger in candidates if not stranger.is_busy), candidates[0])
 
-    def _close(self, one: TrackedConnection, reason: str) -> None:
-        self.remove(one)
-        self._refusals.refused(one.peer, reason)
-        one.force_close()
+    def _close(self, connection: TrackedConnection, reason: str) -> None:
+        self.remove(connection)
+        self._refusals.refused(connection.peer, reason)
+        connection.force_close()
 
-    def remove(self, one: TrackedConnection) -> None:
-        self.all.pop(one, None)
-        self.strangers.pop(one, None)
+    def remove(self, connection: TrackedConnection) -> None:
+        self.all.pop(connection, None)
+        self.strangers.pop(connection, None)
 
 
 def authenticated(request: web.BaseRequest) -> None:

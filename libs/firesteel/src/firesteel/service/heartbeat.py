@@ -1,4 +1,4 @@
-"""Who was not heard for too long. Pure: the owner calls ``tick`` and says what it heard."""
+"""Finds peers that were silent for too long. Pure: the owner calls ``tick``, and reports signs of life."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ DEFAULT_TIMEOUT = 50.0
 DEFAULT_FAILURES = 2
 """Flink's ``heartbeat.timeout`` in seconds, and ``heartbeat.rpc-failure-threshold``."""
 CHECK_PAUSE = 1.5
-"""Seconds after which a peer whose port is closed is asked again: the next round of heartbeats may be long to come."""
+"""Seconds after which a peer whose port is closed is asked again, since the next round of heartbeats may be far off."""
 REGISTERS_AGAIN = 2.5
-"""After so many heartbeat intervals without a heartbeat a TaskManager registers again: that costs nothing if all is
-well, and a ResourceManager that was started anew need not wait for the heartbeat timeout to know who is there."""
+"""Heartbeat intervals without a heartbeat after which a TaskManager registers again. That costs nothing if all is well,
+and a ResourceManager that was started anew need not wait for the heartbeat timeout to know its TaskManagers."""
 
 
 def is_silence(error: BaseException) -> bool:
@@ -25,8 +25,10 @@ def is_silence(error: BaseException) -> bool:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Whether the peer's host answered that nobody listens at its port: the process is gone. No way to the host is none
-    such: it may be back in a moment."""
+    """Whether the peer's host answered that nobody listens at the port: the process is gone.
+
+    A host that can't be reached is no such answer: it may be back in a moment.
+    """
     return isinstance(getattr(error.__cause__, "os_error", error.__cause__), ConnectionRefusedError)
 
 
@@ -39,16 +41,15 @@ class _Peer:
 class HeartbeatMonitor:
     """Keeps a deadline for each peer, on the monotonic clock.
 
-    It tolerates its own stall: when the process was stopped, or a thread of it held the interpreter, messages of peers
-    wait unread although the peers are alive. A gap between two calls that is longer than two ticks is such a stall; all
-    deadlines move by the gap, and calls that failed during it do not count.
+    It tolerates stalls of its own process. When the process was stopped, or a thread held the interpreter, messages of
+    peers wait unread although the peers are alive. A gap between two calls that is longer than two ticks is such a
+    stall: all deadlines move by the gap, and calls that failed during it do not count.
 
     Args:
         clock: only ``monotonic`` is used.
         timeout: seconds without a sign of life after which a peer has expired.
-        tick: seconds between two calls of ``tick``, as the owner means to make them; by default a quarter of the
-            timeout, and at most one.
-        failure_threshold: a peer has also expired after so many failed calls in a row; 0 = failed calls do not count.
+        tick: seconds between two calls of ``tick`` by the owner; by default a quarter of the timeout, at most one.
+        failure_threshold: failed calls in a row after which a peer has expired as well; 0 = failed calls do not count.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class HeartbeatMonitor:
         failure_threshold: int = DEFAULT_FAILURES,
     ) -> None:
         self.tick_seconds = min(1.0, timeout / 4) if tick is None else tick
-        """How often ``tick`` is to be called."""
+        """Seconds between two calls of ``tick``."""
         if timeout <= 0 or self.tick_seconds <= 0:
             raise ValueError("timeout and tick are positive numbers of seconds")
         self._clock, self._timeout, self._threshold = clock, timeout, failure_threshold
@@ -73,7 +74,7 @@ class HeartbeatMonitor:
         return peer in self._peers
 
     def peers(self) -> list[str]:
-        """Those that are watched."""
+        """Names of the watched peers."""
         return list(self._peers)
 
     def watch(self, peer: str) -> None:
@@ -81,18 +82,18 @@ class HeartbeatMonitor:
         self._peers[peer] = _Peer(self._now() + self._timeout)
 
     def forget(self, peer: str) -> None:
-        """Watch it no longer; unknown peers are ignored."""
+        """Stop watching a peer; unknown peers are ignored."""
         self._peers.pop(peer, None)
 
     def heard(self, peer: str) -> None:
-        """A sign of life; of peers that are not watched it is ignored."""
+        """A peer gave a sign of life; peers that are not watched are ignored."""
         now = self._now()
         entry = self._peers.get(peer)
         if entry is not None:
             entry.deadline, entry.failures = now + self._timeout, 0
 
     def failed(self, peer: str) -> None:
-        """A call to the peer failed; not counted right after a stall, which may have been the reason."""
+        """A call to a peer failed; it does not count right after a stall, which may have been the cause."""
         now = self._now()
         entry = self._peers.get(peer)
         if entry is not None and now - self._stalled_at > 2 * self.tick_seconds:

@@ -1,4 +1,4 @@
-"""What is said to one party goes out in its order, one call at a time; calls to several parties go side by side."""
+"""Lanes of calls: calls to one peer go out in order, one at a time; calls to several peers go side by side."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ T = TypeVar("T")
 
 
 class Spawn(Protocol):
-    """Runs a coroutine in the background, held and named."""
+    """Runs a coroutine as a named background task."""
 
     def __call__(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
-        """None: the service is stopping, the coroutine will not run."""
+        """Run a coroutine; None: the service is stopping, and the coroutine will not run."""
 
 
 class Lane(Generic[T]):
-    """A queue of pieces that are said to one party.
+    """A queue of pieces that are sent to one peer.
 
     Args:
         name: for logs.
-        say: says one; an exception ends the worker.
-        spawn: runs the worker, which lives only while there is something to say.
-        join: of two pieces that wait, one after the other, makes the one that stands for both; None: both are said.
+        say: sends a piece; an exception ends the worker.
+        spawn: runs the worker, which lives only while there are pieces.
+        join: joins two pieces that wait, one behind the other, into one; it returns None if both have to be sent.
     """
 
     def __init__(
@@ -42,32 +42,32 @@ class Lane(Generic[T]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way, and nothing waits."""
+        """Whether no piece is under way, and none waits."""
         return not self._running and not self._waiting
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing waits behind what is under way."""
+        """Whether no piece waits behind the one under way."""
         return not self._waiting
 
     def add(self, piece: T) -> None:
-        """Say this after all that was added before."""
-        if self._waiting and self._join is not None and (both := self._join(self._waiting[-1], piece)) is not None:
-            self._waiting[-1] = both
+        """Send a piece after all pieces that were added before."""
+        if self._waiting and self._join is not None and (joined := self._join(self._waiting[-1], piece)) is not None:
+            self._waiting[-1] = joined
         else:
             self._waiting.append(piece)
         if not self._running:
             self._running = self._spawn(self._work(), self._name) is not None
 
     def with_next(self, piece: T) -> T:
-        """A piece that was not heard, joined with those that wait behind it: that is to be said in its place."""
-        while self._waiting and self._join is not None and (both := self._join(piece, self._waiting[0])) is not None:
+        """Join a piece that did not arrive with those that wait behind it; the result is sent in its place."""
+        while self._waiting and self._join is not None and (joined := self._join(piece, self._waiting[0])) is not None:
             self._waiting.popleft()
-            piece = both
+            piece = joined
         return piece
 
     def clear(self) -> None:
-        """Say nothing of what waits."""
+        """Drop all pieces that wait."""
         self._waiting.clear()
 
     async def _work(self) -> None:
@@ -90,13 +90,13 @@ class Calls(Lane[Callable[[], Awaitable[None]]]):
         async def perform(call: Callable[[], Awaitable[None]]) -> None:
             try:
                 await call()
-            except Exception:  # what stands behind it must not be lost with it
+            except Exception:  # the calls behind this one must not be lost with it
                 logger.exception("%s: a call failed", name)
 
         super().__init__(name, perform, spawn)
 
     async def done(self) -> None:
-        """Wait until all is done that was added before."""
+        """Wait until all calls are done that were added before."""
         if self.is_idle:
             return
         reached = asyncio.Event()

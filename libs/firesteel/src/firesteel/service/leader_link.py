@@ -1,9 +1,9 @@
-"""Channels to those who lead: who that is, the registration there, and what is said to them.
+"""Channels to leaders: finding the leader, registering there, and calling it.
 
-``LeaderChannel`` finds who leads a component, for each call and each repeat of it anew; Dispatcher and JobMaster host
-speak so with their peers. ``LeaderLink`` is one to the ResourceManager, under a registration: JobMasters and
-TaskManagers have it. JobMasters do not look for a Dispatcher: the one that leads adopts them, with a term that they
-check, so that what they say goes to nobody who was deposed (``firesteel_jobmaster.dispatcher``).
+``LeaderChannel`` finds the leader of a component, anew for each call and each repeat. Dispatcher and JobMaster host
+call their peers so. ``LeaderLink`` is a channel to the ResourceManager under a registration; JobMasters and
+TaskManagers have one. JobMasters do not look for a Dispatcher: the Dispatcher that leads adopts them. It names its
+term, which they check, so that no report goes to a Dispatcher that was deposed (``firesteel_jobmaster.dispatcher``).
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ logger = logging.getLogger(__name__)
 G = TypeVar("G", bound=Gateway)
 T = TypeVar("T")
 ANSWER_SECONDS: Final = 5.0
-"""How long the answer to a registration is waited for by those who hear of the new leader before it."""
+"""Seconds that a call of a new leader waits for the answer to the registration there."""
 _REFUSALS: Final = frozenset({RpcCode.BAD_REQUEST, RpcCode.VERSION, RpcCode.NO_RESOURCES})
 
 
 class LeaderChannel(Generic[G]):
-    """Calls to whoever leads a component. ``start`` has to come first, on the event loop.
+    """Calls to the leader of a component. ``start`` has to come first, on the event loop.
 
     Args:
-        leaders: say where the leader is.
+        leaders: say who leads.
         component: see ``firesteel.ha.retrieval``.
         gateway: makes the calls.
-        channel: carries them; asked for when there is something to say.
-        changed: called on the event loop when another leader is known.
-        address: where the leader is when leaders are not elected; empty: where ``leaders`` say.
+        channel: returns the channel that carries the calls; called for each of them.
+        changed: called on the event loop when another leader becomes known.
+        address: of the leader where leaders are not elected; empty: the address that ``leaders`` know.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class LeaderChannel(Generic[G]):
         self._component, self._make, self._channel, self._address = component, gateway, channel, address
         self._on_changed = changed
         self._change = asyncio.Event()
-        """Set when another leader is known than at the time at which this was made."""
+        """Set, and replaced by a new event, when another leader becomes known."""
 
     def start(self) -> None:
         """Follow who leads.
 
         Raises:
-            ConfigurationError: it can't be known.
+            ConfigurationError: the services that elect leaders can't be used.
         """
         self._leader.start()
 
@@ -72,18 +72,18 @@ class LeaderChannel(Generic[G]):
         self._on_changed()
 
     def close(self) -> None:
-        """Follow nobody any longer. Idempotent."""
+        """Stop following. Idempotent."""
         self._leader.stop()
 
     def where(self, otherwise: str = "") -> tuple[str, str]:
-        """Address and token of the leader, as far as they are known; where leaders are not elected, the other one."""
+        """Address and token of the leader, as far as they are known; ``otherwise`` where leaders are not elected."""
         leader, otherwise = self._leader.leader, otherwise or self._address
         if otherwise and self._leader.elected is None:
             return otherwise, ""
         return ("", "") if leader is None else (leader.address, leader.token)
 
     def gateway(self, timeout: float = DEFAULT_TIMEOUT, otherwise: str = "") -> G:
-        """For a call to the leader of now; ``otherwise`` as in ``where``."""
+        """The gateway for a call to the present leader; ``otherwise`` as in ``where``."""
         return self._make(self._channel(), *self.where(otherwise), timeout)
 
     async def ask(
@@ -94,9 +94,9 @@ class LeaderChannel(Generic[G]):
         otherwise: str = "",
         timeout: float = DEFAULT_TIMEOUT,
     ) -> T:
-        """Make a call, again and again, each time to the leader of then; see ``repeated``.
+        """Make a call until it is answered, each time to the present leader; see ``repeated``.
 
-        When another one leads, neither the former one's answer is waited for, nor the next repeat.
+        When the leader changes, the call is repeated at once, without waiting for the former leader's answer.
         """
         change = self._change
 
@@ -115,19 +115,19 @@ class LeaderChannel(Generic[G]):
         return await repeated(ask, goes_on, waits, pause)
 
     async def _unless_changed(self, call: Awaitable[T]) -> T:
-        """The answer to a call to the leader of now.
+        """The answer of the present leader to a call.
 
         Raises:
-            PeerUnreachableError: another one leads; the call may have happened.
+            PeerUnreachableError: another leader became known; the call may have been carried out.
         """
         loop = asyncio.get_running_loop()
-        calling = loop.create_task(_made(call), name=f"call to the {self._component}")
+        calling = loop.create_task(_answer_to(call), name=f"call to the {self._component}")
         changed = loop.create_task(self._change.wait())
         try:
             await asyncio.wait({calling, changed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             changed.cancel()
-            calling.cancel()  # which does nothing where it is done
+            calling.cancel()  # no effect on a call that was answered
         if not calling.done():
             await asyncio.wait({calling})
         if calling.cancelled():
@@ -135,25 +135,28 @@ class LeaderChannel(Generic[G]):
         return calling.result()
 
 
-async def _made(call: Awaitable[T]) -> T:
+async def _answer_to(call: Awaitable[T]) -> T:
     return await call
 
 
 class LeaderLink(LeaderChannel[ResourceManagerGateway]):
-    """Registers, and again after every loss; ``keep`` runs it. ``start`` has to come first, on the event loop.
+    """Registers at the ResourceManager, and again after each loss; ``keep`` runs it.
+
+    ``start`` has to come first, on the event loop.
 
     Args:
-        leaders: say where the ResourceManager is.
-        channel: carries the calls; asked for when there is something to say.
-        register: presents the caller there; returns the token of the leader, and how many seconds it lets pass between
-            two heartbeats, 0 if it sends none.
+        leaders: say who leads.
+        channel: returns the channel that carries the calls; called for each of them.
+        register: registers the owner; returns the token of the leader, and the seconds between two of its heartbeats,
+            0 if it sends none.
         settings: pauses and timeouts.
         clock: measures them.
-        needed: whether registering goes on for ever at this moment.
-        registered: told after each registration.
-        lost: told, with the cause, when the bond broke.
-        ended: told, with the cause, when it is not to be had, or says that another one has followed the caller.
-        address: where the ResourceManager is when leaders are not elected; empty: where ``leaders`` say.
+        needed: whether registering is repeated without a limit at the moment.
+        registered: called after each registration.
+        lost: called with the cause when the registration was lost.
+        ended: called with the cause when the owner has to end: the ResourceManager was not reached in time, or it says
+            that another process has replaced the owner.
+        address: of the ResourceManager where leaders are not elected; empty: the address that ``leaders`` know.
     """
 
     def __init__(
@@ -173,26 +176,26 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
         self._register, self._clock = register, clock
         self._needed, self._on_registered, self._on_lost, self._on_ended = needed, registered, lost, ended
         self.bond = Registration(settings, clock)
-        """Where signs of life are told, and how the registration stands."""
+        """State of the registration; signs of life of the ResourceManager go there."""
         self._alarm, self._registered, self._answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._answered.set()  # no registration is on its way
         self.is_closed = False
 
     def close(self) -> None:
-        """Register no more; what is registered stays so. Idempotent."""
+        """Stop registering; a registration that holds stays. Idempotent."""
         self.is_closed = True
         super().close()
         self._alarm.set()
 
     def gateway(self, timeout: float = DEFAULT_TIMEOUT, otherwise: str = "") -> ResourceManagerGateway:
-        """For calls under the registration, or to the leader without one."""
+        """The gateway for calls under the registration; without one, to the present leader."""
         address, token = self.where(otherwise)
         if self.bond.is_registered or not token:
             token = self.bond.token
         return self._make(self._channel(), address, token, timeout)
 
     def lost(self, cause: str) -> None:
-        """The leader does not know the caller any more, or leads no more: register again."""
+        """The leader does not know the owner any more, or does not lead any more: register again."""
         if self.bond.is_registered:
             self.bond.lost(cause)
             self._alarm.set()
@@ -201,7 +204,7 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
     async def answered(self) -> None:
         """Wait, some seconds at most, for the answer to a registration that is on its way.
 
-        What a ResourceManager sends as soon as it knows us may be here before its answer.
+        A call that the ResourceManager makes right after the registration can arrive before the answer to it.
         """
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -210,7 +213,7 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
             pass
 
     async def keep(self) -> None:
-        """Register, and again whenever the bond broke; until it is closed or given up."""
+        """Register, and register again after each loss, until the link is closed or gives up."""
         while not self.is_closed:
             self._alarm.clear()
             was_registered = self.bond.is_registered
@@ -229,17 +232,17 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
                 pass
 
     async def tell(
-        self, what: str, call: Callable[[ResourceManagerGateway], Awaitable[None]], waits: Iterable[float]
+        self, subject: str, call: Callable[[ResourceManagerGateway], Awaitable[None]], waits: Iterable[float]
     ) -> None:
-        """Say something, as soon as there is a registration; also to the next leader, if this one leads no more.
+        """Make a call as soon as there is a registration; if the leader changes, make it to the next one.
 
         Args:
-            what: for logs.
+            subject: of the call, for logs.
             call: harmless to repeat.
-            waits: seconds before each repeat; after them it is given up.
+            waits: seconds before each repeat; after them the call is given up.
         """
 
-        async def say() -> None:
+        async def call_registered() -> None:
             while not self.bond.is_registered:
                 self._registered.clear()
                 await self._registered.wait()
@@ -250,9 +253,9 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
                 raise
 
         try:
-            await repeated(say, lambda error: isinstance(error, PeerUnreachableError | FencedError), waits)
+            await repeated(call_registered, lambda error: isinstance(error, PeerUnreachableError | FencedError), waits)
         except RpcError as error:
-            logger.warning("the ResourceManager did not hear %s: %s", what, error)
+            logger.warning("the ResourceManager did not hear %s: %s", subject, error)
 
     def _leader_changed(self) -> None:
         address, token = self.where()

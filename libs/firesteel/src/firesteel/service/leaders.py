@@ -1,4 +1,4 @@
-"""Leaders, as the services of an event loop see them: following that of a peer, and becoming one."""
+"""Leaders from the view of a service: following the leader of another component, and becoming leader oneself."""
 
 from __future__ import annotations
 
@@ -17,46 +17,47 @@ from firesteel.ha.services import HighAvailabilityServices, Leader, LeaderRetrie
 
 logger = logging.getLogger(__name__)
 CAMPAIGN_SECONDS: Final = 0.5
-"""Between two campaigns of a process that waits for its turn."""
+"""Seconds between two campaigns of a process that waits for its turn."""
 CHECK_SECONDS: Final = 1.0
-"""Between two looks of a leader at whether it still leads."""
+"""Seconds between two checks of a leader that it still leads."""
 _LONGEST_PAUSE: Final = 10.0
 _CAMPAIGNS: Final = CallPool("campaigns", threads=16, deadline=None)
-"""No deadline: a leadership that comes after it would be nobody's."""
+"""Threads without a deadline: a leadership that was won after it would have no owner."""
 LEADERSHIP: Final = CallPool("leadership", threads=16, deadline=10.0)
-"""Of all components of a process. Whether it leads a process has to know soon, or to say that it does not know."""
+"""Threads for the leaderships of all components of a process. A check has a deadline: a process that can't find out in
+time whether it leads has to act on that."""
 TAKEOVER_SECONDS: Final = 2.0
-"""How long the process of a former leader may take to go, where nobody else is expected to lead."""
+"""Seconds that the process of a former leader may take to end, where no other process is expected to lead."""
 
 
 class PeerLeader:
-    """Where the leader of a component is, as far as is known. ``start`` has to come first, on the event loop.
+    """The known leader of a component. ``start`` has to come first, on the event loop.
 
     Args:
-        retrieval: tells who leads.
+        retrieval: says who leads.
         component: see ``firesteel.ha.retrieval``.
-        changed: called on the event loop when another leader is known.
+        changed: called on the event loop when another leader becomes known.
     """
 
     def __init__(self, retrieval: LeaderRetrieval, component: str, changed: Callable[[], None] = lambda: None) -> None:
         self._retrieval, self._component, self._changed = retrieval, component, changed
         self.leader: Leader | None = None
-        """The last one that has said where it is; it may be gone."""
+        """The last leader that has announced its address; it may be gone."""
         self._end: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Follow from now on; the leader of now is known when this returns.
+        """Begin to follow; the present leader is known when this returns.
 
         Raises:
-            ConfigurationError: it can't be known.
+            ConfigurationError: the services that elect leaders can't be used.
         """
         self.leader = self._retrieval.leader(self._component)
         self._loop = asyncio.get_running_loop()
         self._end = self._retrieval.watch(self._component, self._heard)
 
     def stop(self) -> None:
-        """Follow no more. Idempotent."""
+        """Stop following. Idempotent."""
         self._loop = None
         if self._end is not None:
             self._end()
@@ -64,12 +65,12 @@ class PeerLeader:
 
     @property
     def address(self) -> str:
-        """Its base URL; empty where nobody is known to lead. A call there fails as if nobody answered."""
+        """Base URL of the leader; empty where none is known. A call to it then fails as if the peer did not answer."""
         return "" if self.leader is None else self.leader.address
 
     @property
     def elected(self) -> Leader | None:
-        """The leader, where leaders are elected; None where they are configured, or nobody is known to lead."""
+        """The leader, if it was elected; None where leaders are configured, or none is known."""
         leader = self.leader
         return leader if leader is not None and leader.epoch and leader.address else None
 
@@ -91,7 +92,7 @@ class PeerLeader:
 
     def _set(self, leader: Leader | None) -> None:
         if self._loop is None or leader is None or not leader.address or leader == self.leader:
-            return  # one that has gone is known until the next one says where it is
+            return  # a leader that is gone stays known until the next one announces its address
         logger.info("%s is led at %s (epoch %d)", self._component, leader.address, leader.epoch)
         self.leader = leader
         self._changed()
@@ -109,22 +110,22 @@ class Candidate:
         self._services, self._component = services, component
         self._leadership: Leadership | None = None
         self.is_standby = False
-        """It waits while another process leads, or for what it needs to lead."""
+        """Whether it waits while another process leads, or for storage that it needs to lead."""
         self.has_stood_by = False
-        """It has waited before it led."""
+        """Whether it has waited before it led."""
         self._freed = asyncio.Event()
         self._unwatch: Callable[[], None] | None = None
 
     async def lead(self, stands_by: Callable[[], Awaitable[None]] | None = None) -> Leadership:
-        """Lead, as soon as nobody else does. Where no stand-by is expected, a leader that stays is a mistake.
+        """Lead as soon as no other process does. Where no stand-by is expected, a leader that stays is a mistake.
 
         Args:
-            stands_by: called once, when it begins to wait for its turn.
+            stands_by: called once, when this process begins to wait for its turn.
 
         Raises:
-            ConfigurationError: another process leads and does not go.
-            OSError: who leads can't be read; a process that waits for its turn goes on waiting then, and so does any
-                other one for a coordination service that is away (``AwayError``), or a disk that is (``MAY_PASS``).
+            ConfigurationError: another process leads and does not end.
+            OSError: the election can't be read. A process that waits for its turn goes on waiting then. So does any
+                process where the coordination service is away (``AwayError``), or a disk is (``MAY_PASS``).
         """
         waited, stands = 0.0, False
         while True:
@@ -160,23 +161,23 @@ class Candidate:
         return leadership
 
     async def _until_free(self, seconds: float) -> None:
-        """Wait for so long, or until the services tell that nobody leads."""
+        """Wait for so many seconds, or until the election says that nobody leads."""
         loop, freed = asyncio.get_running_loop(), self._freed
 
-        def heard(leader: Leader | None) -> None:
+        def leader_changed(leader: Leader | None) -> None:
             if leader is None or not leader.address:
                 with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(freed.set)
 
         if self._unwatch is None:
             try:
-                self._unwatch = await _CAMPAIGNS.call(self._services.watch, self._component, heard)
+                self._unwatch = await _CAMPAIGNS.call(self._services.watch, self._component, leader_changed)
             except OSError as error:
                 logger.info("who leads the %s can't be followed for now: %s", self._component, error)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await freed.wait()
-        # Once for each change: a leader that has not said yet where it is must not have this one ask all the time.
+        # Once for each change: a leader without an address yet would else wake this process all the time.
         freed.clear()
 
     def _stop_watch(self) -> None:
@@ -185,10 +186,10 @@ class Candidate:
             unwatch()
 
     async def announce(self, address: str, token: str) -> None:
-        """Say where this leader is; a disk that is full, or a service that is away, is waited for.
+        """Announce the address of this leader; a full disk, or a service that is away, is waited for.
 
         Raises:
-            FencedError: it leads no more.
+            FencedError: this process does not lead any more.
         """
         for pause in pauses(CAMPAIGN_SECONDS, _LONGEST_PAUSE):
             try:
@@ -201,17 +202,17 @@ class Candidate:
                 return
 
     async def check(self) -> None:
-        """Look whether this process still leads.
+        """Check that this process still leads.
 
         Raises:
-            FencedError: another process leads, or may.
-            OSError: that can't be read for now.
+            FencedError: another process leads, or may lead.
+            OSError: the election can't be read for now.
         """
         if (leadership := self._leadership) is not None:
             await LEADERSHIP.call(leadership.check)
 
     async def hold(self) -> None:
-        """Look from time to time whether this process still leads; ends when it has given up, else by an exception.
+        """Check from time to time that this process still leads; returns once it has given the leadership up.
 
         Raises:
             FencedError: another process leads.
@@ -228,16 +229,16 @@ class Candidate:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def give_back(self) -> None:
-        """Lead no more, and wait for another turn: this process could not do yet what a leader has to do."""
+        """Give the leadership up and wait for another turn, since this process could not do yet what a leader does."""
         await self.give_up()
         self.is_standby = True
 
     async def give_up(self) -> None:
-        """Lead no more. Idempotent."""
+        """Give the leadership up. Idempotent."""
         self._stop_watch()
         leadership, self._leadership = self._leadership, None
         if leadership is not None:
             try:
                 await LEADERSHIP.call(leadership.release)
-            except OSError as error:  # it ends with this process
+            except OSError as error:  # the leadership ends with this process anyway
                 logger.warning("the leadership of the %s can't be given back: %s", self._component, error)

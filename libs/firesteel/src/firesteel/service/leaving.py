@@ -1,4 +1,4 @@
-"""The two ways in which a service leaves; nothing else may end what works."""
+"""The two ways in which a service leaves. Nothing else may end processes that work."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from firesteel.core.errors import FencedError
 
 
 class Leaving(Enum):
-    """What becomes of all that a service looks after when it stops: driver, executors, slots, workers, JobMasters."""
+    """What becomes of the processes that a service looks after when it stops: the driver, slots, JobMasters, ..."""
 
     HAND_OVER = "HAND_OVER"
-    """It goes on, and a successor finds it: the default, whether the service was told to stop (SIGTERM, a roll-out),
-    failed, or leads no more."""
+    """They go on, and a successor finds them. This is the default, whether the service was asked to stop (SIGTERM, a
+    roll-out), failed, or does not lead any more."""
     END_ALL = "END_ALL"
-    """It ends with the service, in order: nobody will come back for it, since the cluster ends, or since all processes
-    of the service's container end with it."""
+    """They end with the service, in order. No successor will look for them: the cluster ends, or all processes of the
+    service's container end with it."""
 
 
-def way_out(wanted: Leaving, failure: BaseException | None) -> Leaving:
+def way_out(requested: Leaving, failure: BaseException | None) -> Leaving:
     """How a service leaves.
 
     Args:
-        wanted: of it.
-        failure: why it stops, if it was not told to.
+        requested: the way that was asked for.
+        failure: why the service stops by itself; None = it was asked to.
     """
-    if isinstance(failure, FencedError):  # all that it looked after is another one's by now
+    if isinstance(failure, FencedError):  # another process leads, and looks after all of it by now
         return Leaving.HAND_OVER
-    return wanted
+    return requested

@@ -1,4 +1,4 @@
-"""A bound port: how many connections, how large a header, how slow a client; and who was refused."""
+"""A bound port, with limits on connections, sizes of headers and slow clients; refused peers are logged."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from firesteel.core.refusals import RefusalLog
 from firesteel.service.connections import Connections, TrackedConnection
 
 HEADER_SECONDS = 60.0
-"""A connection that sent no whole request header for so long is closed, idle ones too; callers keep theirs for 30 s.
-Strangers have less: see ``connections``."""
+"""Seconds without a whole request header after which a connection is closed, also an idle one; our own callers keep
+idle connections for 30 s. Strangers have less time: see ``connections``."""
 HEADER_LINE = 8190
 HEADER_LINES = 64
-"""Largest header line in bytes, and the most lines."""
+"""Largest header line in bytes, and largest number of lines."""
 LINGER_SECONDS = 2.0
-"""How long the rest of a body that nobody wants is read and thrown away, so that the caller gets the answer."""
+"""Seconds for which the unread rest of a body is read and thrown away, so that the caller gets the answer."""
 PORTS_TRIED = 100
 
 
@@ -60,8 +60,8 @@ class Listener:
 
         Args:
             host: address to bind to.
-            port: 0 = any free one.
-            next_free: if the port is taken, try those behind it.
+            port: 0 = any free port.
+            next_free: if the port is taken, try the ports behind it.
 
         Raises:
             OSError: the port is taken, or the address is not one of this machine; the message names both.
@@ -69,19 +69,19 @@ class Listener:
         await self._runner.setup()
         # One socket on one address: a name such as localhost may stand for several, with different free ports.
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, where = found[0]
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         tries = PORTS_TRIED if next_free and port else 1
         for attempt in range(tries):
-            bound = socket.socket(family, kind, protocol)
+            listening_socket = socket.socket(family, kind, protocol)
             try:
-                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
-                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not is_wildcard(host)))
-                bound.bind((where[0], port + attempt, *where[2:]))
-                self._server = await loop.create_server(self._connect, sock=bound, backlog=256)
+                    listening_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not is_wildcard(host)))
+                listening_socket.bind((address[0], port + attempt, *address[2:]))
+                self._server = await loop.create_server(self._connect, sock=listening_socket, backlog=256)
             except OSError as error:
-                bound.close()
+                listening_socket.close()
                 if attempt + 1 == tries or port + attempt >= 65535:
                     last = f" to {port + attempt}" if attempt else ""
                     reason = error.strerror or str(error)
@@ -91,16 +91,16 @@ class Listener:
                         error.errno, f"{self._name} can't listen on {base_url(host, port)[7:]}{last}: {reason}"
                     ) from error
             else:
-                self._host, self.port = host, bound.getsockname()[1]
+                self._host, self.port = host, listening_socket.getsockname()[1]
                 return
 
     async def stop(self) -> None:
-        """Take no more connections, end those there are."""
+        """Accept no more connections, and end those that are open."""
         self._connections.is_closed = True
         if self._server is not None:
-            for bound in self._server.sockets:
-                asyncio.get_running_loop().remove_reader(bound.fileno())
-            for _ in range(2):  # asyncio would leave a socket open that it has taken and not begun to serve
+            for listening_socket in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(listening_socket.fileno())
+            for _ in range(2):  # asyncio would leave a socket open that it has accepted and not begun to serve
                 await asyncio.sleep(0)
             self._server.close()
         await self._runner.cleanup()
@@ -113,14 +113,14 @@ class Listener:
 
 
 class _Closed(asyncio.Protocol):
-    """A connection that is closed at once: the service stops."""
+    """Closes a connection at once, since the service stops."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 
 
 class _HttpLogger(logging.Logger):
-    """What aiohttp logs about a connection: requests that are no HTTP become refusals, the rest goes the usual way."""
+    """Takes aiohttp's log records of connections: bytes that are no HTTP become refusals, others are logged."""
 
     def __init__(self, refusals: RefusalLog) -> None:
         super().__init__("firesteel.http", logging.DEBUG)

@@ -1,4 +1,4 @@
-"""Logs that say which job, vertex, subtask and attempt a line is about."""
+"""Set-up of logs, whose lines name the job, vertex, subtask and attempt that they are about."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _context: ContextVar[Mapping[str, Any]] = ContextVar("firesteel_log_fields", def
 
 @contextmanager
 def log_fields(**fields: Any) -> Iterator[None]:
-    """All lines logged inside carry these fields; inner calls add to outer ones."""
+    """Add fields to all lines that are logged within the context; inner contexts add to outer ones."""
     token = _context.set({**_context.get(), **fields})
     try:
         yield
@@ -35,7 +35,7 @@ def log_fields(**fields: Any) -> Iterator[None]:
 
 
 class FieldsFilter(logging.Filter):
-    """Puts the fields into each record: as attributes, and as the text ``where``."""
+    """Puts the fields of ``log_fields`` into each record: as attributes, and as the text ``where``."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         fields = {**_context.get(), **{f: record.__dict__[f] for f in FIELDS if f in record.__dict__}}
@@ -71,7 +71,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(settings: Settings) -> None:
-    """Have what ``setup_logging`` made go by the settings: level, format, size and number of files.
+    """Configure the handlers of ``setup_logging`` by the settings: level, format, size and number of files.
 
     Raises:
         ConfigurationError: an option has a bad value.
@@ -81,7 +81,7 @@ def configure_logging(settings: Settings) -> None:
     for handler in logging.getLogger().handlers:
         formatter = handler.formatter
         if not isinstance(formatter, JsonFormatter) and (formatter is None or formatter._fmt != FORMAT):
-            continue  # somebody else's
+            continue  # a handler of the user's program
         handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(FORMAT))
         if isinstance(handler, RotatingFileHandler):
             handler.maxBytes, handler.backupCount = settings.get(options.LOG_SIZE), settings.get(options.LOG_MAX)
@@ -92,8 +92,8 @@ def setup_logging(level: str = "INFO", stream: TextIO | None = None, file: Path 
 
     Args:
         level: smallest level that is logged.
-        stream: where to, if no file is given.
-        file: rotated when it has 100 MB; ten old ones are kept, as Flink does.
+        stream: used if there is no ``file``.
+        file: rotated when it has 100 MB; ten old files are kept, as in Flink.
 
     Returns:
         The handler, so that it can be removed.

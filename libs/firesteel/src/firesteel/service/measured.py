@@ -1,4 +1,4 @@
-"""What a service measures: named values with labels, in Flink's scopes."""
+"""Metrics of a service: named values with labels, in Flink's scopes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ TASKMANAGER: Final = ("taskmanager",)
 QUANTILES: Final[Mapping[str, float]] = {
     "median": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999,
 }  # fmt: skip
-"""Ends of the names of a distribution's values -> the quantiles that they are."""
+"""Suffixes of the names of a distribution's values -> their quantiles."""
 
 
 def numbers(
     scope: tuple[str, ...], values: Mapping[str, Any], labels: Mapping[str, str], growing: Collection[str] = ()
 ) -> list[Measured]:
-    """All of the values that are numbers.
+    """Metrics of those values that are numbers.
 
     Args:
-        scope: of all of them.
+        scope: of all metrics.
         values: by name.
-        labels: of all of them.
-        growing: names of those that count something, and never become smaller.
+        labels: of all metrics.
+        growing: names of counters, whose values never become smaller.
     """
     return [
         Measured(scope, name, number, labels, grows=name in growing)
@@ -42,7 +42,7 @@ def numbers(
 
 
 def of_job(job_id: str, name: str, values: Mapping[str, Any], labels: Mapping[str, str]) -> list[Measured]:
-    """What a JobMaster knows of its job: restarts, checkpoints."""
+    """Metrics of a job that its JobMaster measures, such as restarts and checkpoints."""
     return numbers((*JOBMANAGER, "job"), values, {**labels, "job_id": job_id, "job_name": name})
 
 
@@ -50,9 +50,9 @@ def summaries_of(values: Mapping[str, Any]) -> tuple[dict[str, tuple[float, floa
     """Distributions among the values of user functions.
 
     Returns:
-        Name -> number of values, their sum, quantiles; and the names of the values that are in these.
+        Name -> number of values, their sum, quantiles; and the names of all values that belong to distributions.
     """
-    found: dict[str, tuple[float, float, dict[float, float]]] = {}
+    summaries: dict[str, tuple[float, float, dict[float, float]]] = {}
     used: set[str] = set()
     for name in values:
         base = name.removesuffix("_count")
@@ -60,31 +60,31 @@ def summaries_of(values: Mapping[str, Any]) -> tuple[dict[str, tuple[float, floa
         if base == name or count is None or total is None:
             continue
         names = {f"{base}_{end}": quantile for end, quantile in QUANTILES.items()}
-        read = {quantile: _number(values.get(one)) for one, quantile in names.items()}
-        found[base] = count, total, {quantile: value for quantile, value in read.items() if value is not None}
+        read = {quantile: _number(values.get(key)) for key, quantile in names.items()}
+        summaries[base] = count, total, {quantile: value for quantile, value in read.items() if value is not None}
         used |= {name, f"{base}_sum", *names}
-    return found, used
+    return summaries, used
 
 
 def _number(value: Any) -> float | None:
-    """Numbers that JSON has no place for come as texts."""
+    """The number that a value is, or None; numbers that JSON does not have come as texts."""
     if isinstance(value, int | float):
         return value
     return float(value) if value in ("inf", "-inf", "nan") else None
 
 
 class ProcessUse:
-    """What this process takes of the machine, under the names of Flink's ``Status.JVM``: there is no JVM here."""
+    """Use of the machine by this process, under the names of Flink's ``Status.JVM``, although there is no JVM here."""
 
     def __init__(self) -> None:
-        self._before = time.monotonic(), time.process_time()
+        self._last = time.monotonic(), time.process_time()
 
     def measure(self, scope: tuple[str, ...], labels: Mapping[str, str]) -> list[Measured]:
-        """Now; the load is that since the last time."""
+        """The present use; the load is the average since the last call."""
         now, used = time.monotonic(), time.process_time()
-        (before, used_before), self._before = self._before, (now, used)
+        (measured_at, used_before), self._last = self._last, (now, used)
         values = {
-            "CPU_Load": (used - used_before) / (now - before) if now > before else 0.0,
+            "CPU_Load": (used - used_before) / (now - measured_at) if now > measured_at else 0.0,
             "CPU_Time": int(used * 1e9),
             "Memory_Heap_Used": (resident := _resident_bytes()),
             "Memory_Heap_Committed": resident,

@@ -1,4 +1,4 @@
-"""What stands in front of every handler: who may ask, errors as JSON, the log of requests."""
+"""Middlewares in front of every handler: checks of the caller, errors as JSON, the log of requests."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from firesteel.core.refusals import RefusalLog
 logger = logging.getLogger(__name__)
 BODY_LIMIT = 256 * 1024 * 1024
 STALL_SECONDS = 30.0
-"""A body of which nothing came for so long is given up."""
+"""Seconds without a byte after which a request's body is given up."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class AcceptedNames:
-    """The names under which a service may be asked for: in ``Host``, and in ``Origin``.
+    """Names of a service that requests may carry in ``Host`` and ``Origin``.
 
     Attributes:
-        any_address: accept every IP address in ``Host``. No page of another site can be behind one, since only names
-            can be pointed elsewhere.
+        any_address: whether ``Host`` may have any IP address. Pages of other sites can't use one against the service:
+            they can point a name of theirs at it, but no address.
     """
 
     def __init__(self, names: Collection[str] = ()) -> None:
@@ -38,11 +38,11 @@ class AcceptedNames:
         self._names.add(name.lower())
 
     def accepts_host(self, host: str) -> bool:
-        """Whether a ``Host`` is one of them; ``*`` among the names accepts all."""
+        """Whether ``Host`` has an accepted name; the name ``*`` accepts all."""
         return self._knows(host) or (self.any_address and _is_address(_name_of(host)))
 
     def accepts_origin(self, origin: str, host: str) -> bool:
-        """Whether a request with this ``Origin`` comes from a page of the service itself, asked for as ``host``."""
+        """Whether ``Origin`` has an accepted name, or is that of a page of the service itself, loaded from ``host``."""
         return _netloc_of(origin) == host or self._knows(origin)
 
     def _knows(self, value: str) -> bool:
@@ -56,7 +56,7 @@ def middlewares(names: AcceptedNames, refusals: RefusalLog) -> list[Middleware]:
     """The middlewares of a service, outermost first.
 
     Args:
-        names: that ``Host`` and ``Origin`` may carry.
+        names: accepted in ``Host`` and ``Origin``.
         refusals: where refused requests are logged.
     """
     return [_log_requests, _errors_as_json, _check_host_and_origin(names, refusals), _give_up_stalled_bodies(refusals)]
@@ -92,7 +92,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         if error.status < 400:
             raise
         return error_response(error.status, error.text or error.reason)
-    except Exception:  # a fault of ours; who asks may be anybody, so what went wrong is in the log alone
+    except Exception:  # a fault of ours; the caller may be a stranger, so only the log has the details
         number = secrets.token_hex(4)
         logger.exception("%s %s failed (error %s)", request.method, request.path, number)
         return error_response(500, f"Internal server error: the log of the service tells more about error {number}.")

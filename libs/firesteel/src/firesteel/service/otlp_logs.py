@@ -1,4 +1,4 @@
-"""Logs over OTLP, as ``firesteel.logs.reporters`` says: those of services, and of the slots that log through them."""
+"""Logs over OTLP (``firesteel.logs.reporters``): of services, and of slots, which log through TaskManagers."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from firesteel.traces.context import TraceContext
 logger = logging.getLogger(__name__)
 PREFIX: Final = "firesteel.logs.reporter."
 TRACE_FIELD: Final = "traceparent"
-"""Of a record: the span in which it was logged."""
+"""Field of a record: the span in which it was logged."""
 _FACTORIES: Final = {"opentelemetry": OTEL}
 _QUEUE: Final = 8192
 _OWN: Final = ("opentelemetry", "urllib3", "requests", "grpc", "firesteel.otel")
-"""Loggers of those who export: what they say would go round in a circle."""
+"""Loggers of the exporters themselves, whose records would be exported in a circle."""
 _NAMES: Final = {"job": "job.id", "vertex": "vertex.name", "subtask": "subtask", "attempt": "attempt"}
-"""Fields of a record -> the attributes that spans have for them, too."""
+"""Fields of a record -> the attributes that spans have for the same values."""
 
 
 def log_reporters(settings: Settings) -> tuple[OtlpReporter, ...]:
-    """Those that are to be used; empty = logs are not exported.
+    """The configured log reporters; empty = logs are not exported.
 
     Raises:
-        ConfigurationError: one is not known, or one of its parameters is malformed.
+        ConfigurationError: a reporter is not known, or one of its parameters is malformed.
     """
-    found = reporters_of(settings, options.LOGS_REPORTERS, PREFIX, _FACTORIES)
-    for reporter in found:
+    reporters = reporters_of(settings, options.LOGS_REPORTERS, PREFIX, _FACTORIES)
+    for reporter in reporters:
         if reporter.factory != OTEL:
             raise ConfigurationError(
                 f"{reporter.key('factory.class')}: there is no log reporter {reporter.factory!r}; known: {OTEL}"
             )
-    return tuple(read_otlp(reporter, LOGS) for reporter in found)
+    return tuple(read_otlp(reporter, LOGS) for reporter in reporters)
 
 
 @contextmanager
 def exported_logs(settings: Settings, part: str) -> Iterator[None]:
-    """Inside, all that this process logs goes to the reporters as well.
+    """Send all records of this process to the log reporters as well, within the context.
 
     Args:
         settings: of the cluster.
-        part: of it.
+        part: name of this process's part of the cluster.
 
     Raises:
         ConfigurationError: a reporter is not known, a parameter is malformed, or OpenTelemetry is not installed.
@@ -69,11 +69,11 @@ def exported_logs(settings: Settings, part: str) -> Iterator[None]:
 
 
 class OtlpHandler(logging.Handler):
-    """Hands records to OpenTelemetry, which sends them in the background; what is too much for its queue is lost.
+    """Hands records to OpenTelemetry, which sends them in the background; records beyond its queue are lost.
 
     Args:
-        reporters: where they go; one at least.
-        part: of the cluster.
+        reporters: receivers of the records, at least one.
+        part: name of this process's part of the cluster.
 
     Raises:
         ConfigurationError: OpenTelemetry is not installed.
@@ -108,10 +108,10 @@ class OtlpHandler(logging.Handler):
                     "exception.stacktrace": "".join(traceback.format_exception(error)),
                 }
             trace = TraceContext.parse(getattr(record, TRACE_FIELD, None))
-            at = int(record.created * 1e9)
-            made = self._record(
-                timestamp=at,
-                observed_timestamp=at,
+            time_ns = int(record.created * 1e9)
+            otlp_record = self._record(
+                timestamp=time_ns,
+                observed_timestamp=time_ns,
                 trace_id=int(trace.trace_id, 16) if trace is not None else None,
                 span_id=int(trace.span_id, 16) if trace is not None else None,
                 severity_text=record.levelname,
@@ -119,12 +119,12 @@ class OtlpHandler(logging.Handler):
                 body=record.getMessage(),
                 attributes=attributes,
             )
-            self._provider.get_logger(record.name, __version__).emit(made)
-        except Exception:  # a record that can't be exported must not hurt whoever logs
+            self._provider.get_logger(record.name, __version__).emit(otlp_record)
+        except Exception:  # a record that can't be exported must not hurt the code that logs
             self.handleError(record)
 
     def close(self) -> None:
-        """Export what there is, within two seconds."""
+        """Export the records that wait, within two seconds."""
         if not shut_down(self._provider.shutdown):
             logger.warning("logs could not be exported in time; the last ones are lost")
         super().close()

@@ -1,4 +1,4 @@
-"""Metrics over OTLP: Flink's names with dots, as its OpenTelemetry reporter has them."""
+"""Metrics over OTLP, with the dotted names of Flink's OpenTelemetry reporter."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ FACTORIES: Final = {
     "opentelemetry": OTEL,
     "org.apache.flink.metrics.otel.OpenTelemetryMetricReporterFactory": OTEL,
 }
-"""Other names of reporters -> theirs."""
+"""Names that Flink has for reporters -> our names of them."""
 LARGEST: Final = 1000
-"""Values of one request: half a megabyte; receivers refuse those of four."""
+"""Values in one request, which make half a megabyte; receivers refuse requests of four."""
 _COMMON: Final = (INTERVAL, *PARAMETERS)
 
 
@@ -34,15 +34,15 @@ def interval_of(reporter: Reporter) -> float:
     """Seconds between two reports.
 
     Raises:
-        ConfigurationError: it is malformed.
+        ConfigurationError: the interval is malformed.
     """
-    given = reporter.parameters.get(INTERVAL, "10 s")
+    text = reporter.parameters.get(INTERVAL, "10 s")
     try:
-        seconds = parse_duration(given).total_seconds()
+        seconds = parse_duration(text).total_seconds()
     except ValueError as error:
-        raise ConfigurationError(f"{reporter.key(INTERVAL)} = {given!r} is not valid: expected {error}.") from None
+        raise ConfigurationError(f"{reporter.key(INTERVAL)} = {text!r} is not valid: expected {error}.") from None
     if seconds <= 0:
-        raise ConfigurationError(f"{reporter.key(INTERVAL)} = {given!r} is not valid: expected more than nothing.")
+        raise ConfigurationError(f"{reporter.key(INTERVAL)} = {text!r} is not valid: expected more than nothing.")
     return seconds
 
 
@@ -56,13 +56,13 @@ def otlp_of(reporter: Reporter) -> OtlpReporter:
 
 
 def otlp_metric_reporters(settings: Settings) -> tuple[OtlpReporter, ...]:
-    """Receivers of metrics that speak OTLP: those to which meters of user functions report, too.
+    """Receivers of metrics that speak OTLP; metrics of user functions go to them as well.
 
     Raises:
         ConfigurationError: a parameter is malformed or not known.
     """
-    found = reporters_of(settings, options.METRICS_REPORTERS, PREFIX, FACTORIES)
-    return tuple(otlp_of(reporter) for reporter in found if reporter.factory == OTEL)
+    reporters = reporters_of(settings, options.METRICS_REPORTERS, PREFIX, FACTORIES)
+    return tuple(otlp_of(reporter) for reporter in reporters if reporter.factory == OTEL)
 
 
 class OtlpMetricReporter(MetricReporter):
@@ -70,8 +70,8 @@ class OtlpMetricReporter(MetricReporter):
 
     Args:
         reporter: the receiver.
-        part: of the cluster.
-        now_ns: epoch, in ns.
+        part: name of this process's part of the cluster.
+        now_ns: returns epoch nanoseconds.
 
     Raises:
         ConfigurationError: OpenTelemetry is not installed.
@@ -88,7 +88,7 @@ class OtlpMetricReporter(MetricReporter):
         self._now_ns, self._since = now_ns, now_ns()
 
     def report(self, measured: Sequence[Measured]) -> None:
-        """Send them, in requests of a bounded size."""
+        """Send the values, in requests of a bounded size."""
         from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
 
         at = self._now_ns()
@@ -105,26 +105,26 @@ class OtlpMetricReporter(MetricReporter):
         from opentelemetry.sdk.metrics.export import AggregationTemporality, Gauge, Metric, NumberDataPoint, Sum
 
         points: dict[tuple[str, bool], list[Any]] = {}
-        for one in measured:
-            name = ".".join(("flink", *one.scope, one.name))
-            for end, value, labels in _values(one):
-                since = self._since if one.grows else None
+        for metric in measured:
+            name = ".".join(("flink", *metric.scope, metric.name))
+            for suffix, value, labels in _values(metric):
+                since = self._since if metric.grows else None
                 point = NumberDataPoint(labels, since, at, value)  # type: ignore[arg-type] # None: a gauge has no start
-                points.setdefault((name + end, one.grows), []).append(point)
+                points.setdefault((name + suffix, metric.grows), []).append(point)
         return [
             Metric(
                 name,
                 None,
                 None,
-                Sum(found, AggregationTemporality.CUMULATIVE, is_monotonic=True) if grows else Gauge(found),
+                Sum(data_points, AggregationTemporality.CUMULATIVE, is_monotonic=True) if grows else Gauge(data_points),
             )
-            for (name, grows), found in points.items()
+            for (name, grows), data_points in points.items()
         ]
 
 
-def _values(one: Measured) -> list[tuple[str, float, Mapping[str, str]]]:
-    """End of the name, value, labels: of a distribution there are several."""
-    if one.quantiles is None:
-        return [("", one.value, one.labels)]
-    quantiles = [("", value, {**one.labels, "quantile": str(at)}) for at, value in one.quantiles.items()]
-    return [(".count", one.value, one.labels), (".sum", one.total, one.labels), *quantiles]
+def _values(metric: Measured) -> list[tuple[str, float, Mapping[str, str]]]:
+    """Suffix of the name, value and labels of each data point; a distribution has several."""
+    if metric.quantiles is None:
+        return [("", metric.value, metric.labels)]
+    quantiles = [("", value, {**metric.labels, "quantile": str(q)}) for q, value in metric.quantiles.items()]
+    return [(".count", metric.value, metric.labels), (".sum", metric.total, metric.labels), *quantiles]

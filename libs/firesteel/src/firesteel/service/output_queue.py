@@ -1,8 +1,8 @@
 """Text for a standard stream of this process, whose reader may be slow, or have stopped reading (``| less``).
 
-A write to a full pipe waits until somebody reads, and an event loop that waits there does nothing else: a TaskManager
-missed its heartbeats. So text is written at once as long as the stream takes it; what it does not take is kept in
-order, and a thread writes it. What is more than ``MOST_WAITING`` is left out, and that is said.
+A write to a full pipe waits for the reader, and an event loop that waits there does nothing else: a TaskManager missed
+its heartbeats so. Text is therefore written at once as long as the stream takes it. The rest is kept in order, and a
+thread writes it. Text beyond ``MOST_WAITING`` is left out, and a notice in the output says so.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from firesteel.core.text_output import write_text
 
 logger = logging.getLogger(__name__)
 MOST_WAITING: Final = 64 << 20
-"""Characters."""
+"""Characters that wait for a reader."""
 _PIECE: Final = 400
 """Characters that are written between two looks at the stream: a pipe that is ready takes 4096 bytes without waiting,
 and an escaped character has ten."""
 STUCK_SECONDS: Final = 5.0
-"""A reader that has taken nothing for so long is not waited for at the end."""
+"""Seconds without progress after which the end of the process does not wait for the reader."""
 
 
 class OutputQueue:
-    """One standard stream. Its methods do not wait for a reader, but for ``drain``. Thread-safe.
+    """One standard stream. Only ``drain`` waits for a reader. Thread-safe.
 
     Args:
-        name: ``stdout`` or ``stderr`` of ``sys``, whatever that is at the moment of a write.
+        name: ``stdout`` or ``stderr``; each write goes to what ``sys`` has under this name at that moment.
     """
 
     def __init__(self, name: str) -> None:
@@ -42,10 +42,10 @@ class OutputQueue:
         self._waiting: deque[tuple[TextIO, str]] = deque()
         self._size = self._left_out = 0
         self._thread: threading.Thread | None = None
-        self._taken_at = 0.0
+        self._progress_at = 0.0
 
     def write(self, text: str) -> None:
-        """Write it, now or later."""
+        """Write a text, now or later."""
         stream: TextIO | None = getattr(sys, self._name)
         if stream is None or not text:
             return
@@ -62,16 +62,16 @@ class OutputQueue:
             self._waiting.append((stream, text))
             self._size += len(text)
             if self._thread is None:
-                self._taken_at = time.monotonic()
+                self._progress_at = time.monotonic()
                 self._thread = threading.Thread(target=self._write_on, name=f"waiting {self._name}", daemon=True)
                 self._thread.start()
 
     def drain(self) -> bool:
-        """Wait until all is written, or the reader has taken nothing for ``STUCK_SECONDS``; returns whether it is."""
+        """Wait until all text is written, or the reader is stuck; returns whether all is written."""
         thread = self._thread
         while thread is not None and thread.is_alive():
             thread.join(0.1)
-            if time.monotonic() - self._taken_at > STUCK_SECONDS:
+            if time.monotonic() - self._progress_at > STUCK_SECONDS:
                 logger.warning("nobody reads %s: %d characters are not written", self._name, self._size)
                 return False
         return True
@@ -84,22 +84,22 @@ class OutputQueue:
                     if not left_out:
                         self._thread = None
                         return
-                    said = f"\n... {left_out} characters were left out here: nobody read them\n"
+                    notice = f"\n... {left_out} characters were left out here: nobody read them\n"
                     stream = getattr(sys, self._name)
                     if stream is not None:
-                        self._waiting.append((stream, said))
-                        self._size += len(said)
+                        self._waiting.append((stream, notice))
+                        self._size += len(notice)
                     continue
                 stream, text = self._waiting.popleft()
             for start in range(0, len(text), _PIECE):
                 _write(stream, text[start : start + _PIECE])
-                self._taken_at = time.monotonic()
+                self._progress_at = time.monotonic()
             with self._lock:
                 self._size -= len(text)
 
 
 def _write_ready(stream: TextIO, text: str) -> str:
-    """Write what the stream takes without waiting; returns the rest."""
+    """Write as much as the stream takes without waiting; returns the rest of the text."""
     poll = _poll_of(stream)
     if poll is None:
         _write(stream, text)
@@ -112,7 +112,7 @@ def _write_ready(stream: TextIO, text: str) -> str:
 
 
 def _poll_of(stream: TextIO) -> select.poll | None:
-    """Tells whether the stream takes something now; None: it never waits for a reader."""
+    """A poll that tells whether the stream takes bytes now; None: writes to it never wait for a reader."""
     try:
         descriptor = stream.fileno()
         if stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,4 +1,4 @@
-"""The standard output of a process where it is a file (``.out``): bounded like its log, by size and number."""
+"""Bounds the standard output of a process where it is a file (``.out``), by size and number, as its log is."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _POOL: Final = CallPool("standard output", threads=1, deadline=None)
 
 
 def output_file(descriptor: int = 1) -> Path | None:
-    """The file that a descriptor appends to; None: it is something else, or is not appended to."""
+    """The file to which a descriptor appends; None: it is no file, or is not opened for appending."""
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not sys.platform.startswith("linux"):
             return None
         if not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
-            return None  # it would go on behind a hole
+            return None  # after a truncation, writes would go on behind a hole
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
         return path if os.path.samestat(path.stat(), os.fstat(descriptor)) else None
     except OSError:
@@ -34,10 +34,10 @@ def output_file(descriptor: int = 1) -> Path | None:
 
 
 async def bound_own_output(settings: Settings) -> None:
-    """Look from time to time whether the standard output is too large, for ever.
+    """Begin the file of the standard output anew whenever it is too large; returns if the output is no file.
 
     Args:
-        settings: say how large a log may be, and how many old ones are kept.
+        settings: bound the size of a log, and the number of old ones.
     """
     most, count = settings.get(options.LOG_SIZE), settings.get(options.LOG_MAX)
     while (path := output_file()) is not None:

@@ -1,7 +1,8 @@
-"""Pid files: which process is that, does it still run, where does it listen.
+"""Pid files, which say which process runs, and where it listens.
 
-Three lines: the pid, its start time (``firesteel.core.process``), and the base URL once it listens, or ``standby``
-while it waits for its turn to lead. The third line is how whoever started the process knows that it is up.
+A pid file has three lines: the pid, the start time of the process (``firesteel.core.process``), and the base URL once
+the process listens, or ``standby`` while it waits for its turn to lead. The third line tells the start scripts that the
+process is up.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ class PidFile:
         self._path = path.absolute()
 
     def __enter__(self) -> PidFile:
-        """Write it.
+        """Write the file.
 
         Raises:
-            AlreadyRunningError: the process that it names runs.
-            OSError: it can't be written.
+            AlreadyRunningError: the process that the file names runs.
+            OSError: the file can't be written.
         """
-        other = read_pid_file(self._path)
-        if other is not None and is_running(other) and other != myself():
-            raise AlreadyRunningError(f"is running already, as process {other.pid} ({self._path})")
+        former = read_pid_file(self._path)
+        if former is not None and is_running(former) and former != myself():
+            raise AlreadyRunningError(f"is running already, as process {former.pid} ({self._path})")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._write()
         return self
 
     def listens_on(self, address: str) -> None:
-        """Say that the process is up."""
+        """Note that the process listens."""
         self._write(address)
 
     def stands_by(self) -> None:
-        """Say that the process is up, and listens as soon as it leads."""
+        """Note that the process is up, and will listen as soon as it leads."""
         self._write(STANDBY)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Remove it, unless it names another process by now."""
+        """Remove the file, unless it names another process by now."""
         if read_pid_file(self._path) == myself():
             self._path.unlink(missing_ok=True)
 

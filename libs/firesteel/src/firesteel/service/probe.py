@@ -1,7 +1,7 @@
 """``python -I -S probe.py URL`` ends with 0 if the address answers 200: for health checks of containers.
 
-Each check is a process of its own, every two seconds in every container. So it imports nothing but sockets, and runs
-as a file, without the site packages: 20 ms of a processor, where a module that asks with `urllib` takes 50.
+Each check is a process of its own, every two seconds in every container. So this file imports nothing but sockets, and
+is run as a script without the site packages. That takes 20 ms of a processor; a module that uses `urllib` takes 50.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _SHOWN = 300
 
 
 def main(arguments: list[str]) -> int:
-    """Ask once; says on stderr what is wrong."""
-    scheme, _, rest = arguments[0].partition("://") if len(arguments) == 1 else ("", "", "")
-    where, _, path = rest.partition("/")
-    host, _, port = where.rpartition(":")
+    """Make one request; returns the exit code, and says on stderr what is wrong."""
+    scheme, _, location = arguments[0].partition("://") if len(arguments) == 1 else ("", "", "")
+    netloc, _, path = location.partition("/")
+    host, _, port = netloc.rpartition(":")
     if scheme != "http" or not host or not port.isdecimal():
         print("usage: python -I -S probe.py http://HOST:PORT/ready", file=sys.stderr)
         return 2
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _SECONDS) as connection:
-            connection.sendall(f"GET /{path} HTTP/1.0\r\nHost: {where}\r\n\r\n".encode())
+            connection.sendall(f"GET /{path} HTTP/1.0\r\nHost: {netloc}\r\n\r\n".encode())
             with connection.makefile("rb") as answer:
                 line = answer.readline(1000).decode("latin-1").strip()
                 version, _, status = line.partition(" ")

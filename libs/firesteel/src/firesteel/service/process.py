@@ -44,26 +44,26 @@ R = TypeVar("R", bound=LeaderRetrieval)
 
 EXIT_IN_ORDER, EXIT_FAILED, EXIT_CONFIGURATION = 0, 1, 2
 LOOK_SECONDS = 0.1
-"""Between two looks at whether a service that starts waits for its turn."""
+"""Seconds between two looks at whether a service that starts is waiting for its turn to lead."""
 WARNING = "warning: "
-"""Beginning of what a service prints of settings that mean nothing, or not what they seem to."""
+"""Prefix of the lines that a service prints about settings that have no effect, or a surprising one."""
 STOP_SECONDS = 30.0
-"""A service that has not stopped by then is given up."""
+"""Seconds after which the process ends although its service has not stopped."""
 
 
 @dataclass(frozen=True)
 class ServiceContext:
-    """What a service process hands to whatever makes its service.
+    """What a service can take from its process: settings, secret, directories.
 
     Attributes:
-        settings: checked.
+        settings: settings, already checked.
         secret: of the cluster.
         clock: of the machine.
         run_directory: owned by this process; removed when it ends.
-        config_directory: where ``config.yaml`` was read from, if anywhere.
-        arguments: what was given after the options of the process.
-        log_directory: where logs of processes below this one go, and stay; None = into the run directory.
-        at_end: done when the process ends, the last first.
+        config_directory: directory of ``config.yaml``; None: there is none.
+        arguments: command line behind the options of the process.
+        log_directory: of the logs of child processes, which stay; None = they log into the run directory.
+        at_end: callbacks for the end of the process, which run in reverse order.
     """
 
     settings: Settings
@@ -77,40 +77,42 @@ class ServiceContext:
 
     @cached_property
     def cluster_directory(self) -> Path:
-        """What the services of this host find again after a restart; mode 0700, made when it is first asked for.
+        """Directory in which the services of this host find again, after a restart, what they had; mode 0700.
+
+        It is made at its first use.
 
         Raises:
-            RunDirectoryError: it can't be made, or is somebody else's.
+            RunDirectoryError: it can't be made, or belongs to another user.
         """
         directory = cluster_directory(self.settings, self.config_directory)
         logger.info("the cluster directory (%s) is %s", CLUSTER_DIRECTORY.key, directory)
-        # systemd-tmpfiles leaves alone what somebody holds a lock on: by default the directory is below /tmp, and files
-        # of a cluster that has run for ten days would be removed.
+        # By default the directory is below /tmp, where systemd-tmpfiles would remove the files of a cluster that has
+        # run for ten days. It leaves directories alone on which a process holds a lock.
         self.at_end.callback(os.close, hold(directory))
         return directory
 
     @cached_property
     def high_availability(self) -> HighAvailabilityServices:
-        """What outlives this process; closed when it ends. For a service that leads something.
+        """High-availability services, for a service that leads something; closed when this process ends.
 
         Raises:
-            ConfigurationError: it can't be used.
+            ConfigurationError: they can't be used.
             RunDirectoryError: as for ``cluster_directory``.
         """
         return self._closed_at_the_end(load_high_availability(self.settings, self.cluster_directory))
 
     @cached_property
     def leaders(self) -> LeaderRetrieval:
-        """Where the services of the cluster are; closed when this process ends. For a service that leads nothing.
+        """Says who leads, for a service that leads nothing itself; closed when this process ends.
 
         Raises:
-            ConfigurationError: it can't be used.
+            ConfigurationError: the services that elect leaders can't be used.
         """
         return self._closed_at_the_end(load_retrieval(self.settings))
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Those that open the REST API, as far as this host knows them: it may have no token file."""
+        """Tokens of the REST API that this host knows: it may have no token file."""
         try:
             return tokens_of(self.settings, self.secret, self.config_directory)
         except ConfigurationError as error:
@@ -129,9 +131,9 @@ class ServicePlan:
     Attributes:
         service: not started yet.
         bind_host: address to listen on.
-        port: 0 = any free one.
-        advertised_host: under which others find it.
-        on_listening: called once it does.
+        port: 0 = any free port.
+        advertised_host: host name under which others find the service.
+        on_listening: called once the service listens.
     """
 
     service: Service
@@ -148,36 +150,38 @@ def cluster_directory(settings: Settings, config_directory: Path | None) -> Path
     """The cluster directory of this host; mode 0700, made if it is missing.
 
     Args:
-        settings: may name it.
-        config_directory: of the cluster. Else the directory is its own: a copy of it is another cluster.
+        settings: may name the directory.
+        config_directory: of the cluster. By default each one has a cluster directory of its own, so a copy of it is
+            another cluster.
 
     Raises:
-        RunDirectoryError: it can't be made, or is somebody else's.
+        RunDirectoryError: the directory can't be made, or belongs to another user.
     """
-    named = settings.get(CLUSTER_DIRECTORY)
-    if named is not None:
-        return private_directory(Path(named))
+    configured = settings.get(CLUSTER_DIRECTORY)
+    if configured is not None:
+        return private_directory(Path(configured))
     name = f"cluster-{settings.get(RESOURCEMANAGER_PORT)}"
     if config_directory is None:
         return private_directory(None, name)
     directory = private_directory(None, f"{name}-{name_of_installation(config_directory)}")
-    before = directory.with_name(name)
-    if (before / "dispatcher").is_dir() and not any(directory.iterdir()):
+    unnamed_directory = directory.with_name(name)
+    if (unnamed_directory / "dispatcher").is_dir() and not any(directory.iterdir()):
         logger.warning(
             "%s is new; if the jobs in %s are those of this cluster, set %s to that one",
-            directory, before, CLUSTER_DIRECTORY.key,
+            directory, unnamed_directory, CLUSTER_DIRECTORY.key,
         )  # fmt: skip
     return directory
 
 
 def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> int:
-    """Run a service until it is told to stop by SIGTERM or SIGINT (a second one: at once); returns the exit code.
+    """Run a service until SIGTERM or SIGINT stops it (a second signal: at once); returns the exit code.
 
-    A signal means that a successor will come: what the service looks after goes on (``firesteel.service.leaving``).
+    A signal means that a successor will come, so what the service looks after goes on; see
+    ``firesteel.service.leaving``.
 
     Args:
         name: of the service.
-        build: makes it, before an event loop or any thread runs. May raise ``ConfigurationError``.
+        build: makes the service, before an event loop or any thread runs; may raise ``ConfigurationError``.
         argv: the arguments; by default those of the process.
 
     Returns:
@@ -235,28 +239,29 @@ def _context(parsed: argparse.Namespace) -> ServiceContext:
     secret = load_secret(settings, os.environ, folder)
     for warning in settings.check():
         logger.warning("%s", warning)
-        print(f"{WARNING}{warning}", flush=True)  # the scripts show it to whoever has typed it
+        print(f"{WARNING}{warning}", flush=True)  # the start scripts show it to the user
     logs = _log_directory(settings, parsed.log_file)
     run_directory = RunDirectory.create(settings.get(RUN_DIRECTORY))
     return ServiceContext(settings, secret, SystemClock(), run_directory, folder, tuple(parsed.arguments), logs)
 
 
 def _log_directory(settings: Settings, log_file: Path | None) -> Path | None:
-    """Where the logs of processes below a service go.
+    """Directory of the logs of a service's child processes.
 
     Raises:
         ConfigurationError: ``env.log.dir`` is relative, or can't be made.
     """
-    named = settings.get(LOG_DIRECTORY)
-    if named is None:
+    configured = settings.get(LOG_DIRECTORY)
+    if configured is None:
         return None if log_file is None else log_file.absolute().parent
-    if not os.path.isabs(named):
-        raise ConfigurationError(f"{LOG_DIRECTORY.key} has to be an absolute path, not {named!r}.")
+    if not os.path.isabs(configured):
+        raise ConfigurationError(f"{LOG_DIRECTORY.key} has to be an absolute path, not {configured!r}.")
     try:
-        Path(named).mkdir(parents=True, exist_ok=True)
+        Path(configured).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"{LOG_DIRECTORY.key}: {named} can't be made: {error.strerror or error}.") from error
-    return Path(named)
+        reason = error.strerror or error
+        raise ConfigurationError(f"{LOG_DIRECTORY.key}: {configured} can't be made: {reason}.") from error
+    return Path(configured)
 
 
 async def _serve(
@@ -282,7 +287,7 @@ async def _serve(
         return _refuse(name, str(error))
     except OSError as error:
         return _refuse(name, error.strerror or str(error), EXIT_FAILED)
-    except Exception as error:  # whatever it is, the process says so and ends with 1
+    except Exception as error:  # whatever it is, the process reports it and ends with 1
         logger.exception("%s could not start", name)
         return _refuse(name, f"could not start: {error}", EXIT_FAILED)
     if not address:
@@ -311,15 +316,15 @@ async def _serve(
 
 
 async def _start(name: str, plan: ServicePlan, stop: asyncio.Event, pid_file: PidFile | None) -> str:
-    """Start the service; returns its address, or nothing if it was told to stop while it waited for its turn."""
+    """Start the service; returns its address, or "" if it was stopped while it waited for its turn to lead."""
     loop = asyncio.get_running_loop()
     starting = loop.create_task(plan.service.start(plan.bind_host, plan.port, plan.advertised_host))
     stopping = loop.create_task(stop.wait())
     try:
-        said = False
+        has_printed = False
         while not (await asyncio.wait({starting, stopping}, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED))[0]:
-            if plan.service.is_standby and not said:
-                said = True
+            if plan.service.is_standby and not has_printed:
+                has_printed = True
                 if pid_file is not None:
                     pid_file.stands_by()
                 print(f"firesteel-{name} stands by", flush=True)
@@ -333,7 +338,7 @@ async def _start(name: str, plan: ServicePlan, stop: asyncio.Event, pid_file: Pi
 
 
 def _raise_file_limit() -> None:
-    """As many open files as the system lets this user have: a service holds a connection for each peer."""
+    """Raise the limit of open files to the hard limit: a service holds a connection for each peer."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The logs of a process as others may read them: its files, or its last words where it has none, and those of slots."""
+"""Logs of a process for other processes to read: its files, or its last lines where it has none, and those of slots."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ProcessLog:
     """A log of this process, as listings show it.
 
     Attributes:
-        name: without directories.
-        size: bytes, of a ring all that were ever written.
+        name: file name, without directories.
+        size: bytes; of a ring: of all text that was ever written.
         mtime: epoch ms of the last change.
     """
 
@@ -48,7 +48,7 @@ class LogPiece:
 
     Attributes:
         size: bytes of the whole log now.
-        offset: of the first byte that is here; of a ring it may be a later one than was asked for.
+        offset: position of the first byte of ``data``; of a ring it may be a later one than the caller wanted.
         data: the bytes.
     """
 
@@ -58,28 +58,28 @@ class LogPiece:
 
 
 class TextRing:
-    """The end of a text: the last bytes of what was ever written. Thread-safe."""
+    """The last bytes of all text that was ever written. Thread-safe."""
 
     def __init__(self, limit: int = RING_BYTES) -> None:
         self._limit = limit
         self._parts: deque[bytes] = deque()
-        self._kept = self.size = 0
+        self._bytes = self.size = 0
         self.mtime = 0
         self._lock = threading.Lock()
 
     def write(self, text: str) -> None:
-        """Append; what is too old goes."""
+        """Append a text; the oldest bytes go."""
         data = text.encode("utf-8", ESCAPED)
         with self._lock:
             self.size += len(data)
             self.mtime = time.time_ns() // 1_000_000
             self._parts.append(data[-self._limit :])
-            self._kept += len(self._parts[-1])
-            while self._kept - len(self._parts[0]) >= self._limit:
-                self._kept -= len(self._parts.popleft())
+            self._bytes += len(self._parts[-1])
+            while self._bytes - len(self._parts[0]) >= self._limit:
+                self._bytes -= len(self._parts.popleft())
 
     def read(self, offset: int, length: int) -> LogPiece:
-        """From this byte on, or the first that is left; a negative one counts from the end."""
+        """The bytes from an offset on, or from the first byte that is kept; a negative offset counts from the end."""
         with self._lock:
             data, size = b"".join(self._parts)[-self._limit :], self.size
         first = size - len(data)
@@ -88,7 +88,7 @@ class TextRing:
 
 
 class RecentLog(logging.Handler):
-    """Keeps the last lines that a process has logged, for one that has no log file."""
+    """Keeps the last lines that a process without a log file has logged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,12 +99,12 @@ class RecentLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self.ring.write(self.format(record) + "\n")
-        except Exception:  # what can't be formatted is said by the handler that writes
+        except Exception:  # a record that can't be formatted is reported by the handler that writes
             self.handleError(record)
 
 
 def own_log_file() -> Path | None:
-    """Where this process logs to, if that is a file."""
+    """The log file of this process; None: it logs elsewhere."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.FileHandler):
             return Path(handler.baseFilename)
@@ -112,12 +112,12 @@ def own_log_file() -> Path | None:
 
 
 class ProcessLogs:
-    """All that can be read of a process.
+    """All logs that can be read of a process.
 
     Args:
-        is_ours: whether a file beside the process's own log is to be seen as well, by its name.
-        main: the process's own log; by default what ``own_log_file`` finds when somebody asks.
-        below: folders beside the process's own log whose files are to be seen, too -> what their names begin with.
+        is_ours: whether a file beside the process's own log is listed as well, by its name.
+        main: the process's own log; by default ``own_log_file`` at each request.
+        below: folders beside the process's own log whose files are listed as well -> prefix of their names.
     """
 
     def __init__(
@@ -135,37 +135,37 @@ class ProcessLogs:
 
     @property
     def main(self) -> str:
-        """Name of the process's own log; empty: it has none."""
+        """Name of the process's own log; empty: there is none."""
         path = self._file()
         return path.name if path is not None else RECENT if self._recent() is not None else ""
 
     @property
     def stdout(self) -> str:
-        """Name of the file that has the process's standard output; empty: it is somewhere else."""
+        """Name of the file with the process's standard output; empty: the output goes elsewhere."""
         path = self._file()
         return path.with_suffix(".out").name if path is not None and path.with_suffix(".out").is_file() else ""
 
     def listed(self) -> list[ProcessLog]:
-        found: list[ProcessLog] = []
+        logs: list[ProcessLog] = []
         for name, path in self._files().items():
             try:
-                about = path.stat()
+                status = path.stat()
             except OSError:  # it was rotated away just now
                 continue
-            found.append(ProcessLog(name, about.st_size, about.st_mtime_ns // 1_000_000))
-        found += [ProcessLog(name, ring.size, ring.mtime) for name, ring in self._all_rings().items()]
-        return sorted(found, key=lambda one: one.name)
+            logs.append(ProcessLog(name, status.st_size, status.st_mtime_ns // 1_000_000))
+        logs += [ProcessLog(name, ring.size, ring.mtime) for name, ring in self._all_rings().items()]
+        return sorted(logs, key=lambda log: log.name)
 
     def read(self, name: str, offset: int, length: int) -> LogPiece:
-        """A piece of one.
+        """A piece of a log.
 
         Args:
-            name: as ``listed`` says it.
-            offset: of its first byte; a negative one counts from the end.
-            length: most bytes, at most ``LARGEST_PART``.
+            name: a name from ``listed``.
+            offset: of the first byte; a negative one counts from the end.
+            length: largest number of bytes, at most ``LARGEST_PART``.
 
         Raises:
-            UnknownLogError: there is none of this name.
+            UnknownLogError: there is no log with this name.
         """
         length = max(0, min(length, LARGEST_PART))
         ring = self._all_rings().get(name)
@@ -191,9 +191,9 @@ class ProcessLogs:
         main = self._file()
         if main is None:
             return {}
-        stem, own = main.name, main.with_suffix(".out").name
+        main_name, output_name = main.name, main.with_suffix(".out").name
         try:
-            beside = list(main.parent.iterdir())
+            siblings = list(main.parent.iterdir())
         except OSError:
             return {}
         below = {
@@ -204,12 +204,12 @@ class ProcessLogs:
         }
         return below | {
             path.name: path
-            for path in beside
+            for path in siblings
             if path.is_file()
             and not path.is_symlink()
             and (
-                path.name.startswith(stem)
-                or path.name.startswith(own)
+                path.name.startswith(main_name)
+                or path.name.startswith(output_name)
                 or (self._is_ours is not None and self._is_ours(path.name))
             )
         }
@@ -219,4 +219,4 @@ class ProcessLogs:
 
     @staticmethod
     def _recent() -> TextRing | None:
-        return next((one.ring for one in logging.getLogger().handlers if isinstance(one, RecentLog)), None)
+        return next((handler.ring for handler in logging.getLogger().handlers if isinstance(handler, RecentLog)), None)

@@ -26,17 +26,17 @@ _NONE: Final = (
     "Status.Shuffle.Netty.UsedMemorySegments", "Status.Shuffle.Netty.TotalMemory", "Status.Shuffle.Netty.UsedMemory",
     "Status.Shuffle.Netty.AvailableMemory", "Status.Shuffle.Netty.RequestedMemoryUsage",
 )  # fmt: skip
-"""What a Python process has nothing of: 0, so that clients that want a number get one."""
+"""Metrics that a Python process does not have: they are 0, since clients expect a number."""
 
 
 class _Collections:
-    """How long the garbage collector has worked; it is watched from the first question on."""
+    """Time that the garbage collector has taken, since the first question."""
 
     def __init__(self) -> None:
         self._began, self.seconds, self._watched = 0.0, 0.0, 0.0
 
     def ms(self) -> tuple[int, float]:
-        """In all, and for each second since it is watched."""
+        """Milliseconds in all, and per second since the first question."""
         now = time.monotonic()
         if not self._watched:
             self._watched = now
@@ -55,31 +55,31 @@ _collections = _Collections()
 
 
 def process_values(measured: Iterable[Measured], scope: tuple[str, ...]) -> dict[str, Any]:
-    """By Flink's dotted names.
+    """Metrics of a process by Flink's dotted names.
 
     Args:
-        measured: of a service.
-        scope: ``JOBMANAGER`` or ``TASKMANAGER``: what is below ``Status`` there, or directly there, belongs to it.
+        measured: all metrics of a service.
+        scope: ``JOBMANAGER`` or ``TASKMANAGER``; the process's metrics are directly in it, or in its ``Status``.
     """
-    found: dict[str, Any] = dict.fromkeys(_NONE, 0)
-    for one in measured:
-        inner = one.scope[len(scope) :]
-        if one.scope[: len(scope)] != scope or one.quantiles is not None or (inner and inner[0] != "Status"):
+    values: dict[str, Any] = dict.fromkeys(_NONE, 0)
+    for metric in measured:
+        inner = metric.scope[len(scope) :]
+        if metric.scope[: len(scope)] != scope or metric.quantiles is not None or (inner and inner[0] != "Status"):
             continue
-        name = one.name.replace("_", ".") if inner else one.name
-        found[".".join((*inner, name))] = one.value
+        name = metric.name.replace("_", ".") if inner else metric.name
+        values[".".join((*inner, name))] = metric.value
     total, rate = _collections.ms()
-    found["Status.JVM.GarbageCollector.All.Time"] = total
-    found["Status.JVM.GarbageCollector.All.TimeMsPerSecond"] = rate
-    found["Status.JVM.ClassLoader.ClassesLoaded"] = len(sys.modules)
-    used = found.get("Status.JVM.Memory.Heap.Used", 0)
-    found.setdefault("Status.JVM.Memory.Heap.Committed", used)
-    found.setdefault("Status.JVM.Memory.Heap.Max", physical_memory())
-    return found
+    values["Status.JVM.GarbageCollector.All.Time"] = total
+    values["Status.JVM.GarbageCollector.All.TimeMsPerSecond"] = rate
+    values["Status.JVM.ClassLoader.ClassesLoaded"] = len(sys.modules)
+    used = values.get("Status.JVM.Memory.Heap.Used", 0)
+    values.setdefault("Status.JVM.Memory.Heap.Committed", used)
+    values.setdefault("Status.JVM.Memory.Heap.Max", physical_memory())
+    return values
 
 
 def environment() -> dict[str, Any]:
-    """What this process runs on, in the shape of /jobmanager/environment: Python in place of the JVM."""
+    """The environment of this process in the shape of ``/jobmanager/environment``, with Python in place of the JVM."""
     options = [f"-{name}" for name in ("E", "I", "O", "P", "s", "S") if _flag(name)]
     options += [f"-X {name}" for name in sys._xoptions]
     return {

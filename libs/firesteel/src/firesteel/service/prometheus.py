@@ -29,49 +29,49 @@ _UNFIT: Final = re.compile(r"[^a-zA-Z0-9:_]")
 
 
 class Exposition:
-    """Values as text that Prometheus reads.
+    """Writes metrics as text for Prometheus.
 
     Args:
-        filters_values: label values have underscores for all characters but letters, digits, ``:`` and ``_``, as with
-            Flink's reporter unless it is told otherwise.
+        filters_values: whether label values get underscores for all characters but letters, digits, ``:`` and ``_``;
+            that is the default of Flink's reporter.
     """
 
     def __init__(self, filters_values: bool = True) -> None:
         self._filters_values = filters_values
 
     def families(self, measured: Iterable[Measured]) -> list[Metric]:
-        """One for each name. Of values whose names and labels become the same the first one is shown."""
+        """A family for each name. Of values that come to have the same name and labels, only the first is shown."""
         from prometheus_client.core import Metric
 
-        found: dict[str, Metric] = {}
-        seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
-        for one in measured:
-            name = _fit("_".join((_PREFIX, *one.scope, one.name)))
-            kind = "gauge" if one.quantiles is None else "summary"
-            labels = {_fit(label).replace(":", "_"): self._value(value) for label, value in one.labels.items()}
-            family = found.get(name)
+        families: dict[str, Metric] = {}
+        shown: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+        for metric in measured:
+            name = _fit("_".join((_PREFIX, *metric.scope, metric.name)))
+            kind = "gauge" if metric.quantiles is None else "summary"
+            labels = {_fit(label).replace(":", "_"): self._value(value) for label, value in metric.labels.items()}
+            family = families.get(name)
             if family is None:
-                help_text = f"{one.name} (scope: {'_'.join(one.scope)})"
-                family = found[name] = Metric(name, help_text, kind)
+                help_text = f"{metric.name} (scope: {'_'.join(metric.scope)})"
+                family = families[name] = Metric(name, help_text, kind)
             key = name, tuple(sorted(labels.items()))
-            if family.type != kind or key in seen:
+            if family.type != kind or key in shown:
                 continue
-            seen.add(key)
-            if one.quantiles is None:
-                family.add_sample(name, labels, one.value)
+            shown.add(key)
+            if metric.quantiles is None:
+                family.add_sample(name, labels, metric.value)
                 continue
-            family.add_sample(f"{name}_count", labels, one.value)
-            family.add_sample(f"{name}_sum", labels, one.total)
-            for quantile, value in one.quantiles.items():
+            family.add_sample(f"{name}_count", labels, metric.value)
+            family.add_sample(f"{name}_sum", labels, metric.total)
+            for quantile, value in metric.quantiles.items():
                 family.add_sample(name, {**labels, "quantile": str(quantile)}, value)
-        return list(found.values())
+        return list(families.values())
 
     def text(self, measured: Iterable[Measured], accept: str = "") -> tuple[bytes, str]:
         """The text, and its content type.
 
         Args:
             measured: the values.
-            accept: what the reader understands: its header of that name.
+            accept: ``Accept`` header of the request.
         """
         from prometheus_client import CollectorRegistry
         from prometheus_client.exposition import choose_encoder
@@ -98,7 +98,7 @@ def _fit(name: str) -> str:
 
 
 def exposition_of(reporter: Reporter) -> Exposition:
-    """As a reporter is configured.
+    """The exposition that a reporter configures.
 
     Raises:
         ConfigurationError: a parameter is malformed, or prometheus_client is not installed.
@@ -110,27 +110,27 @@ def exposition_of(reporter: Reporter) -> Exposition:
             f"the metric reporter {reporter.name!r} needs the package prometheus_client, which is not installed: "
             "pip install prometheus_client"
         ) from error
-    given = reporter.parameters.get(FILTER, "true")
+    filter_text = reporter.parameters.get(FILTER, "true")
     try:
-        return Exposition(parse_bool(given))
+        return Exposition(parse_bool(filter_text))
     except ValueError as error:
-        raise ConfigurationError(f"{reporter.key(FILTER)} = {given!r} is not valid: expected {error}.") from error
+        raise ConfigurationError(f"{reporter.key(FILTER)} = {filter_text!r} is not valid: expected {error}.") from error
 
 
 def ports_of(reporter: Reporter) -> range:
-    """Of a reporter that has a port of its own: those of which it takes the first free one; empty = it has none.
+    """Ports of which a reporter takes the first free one; empty = it has no port of its own.
 
     Raises:
-        ConfigurationError: they are malformed.
+        ConfigurationError: the option is malformed.
     """
-    given = reporter.parameters.get(PORT)
-    if given is None:
+    port_text = reporter.parameters.get(PORT)
+    if port_text is None:
         return range(0)
-    match = re.fullmatch(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5}))?\s*", given)
+    match = re.fullmatch(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5}))?\s*", port_text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if not 0 <= first <= last <= 65535:
         raise ConfigurationError(
-            f"{reporter.key(PORT)} = {given!r} is not valid: expected a port or a range such as 9250-9260."
+            f"{reporter.key(PORT)} = {port_text!r} is not valid: expected a port or a range such as 9250-9260."
         )
     return range(first, last + 1)
 
@@ -146,17 +146,17 @@ def metrics_route(
 
     Args:
         exposition: makes the text.
-        measure: what there is.
-        tokens: that open it.
-        needs_token: whether it is closed to those without one.
-        refusals: where those are logged who were refused.
+        measure: returns the values.
+        tokens: open the route.
+        needs_token: whether a request needs a token.
+        refusals: logs refused requests.
     """
 
     async def metrics(request: web.Request) -> web.StreamResponse:
         if not tokens.is_known(request) and needs_token():
-            what = "is wrong" if request.headers.get("Authorization") else "is missing"
-            refusals.refused(request.remote or "?", f"GET {PATH}: the token {what}", what)
-            return error_response(401, str(UnauthorizedError(f"The token {what}: {_NEEDED}")))
+            fault = "is wrong" if request.headers.get("Authorization") else "is missing"
+            refusals.refused(request.remote or "?", f"GET {PATH}: the token {fault}", fault)
+            return error_response(401, str(UnauthorizedError(f"The token {fault}: {_NEEDED}")))
         body, content_type = exposition.text(await measure(), request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 

@@ -1,4 +1,4 @@
-"""Reporters that send: their loop, beside the work of a service."""
+"""The loop of a reporter that sends, beside the work of a service."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ CLOSE_SECONDS: Final = 2.0
 
 
 class Pushing:
-    """Has a reporter report in intervals, on a thread of its own; what it raises is said the first, 10th, 100th time.
+    """Has a reporter report in intervals, on a thread of its own; its 1st, 10th, 100th failure in a row is logged.
 
     Args:
         name: of the reporter.
-        make: makes it, on that thread.
-        measure: what there is.
-        filtered: what the reporter gets of it.
-        interval: seconds.
-        sleep: waits so long.
+        make: makes the reporter, on that thread.
+        measure: returns all metrics.
+        filtered: returns the metrics that the reporter gets.
+        interval: seconds between two reports.
+        sleep: waits for so many seconds.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Pushing:
         self._failed = 0
 
     async def run(self) -> None:
-        """Until it is cancelled; a reporter that can't be made is left out."""
+        """Report until the task is cancelled; returns at once if the reporter can't be made."""
         try:
             try:
                 self._reporter = await self._apart(self._make)

@@ -1,4 +1,4 @@
-"""Python environments of jobs on this host: one for the same dependencies, removed when no job here uses it."""
+"""Python environments of jobs on this host: jobs with the same dependencies share one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from firesteel.protocol.python_environment import PythonEnvironment
 
 logger = logging.getLogger(__name__)
 _LAST_LINES: Final = 12
-_ABOUT: Final = (
+_PRINT_VERSIONS: Final = (
     "import json, sys\n"
     "try:\n    from firesteel import __version__ as v\n"
     "except ImportError:\n    v = None\n"
@@ -34,22 +34,22 @@ _ABOUT: Final = (
 )
 Fetch = Callable[[str, str, list[str]], Awaitable[Mapping[str, str]]]
 _UNPACKING: Final = CallPool("python environments", deadline=None)
-"""The time limit is that of the environment."""
+"""Threads without a deadline: the time limit of the environment holds for the whole preparation."""
 
 
 class PythonEnvironmentError(FiresteelError):
-    """The environment of a job can't be made here; the message says why."""
+    """The Python environment of a job can't be made on this host; the message says why."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An environment that stands.
+    """An environment that is ready.
 
     Attributes:
-        id: of its dependencies.
+        id: identifies the dependencies.
         python: path of the interpreter.
-        directory: where its processes work; archives are in it.
-        path: directories that the interpreter has to look into besides its own.
+        directory: working directory of the processes, with the unpacked archives.
+        path: directories that the interpreter searches for modules besides its own.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Prepared:
     path: tuple[str, ...]
 
     def order(self) -> dict[str, Any]:
-        """What a slot process is told."""
+        """The order that a slot process gets."""
         return {
             "type": "run_in",
             "environment": self.id,
@@ -69,52 +69,52 @@ class Prepared:
 
 
 class PythonEnvironments:
-    """Makes environments, each once.
+    """Makes environments, each once, and removes those without a job.
 
     Args:
-        directory: private; made when needed.
+        directory: of all environments; private, and made when needed.
         fetch: gets blobs of a job: job id, address, names -> paths.
-        where: named in errors.
+        host: where the environments are, for messages.
     """
 
-    def __init__(self, directory: Path, fetch: Fetch, where: str) -> None:
-        self._directory, self._fetch, self._where = directory, fetch, where
-        self._made: dict[str, asyncio.Task[Prepared]] = {}
+    def __init__(self, directory: Path, fetch: Fetch, host: str) -> None:
+        self._directory, self._fetch, self._host = directory, fetch, host
+        self._environments: dict[str, asyncio.Task[Prepared]] = {}
         self._users: dict[str, set[str]] = {}
 
     async def prepare(self, job_id: str, python: Mapping[str, Any]) -> Prepared:
-        """The environment of a job; from now on the job uses it.
+        """Make the environment of a job, or join the making; from now on the job uses it.
 
         Args:
             job_id: of the job.
             python: plain ``PythonEnvironment``, with ``blob_address`` and ``timeout_seconds``.
 
         Raises:
-            PythonEnvironmentError: it can't be made.
+            PythonEnvironmentError: the environment can't be made.
         """
         environment = PythonEnvironment.from_plain(python)
         name = environment.id
         self._users.setdefault(name, set()).add(job_id)
-        task = self._made.get(name)
+        task = self._environments.get(name)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             coroutine = self._make(environment, job_id, str(python["blob_address"]), float(python["timeout_seconds"]))
-            task = self._made[name] = asyncio.get_running_loop().create_task(coroutine)
+            task = self._environments[name] = asyncio.get_running_loop().create_task(coroutine)
         return await asyncio.shield(task)
 
     def forget(self, job_id: str) -> None:
-        """A job has no slot here any more: what nobody else uses is removed."""
+        """A job has no slot here any more: remove the environments that no other job uses."""
         for name, users in list(self._users.items()):
             users.discard(job_id)
             if not users:
                 del self._users[name]
-                task = self._made.pop(name, None)
+                task = self._environments.pop(name, None)
                 if task is not None:
                     task.cancel()
                 shutil.rmtree(self._directory / name, ignore_errors=True)
 
     async def close(self) -> None:
-        tasks = list(self._made.values())
-        self._made.clear()
+        tasks = list(self._environments.values())
+        self._environments.clear()
         self._users.clear()
         for task in tasks:
             task.cancel()
@@ -126,7 +126,7 @@ class PythonEnvironments:
         try:
             async with asyncio.timeout(seconds):
                 paths = await self._fetch(job_id, address, environment.blobs())
-                shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed
+                shutil.rmtree(folder, ignore_errors=True)  # left by an attempt that failed
                 work = folder / "work"
                 work.mkdir(mode=0o700, parents=True)
                 for archive in environment.archives:
@@ -165,17 +165,18 @@ class PythonEnvironments:
         return Prepared(environment.id, python, str(work), ())
 
     async def _check(self, chosen: str, python: str, *, needs_firesteel: bool) -> None:
-        what = f"the Python executable {chosen!r}"
+        executable = f"the Python executable {chosen!r}"
         if not os.access(python, os.X_OK):
-            raise self._error(f"{what} is not there, or can't be run")
-        version, firesteel = json.loads(await self._run(f"{what} does not run", [python, "-c", _ABOUT]))
-        own = list(sys.version_info[:2])
-        if version != own:
-            found, wanted = ".".join(map(str, version)), ".".join(map(str, own))
-            raise self._error(f"{what} is Python {found}, and the cluster and its jobs are of Python {wanted}")
+            raise self._error(f"{executable} is not there, or can't be run")
+        version, firesteel = json.loads(await self._run(f"{executable} does not run", [python, "-c", _PRINT_VERSIONS]))
+        own_version = list(sys.version_info[:2])
+        if version != own_version:
+            its_version, cluster_version = ".".join(map(str, version)), ".".join(map(str, own_version))
+            text = f"{executable} is Python {its_version}, and the cluster and its jobs are of Python {cluster_version}"
+            raise self._error(text)
         if needs_firesteel and firesteel != __version__:
-            has = "no firesteel" if firesteel is None else f"firesteel {firesteel}"
-            raise self._error(f"{what} has {has}: install firesteel {__version__} there")
+            installed = "no firesteel" if firesteel is None else f"firesteel {firesteel}"
+            raise self._error(f"{executable} has {installed}: install firesteel {__version__} there")
 
     async def _run(self, failure: str, command: Sequence[str]) -> str:
         environment = dict(os.environ)
@@ -206,19 +207,19 @@ class PythonEnvironments:
         return text
 
     def _error(self, cause: str) -> PythonEnvironmentError:
-        return PythonEnvironmentError(f"The Python environment of the job could not be made on {self._where}: {cause}")
+        return PythonEnvironmentError(f"The Python environment of the job could not be made on {self._host}: {cause}")
 
 
 def _own_path() -> list[str]:
-    """Directories in which this process finds what is not the standard library's."""
+    """Directories in which this process finds modules, without those of the standard library."""
     library = os.path.dirname(os.__file__)
-    found = []
+    directories = []
     for entry in sys.path:
         absolute = os.path.abspath(entry)
-        inside = absolute == library or absolute == os.path.join(library, "lib-dynload")
-        if entry and os.path.isdir(absolute) and not inside and absolute not in found:
-            found.append(absolute)
-    return found
+        is_standard_library = absolute == library or absolute == os.path.join(library, "lib-dynload")
+        if entry and os.path.isdir(absolute) and not is_standard_library and absolute not in directories:
+            directories.append(absolute)
+    return directories
 
 
 def _unpack(path: str, kind: str, target: Path) -> None:

@@ -1,7 +1,7 @@
-"""The bond with the ResourceManager as decisions: when to register, when to wait, when to give up. No input or output.
+"""The registration at the ResourceManager as decisions: when to register, when to wait, when to give up. Pure.
 
-JobMasters and TaskManagers register, and again whenever the bond is lost; what they do goes on meanwhile. Registering
-is repeated for ever while a job needs it, else until ``taskmanager.registration.timeout`` is over.
+JobMasters and TaskManagers register, and register again after each loss. Their work goes on meanwhile. While a job
+needs the registration, it is tried without a limit, else until ``taskmanager.registration.timeout`` is over.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PEER = "resourcemanager"
 
 
 class BondState(Enum):
-    """Of the bond with the ResourceManager."""
+    """States of a registration."""
 
     WAITING = "WAITING"
-    """Until it is time to try (again)."""
+    """Not registered; the next try is due later."""
     CALLING = "CALLING"
     """A registration is on its way."""
     REGISTERED = "REGISTERED"
@@ -64,22 +64,23 @@ class Register:
 
 @dataclass(frozen=True)
 class EndProcess:
-    """The ResourceManager is not to be had: the TaskManager ends."""
+    """The ResourceManager could not be reached in time: the TaskManager ends."""
 
     cause: str
 
 
 @dataclass(frozen=True)
 class RegistrationSettings:
-    """Seconds throughout.
+    """Pauses and timeouts of a registration, in seconds.
 
     Attributes:
-        first_pause, longest_pause: ``cluster.registration.initial-timeout`` and ``max-timeout``: after no answer.
+        first_pause, longest_pause: ``cluster.registration.initial-timeout`` and ``max-timeout``: pauses after a try
+            without an answer.
         error_pause: ``cluster.registration.error-delay``.
         refused_pause: ``cluster.registration.refused-registration-delay``.
-        timeout: for how long it is tried where nothing needs it.
+        timeout: time for which registering is tried where no job needs it.
         heartbeat_timeout: ``heartbeat.timeout``.
-        failures: so many heartbeats in a row that were not answered lose the bond; 0: that counts for nothing.
+        failures: failed heartbeats in a row that lose the registration; 0: failed heartbeats do not count.
     """
 
     first_pause: float = 0.1
@@ -109,7 +110,7 @@ class RegistrationSettings:
 
 
 class Registration:
-    """One bond; begins with the first ``tick``.
+    """The registration of one process; begins with the first ``tick``.
 
     Args:
         settings: pauses and timeouts.
@@ -120,7 +121,7 @@ class Registration:
         self._settings, self._clock = settings, clock
         self.state = BondState.WAITING
         self.token = ""
-        """The ResourceManager's; stands in every call to it."""
+        """Fencing token of the ResourceManager, which each call to it carries."""
         self._pause = settings.first_pause
         self._due = self._unregistered_since = clock.monotonic()
         self._monitor: HeartbeatMonitor | None = None
@@ -129,16 +130,16 @@ class Registration:
         self._moved = False
         """Another leader became known while a registration was on its way."""
         self._lost_at_once = 0
-        """How often in a row it was lost before anything was heard."""
+        """Losses in a row before any sign of life."""
 
     @property
     def is_registered(self) -> bool:
-        """Whether the ResourceManager knows us, as far as is known here."""
+        """Whether the ResourceManager knows this process, as far as this process knows."""
         return self.state is BondState.REGISTERED
 
     @property
     def next_tick(self) -> float | None:
-        """When ``tick`` has something to do, or to look at; None: not before another event."""
+        """Monotonic time at which ``tick`` has to be called next; None: not before another event."""
         now = self._clock.monotonic()
         if self.state is BondState.WAITING:
             return max(now, self._due)
@@ -153,7 +154,7 @@ class Registration:
         return []
 
     def accepted(self, token: str, heartbeat_interval: float) -> None:
-        """It knows us now, and will send heartbeats."""
+        """The ResourceManager has accepted the registration, and will send heartbeats."""
         self._move(BondState.REGISTERED)
         self._moved = False
         self.token, self._pause = token, self._settings.first_pause
@@ -166,12 +167,12 @@ class Registration:
         self._monitor.watch(_PEER)
 
     def failed(self, answer: RegistrationFailure, cause: str, in_use: bool) -> list[EndProcess]:
-        """A registration came to nothing.
+        """A registration failed.
 
         Args:
-            answer: what came in place of an acceptance.
-            cause: in words.
-            in_use: whether a job uses a slot here; then it is tried for ever.
+            answer: kind of the failure.
+            cause: of the failure, for logs.
+            in_use: whether a job uses a slot of this process; registering is tried without a limit then.
         """
         now, end = self._clock.monotonic(), self._unregistered_since + self._settings.timeout
         if now >= end and not in_use:
@@ -186,9 +187,8 @@ class Registration:
                 pause = self._settings.error_pause
             case RegistrationFailure.REFUSED:
                 pause = self._settings.refused_pause
-        if (
-            in_use and answer is not RegistrationFailure.REFUSED
-        ):  # a new ResourceManager waits so long to hear of our slots
+        if in_use and answer is not RegistrationFailure.REFUSED:
+            # A new ResourceManager waits so long for reports of slots before it believes that they are gone.
             pause = min(pause, self._patience)
         self._due = min(now + pause, end) if now < end else now + pause
         if self._moved:
@@ -199,18 +199,18 @@ class Registration:
         return []
 
     def heard(self) -> None:
-        """It gave a sign of life."""
+        """The ResourceManager gave a sign of life."""
         if self._monitor is not None:
             self._monitor.heard(_PEER)
             self._lost_at_once = 0
 
     def unanswered(self) -> None:
-        """It could not be reached with a heartbeat."""
+        """A heartbeat did not reach the ResourceManager."""
         if self._monitor is not None:
             self._monitor.failed(_PEER)
 
     def lost(self, cause: str) -> None:
-        """It is gone, or another one leads: register at once, and more slowly if that is all that ever happens."""
+        """The registration is lost: register at once; losses in a row make the pauses longer."""
         if self.state is BondState.REGISTERED:
             logger.warning("the ResourceManager is lost (%s); registering again", cause)
             self._monitor = None
@@ -221,7 +221,7 @@ class Registration:
             self._move(BondState.WAITING)
 
     def leads_elsewhere(self, cause: str) -> None:
-        """Another one is said to lead: register there, and wait no longer for one that does not answer."""
+        """Another ResourceManager leads: register there at once, whatever pause the former one's silence has made."""
         self._lost_at_once = 0
         if self.state is BondState.WAITING:
             self._due, self._pause = self._clock.monotonic(), self._settings.first_pause

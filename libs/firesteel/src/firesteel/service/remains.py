@@ -1,8 +1,8 @@
-"""``python -m firesteel.service.remains``: end what services of this host have left, because the cluster ends.
+"""``python -m firesteel.service.remains``: end the processes that services of this host have left, as the cluster ends.
 
-Some processes outlive their services on purpose, to be found again by the next ones: the JobMasters of running jobs,
-TaskManagers that the ResourceManager has started, and Spark's driver. Records in the cluster's directory say which they
-are. When a cluster is stopped, nobody will come back for them, whether their services were stopped or killed.
+Some processes outlive their services on purpose, so that the next services find them: the JobMasters of running jobs,
+TaskManagers that the ResourceManager has started, and Spark's driver. Records in the cluster's directory name them.
+When a cluster is stopped, no service will look for them again.
 """
 
 from __future__ import annotations
@@ -38,33 +38,34 @@ RECORDS: tuple[tuple[str, str, Read, float], ...] = (
     ("driver.json", "driver of Spark", _in_record, 5.0),
     ("early-*/driver.json", "driver of Spark of a stand-by", _in_record, 5.0),
 )
-"""Files in a cluster's directory, what they stand for, how they are read, and the seconds for an end in order. One kind
-ends after the other: JobMasters give their slots back, TaskManagers end theirs, and then nobody needs the driver."""
+"""Records in a cluster's directory: pattern of the files, kind of the process, reader, seconds for an end in order.
+
+One kind ends after the other: JobMasters give their slots back, TaskManagers end theirs, and the driver goes last."""
 _KILLED_SECONDS = 5.0
 _ENDING_SECONDS = 5.0
-"""For JobMasters that have no record any more, and have not quite ended."""
+"""Seconds for JobMasters that have no record any more, and have not quite ended."""
 
 
 def end_remains(directory: Path) -> list[str]:
     """End the processes that a cluster's directory names; a sentence for each that was running.
 
-    They get SIGTERM, and SIGKILL with all below them if that does not help.
+    They get SIGTERM. Those that have not ended in time are killed with all their descendants.
     """
-    said = []
-    for pattern, what, read, seconds in RECORDS:
-        found = list(_running(directory, pattern, read))
-        for process, _ in found:
+    sentences = []
+    for pattern, description, read, seconds in RECORDS:
+        processes = list(_running(directory, pattern, read))
+        for process, _ in processes:
             ask_to_end(process)
-        stubborn = wait_gone([process for process, _ in found], seconds)
+        stubborn = wait_gone([process for process, _ in processes], seconds)
         stubborn += [below for process in stubborn for below in descendants(process.pid)]
         for process in stubborn:
             kill(process)
         wait_gone(stubborn, _KILLED_SECONDS)
-        for process, record in found:
+        for process, record in processes:
             record.unlink(missing_ok=True)
-            said.append(f"Ended the {what} (process {process.pid}), which was left alone.")
-    shutil.rmtree(directory / "workers" / "conf", ignore_errors=True)  # with the secret, for TaskManagers to come
-    return said
+            sentences.append(f"Ended the {description} (process {process.pid}), which was left alone.")
+    shutil.rmtree(directory / "workers" / "conf", ignore_errors=True)  # it has the secret, for new TaskManagers
+    return sentences
 
 
 def has_remains(directory: Path) -> bool:

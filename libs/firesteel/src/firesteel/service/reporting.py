@@ -1,4 +1,4 @@
-"""Has a service report what it measures, as ``metrics.reporters`` says."""
+"""Has a service report its metrics to the configured reporters (``metrics.reporters``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from firesteel.service.prometheus import exposition_of, metrics_route, ports_of
 from firesteel.service.pushing import Pushing
 
 GROUP: Final = "firesteel.metric_reporters"
-"""Entry points of factories."""
+"""Group of the entry points of reporter factories."""
 
 
 def report_metrics(
@@ -32,15 +32,15 @@ def report_metrics(
     sends: bool = True,
     clock: Clock | None = None,
 ) -> None:
-    """Prepare it, before the service starts. Without reporters nothing is measured.
+    """Prepare a service to report its metrics, before it starts. Without reporters nothing is measured.
 
     Args:
         service: measures.
-        settings: of the cluster; those of jobs have no say.
-        tokens: that open the REST API, and this as well.
-        has_ports: reporters may have ports of their own here.
-        sends: reporters that send do so here; else somebody else sends the same.
-        clock: stamps what is sent.
+        settings: of the cluster; settings of jobs do not count.
+        tokens: tokens of the REST API, which open ``/metrics`` as well.
+        has_ports: whether reporters may have ports of their own here.
+        sends: whether reporters that send do so here; if not, another service sends the same metrics.
+        clock: dates the metrics that are sent.
 
     Raises:
         ConfigurationError: a reporter is not known or can't be imported, or one of its parameters is malformed.
@@ -71,7 +71,7 @@ def _factory(reporter: Reporter, part: str, clock: Clock) -> Callable[[], Metric
 
 
 def _load(reporter: Reporter) -> Callable[[Any], Any]:
-    """What a user wrote: an entry point, or ``module:attribute``."""
+    """The factory that a user names: an entry point, or ``module:attribute``."""
     if ":" not in reporter.factory and reporter.factory not in plugins.known_names(GROUP):
         known = ", ".join(sorted({*FACTORIES.values(), *plugins.known_names(GROUP)}))
         raise ConfigurationError(
@@ -83,7 +83,7 @@ def _load(reporter: Reporter) -> Callable[[Any], Any]:
             factory: Any = plugins.import_target(reporter.factory)
         else:
             factory = plugins.load(GROUP, reporter.factory)
-    except Exception as error:  # modules of others raise what they like
+    except Exception as error:  # other people's modules raise any exception
         raise ConfigurationError(
             f"{reporter.key('factory.class')} = {reporter.factory!r} can't be imported: {type(error).__name__}: {error}"
         ) from error
@@ -93,17 +93,17 @@ def _load(reporter: Reporter) -> Callable[[Any], Any]:
 
 
 def _made(reporter: Reporter, factory: Callable[[Any], Any]) -> MetricReporter:
-    made = factory(dict(reporter.parameters))
-    if not isinstance(made, MetricReporter):
-        raise TypeError(f"{reporter.factory} makes a {type(made).__name__}, which is no MetricReporter")
-    return made
+    metric_reporter = factory(dict(reporter.parameters))
+    if not isinstance(metric_reporter, MetricReporter):
+        raise TypeError(f"{reporter.factory} makes a {type(metric_reporter).__name__}, which is no MetricReporter")
+    return metric_reporter
 
 
 def _serve(service: Service, settings: Settings, tokens: Collection[str], reporter: Reporter, has_ports: bool) -> None:
-    everybody, all_paths = settings.get(options.REST_ALLOW_UNAUTHENTICATED), settings.is_set(options.REST_TOKEN_FILE)
+    allows_all, all_paths = settings.get(options.REST_ALLOW_UNAUTHENTICATED), settings.is_set(options.REST_TOKEN_FILE)
 
     def needs_token() -> bool:
-        return all_paths or (service.is_open_to_others and not everybody)
+        return all_paths or (service.is_open_to_others and not allows_all)
 
     exposition, ports, filtered = exposition_of(reporter), ports_of(reporter), selection_of(reporter)
 
@@ -114,6 +114,6 @@ def _serve(service: Service, settings: Settings, tokens: Collection[str], report
     for app in service.apps:
         app.add_routes([route])
     if ports and has_ports:
-        more = service.new_app()
-        more.add_routes([route])
-        service.listen_also(more, ports, reporter.key("port"))
+        own_app = service.new_app()
+        own_app.add_routes([route])
+        service.listen_also(own_app, ports, reporter.key("port"))

@@ -1,4 +1,4 @@
-"""What a failed call says, and how it is made again: whether that is worth it, and after which pauses."""
+"""Repeats of failed calls: whether a repeat is worth it, and after which pauses."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LONGEST_PAUSE: Final = 30.0
 
 
 def may_work_later(error: Failure) -> bool:
-    """Whether a call that failed so is worth a repeat.
+    """Whether a repeat of a call that failed so may work.
 
-    The peer was not reached or failed in it, or the clocks of the hosts differ too much at the moment.
+    That is so if the peer was not reached, if it failed itself, or if the clocks of the hosts differ too much for now.
     """
     if isinstance(error, RpcFault):
         return error.code in (RpcCode.INTERNAL, RpcCode.UNAUTHORIZED)
@@ -31,7 +31,7 @@ def may_work_later(error: Failure) -> bool:
 
 
 def is_gone(error: Failure) -> bool:
-    """Whether the one who was called for is there no more: another one leads, or nobody there knows of the matter."""
+    """Whether the called one is gone: another one leads, or the process at its address does not know it."""
     return isinstance(error, FencedError) or (isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND)
 
 
@@ -41,16 +41,16 @@ async def repeated(
     waits: Iterable[float],
     wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> T:
-    """Make a call, again and again, until it is answered.
+    """Make a call until it is answered.
 
     Args:
         call: harmless to repeat.
-        goes_on: told of each failure; whether the call is made again.
-        waits: seconds before each repeat; when there are no more, the last failure stands.
-        wait: waits so long, or less.
+        goes_on: called with each failure; returns whether the call is made again.
+        waits: seconds before each repeat; when there are no more, the failure of the last try is raised.
+        wait: waits for so many seconds, or less.
 
     Raises:
-        RpcError, ProtocolError: how the last try failed.
+        RpcError, ProtocolError: failure of the last try.
     """
     for seconds in waits:
         try:
@@ -63,12 +63,12 @@ async def repeated(
 
 
 class PeerPatience:
-    """For how long a peer that does not answer is asked again; stalls of this process do not count.
+    """Bounds the time for which a peer that does not answer is called again; stalls of this process do not count.
 
     Args:
         clock: only ``monotonic`` is used.
-        seconds: how long.
-        longest_try: seconds that one failed try and the pause after it can take; what goes beyond was a stall.
+        seconds: the bound.
+        longest_try: seconds that a failed try and the pause after it can take; time beyond them was a stall.
     """
 
     def __init__(self, clock: Clock, seconds: float, longest_try: float) -> None:
@@ -77,18 +77,18 @@ class PeerPatience:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was asked for that long."""
+        """Whether the time is used up."""
         return self._left <= 0
 
     def next_try(self) -> None:
-        """It is asked now."""
-        before, self._began = self._began, self._clock.monotonic()
-        if before is not None:
-            self._left -= min(self._began - before, self._longest)
+        """The peer is called now."""
+        last_try, self._began = self._began, self._clock.monotonic()
+        if last_try is not None:
+            self._left -= min(self._began - last_try, self._longest)
 
 
 async def until_it_works(
-    what: str,
+    subject: str,
     call: Callable[[], Awaitable[object]],
     goes_on: Callable[[], bool] = lambda: True,
     unreachable: Callable[[], None] | None = None,
@@ -97,24 +97,24 @@ async def until_it_works(
     """Repeat a call while the peer can't be reached or fails in it.
 
     Args:
-        what: for logs.
+        subject: of the call, for logs.
         call: harmless to repeat.
-        goes_on: asked before each repeat.
+        goes_on: called before each repeat; returns whether to go on.
         unreachable: called each time the peer was not reached.
         waits: seconds before each repeat; default: 100 ms, 200 ms, ... 30 s.
 
     Returns:
-        Whether it worked; False when ``goes_on`` said no, the peer refused it for good, or there are no more waits.
+        Whether the call worked; False if ``goes_on`` returned False, the peer refused for good, or ``waits`` ended.
     """
 
     def failed(error: Failure) -> bool:
         if isinstance(error, PeerUnreachableError) and unreachable is not None:
             unreachable()
         if not may_work_later(error):
-            logger.warning("%s: %s", what, error)
+            logger.warning("%s: %s", subject, error)
             return False
         again = goes_on()
-        logger.info("%s: %s%s", what, error, "; it is tried again" if again else "")
+        logger.info("%s: %s%s", subject, error, "; it is tried again" if again else "")
         return again
 
     try:

@@ -1,6 +1,6 @@
-"""Keeps the services of a JobManager alive, as one process group: each may die alone, and is started again.
+"""Keeps the services of a JobManager alive: each may die alone, and is started again.
 
-No event loop and no threads: whoever starts this process sees one process that ends when the cluster does.
+The supervisor is one process without event loop and threads, which ends when the cluster does.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from firesteel.service.process import EXIT_CONFIGURATION
 
 logger = logging.getLogger(__name__)
 SERVICES: Final = ("resourcemanager", "jobmaster", "dispatcher")
-"""In the order of their start; they are stopped in the other one."""
+"""Services in the order of their start; they are stopped in reverse order."""
 MOST_DEATHS: Final = 6
 DEATH_WINDOW: Final = 120.0
-"""A service that ends more often within so many seconds does not get up any more: the supervisor gives up."""
+"""The supervisor gives up when a service ends more than ``MOST_DEATHS`` times within so many seconds."""
 _PAUSE: Final = 1.0
 _LOOK: Final = 0.2
 EXIT_TERMINATED: Final = 143
 """Exit code of a supervisor whose services were stopped by a signal."""
 STOP_SECONDS: Final = 40.0
-"""A service that was told to stop is killed after this time."""
+"""Seconds after which a service that was asked to stop is killed."""
 
 
 @dataclass
@@ -53,11 +53,11 @@ class Supervisor:
 
     Args:
         commands: service -> command line.
-        out: service -> file of what it prints; none: where this process prints.
-        is_over: whether the cluster has ended by itself: what has ended then is not started again.
-        started: called in each look, until it says that all is up.
-        while_open: the services are stopped at its end of file, as by a signal; None = nobody holds it.
-        watch: called in each look; a sentence of it ends the services, and is what ``run`` returns.
+        out: service -> file of its output; a service without a file prints to this process's output.
+        is_over: whether the cluster has ended by itself; services that have ended are not started again then.
+        started: called in each look, until it returns that all services are up.
+        while_open: a stream whose end of file stops the services as a signal does; None = there is none.
+        watch: called in each look; a sentence that it returns ends the services, and ``run`` returns it.
     """
 
     def __init__(
@@ -75,7 +75,12 @@ class Supervisor:
         self._signals = 0
 
     def run(self) -> str:
-        """Returns why it ended: ``OVER`` (the cluster has), ``STOPPED`` (by a signal), or what it has given up."""
+        """Run until the services have ended.
+
+        Returns:
+            The reason: ``OVER`` (the cluster has ended), ``STOPPED`` (by a signal), or a sentence that says what went
+            wrong.
+        """
         with self._woken():
             reason, is_up = "", False
             try:
@@ -90,31 +95,31 @@ class Supervisor:
 
     @contextmanager
     def _woken(self) -> Iterator[None]:
-        """Within this block signals wake ``_pause``: those for this process, and the death of a child."""
+        """Have signals wake ``_pause`` within this block: signals to this process, and the death of a child."""
         read, write = os.pipe()
         os.set_blocking(write, False)
         os.set_blocking(read, False)
         handlers = {signal.SIGTERM: self._signalled, signal.SIGINT: self._signalled, signal.SIGCHLD: lambda *_: None}
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        former_handlers = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        former_wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         try:
             self._woken_by = read
             yield
         finally:
-            signal.set_wakeup_fd(wakeup)
-            for number, handler in before.items():
+            signal.set_wakeup_fd(former_wakeup)
+            for number, handler in former_handlers.items():
                 signal.signal(number, handler)
             os.close(read)
             os.close(write)
 
     def _pause(self) -> None:
-        """Until a signal has come, or for the time between two looks."""
+        """Wait for a signal, but not longer than the time between two looks."""
         if select.select([self._woken_by], [], [], _LOOK)[0]:
             os.read(self._woken_by, 1 << 16)
 
     def _is_left(self) -> bool:
-        held = self._while_open
-        return held is not None and bool(select.select([held], [], [], 0)[0]) and not os.read(held.fileno(), 1)
+        stream = self._while_open
+        return stream is not None and bool(select.select([stream], [], [], 0)[0]) and not os.read(stream.fileno(), 1)
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
@@ -160,7 +165,7 @@ class Supervisor:
                 stdout=out,
                 stderr=None if out is None else subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=lambda: die_with_parent(parent),  # single-threaded: nothing can be held here
+                preexec_fn=lambda: die_with_parent(parent),  # safe: no other thread can hold a lock at the fork
             )
         finally:
             if out is not None:
@@ -168,7 +173,7 @@ class Supervisor:
         logger.info("the %s is process %d", child.name, child.process.pid)
 
     def _end(self, over: bool) -> None:
-        """Children end: by themselves, if the cluster is over, else each when it is told to, the Dispatcher first."""
+        """End the services. Those of a cluster that is over end by themselves; others get a SIGTERM, one by one."""
         if over:
             self._wait(self._children, STOP_SECONDS)
         for child in reversed(self._children):
@@ -199,9 +204,9 @@ def service_commands(
     """The command lines of the services of a JobManager.
 
     Args:
-        config_directory: with their ``config.yaml``.
-        definitions: settings that go before it, as ``key=value``.
-        logs: service -> file of its log; none: each logs where it prints.
+        config_directory: directory of their ``config.yaml``.
+        definitions: settings as ``key=value``, which override the file.
+        logs: service -> file of its log; None: the services log to their output.
     """
     folder = [] if config_directory is None else ["--config-dir", str(config_directory)]
     words = [word for definition in definitions for word in ("-D", definition)]

@@ -1,4 +1,4 @@
-"""What has to be the same on all nodes: slots, executors and services of different versions do not go together."""
+"""Versions that have to be the same on all nodes, since slots, executors and services exchange pickles and messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firesteel import __version__
 
 
 def own_versions() -> dict[str, str]:
-    """Of this process: ``firesteel``, ``python`` (major and minor) and ``pyspark``."""
+    """Versions of this process: ``firesteel``, ``python`` (major and minor) and ``pyspark``."""
     return {
         "firesteel": __version__,
         "python": _minor(platform.python_version()),
@@ -18,16 +18,16 @@ def own_versions() -> dict[str, str]:
     }
 
 
-def differences(own: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """What differs on another node, as ``pyspark 4.0.0 instead of 4.3.0``; of Python only major and minor count."""
-    found = []
-    for name, ours in own.items():
-        theirs = other.get(name, "")
+def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """Versions that differ on another node, as ``pyspark 4.0.0 instead of 4.3.0``; of Python major and minor count."""
+    lines = []
+    for name, ours in here.items():
+        theirs = there.get(name, "")
         if name == "python":
             ours, theirs = _minor(ours), _minor(theirs)
         if ours != theirs:
-            found.append(f"{name} {theirs or '(it does not say which)'} instead of {ours}")
-    return found
+            lines.append(f"{name} {theirs or '(it does not say which)'} instead of {ours}")
+    return lines
 
 
 def _minor(text: str) -> str:
