@@ -62,6 +62,13 @@ class StandIn:
             self.tell()
         return answer
 
+    def find(self, path: str, seconds: float = ASK_SECONDS) -> JsonObject | None:
+        """See ``KubernetesApi``."""
+        try:
+            return self.ask("GET", path, seconds=seconds)
+        except MissingError:
+            return None
+
     def tell(self) -> None:
         """Those who watch see what there is."""
         for path, watched, changed in list(self._watched):

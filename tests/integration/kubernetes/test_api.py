@@ -196,5 +196,5 @@ def test_a_program_is_asked_again_when_its_token_has_ended(tmp_path: Path) -> No
     with pytest.raises(OSError, match=r"can't be run: .*install it"):
         CredentialProgram([str(tmp_path / "none")], {}, "v1", "install it").token()
     told.write_text("?")
-    with pytest.raises(OSError, match="told none"):
+    with pytest.raises(OSError, match="returned none"):
         CredentialProgram([str(program), "get-token"], {"EXTRA": "x"}, "v1", "").token()

@@ -244,7 +244,7 @@ def test_an_upgrade_does_not_go_back_to_a_checkpoint_before_one_whose_record_is_
     world.change("demo", image="firesteel:2")
     world.look("demo", times=10)
     assert f"{JOBS}/demo" not in world.api.objects
-    assert "what is known of it is damaged: checkpoint.5" in world.status("demo")["error"]
+    assert "a record of it is damaged: checkpoint.5" in world.status("demo")["error"]
     write_last(lambda value: value[:-1])
     world.look("demo", times=10)
     assert "--fromSavepoint s3://b/c/chk-5" in world.arguments("demo")

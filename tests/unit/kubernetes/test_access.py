@@ -93,7 +93,7 @@ def test_a_pod_asks_as_its_service_account(tmp_path: Path, monkeypatch: pytest.M
 def test_nothing_says_where_kubernetes_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(ConfigurationError, match=r"stands in no kubeconfig: .*none: No such file"):
+    with pytest.raises(ConfigurationError, match=r"the kubeconfig .*none can't be read: No such file"):
         find_access(Settings())
 
 

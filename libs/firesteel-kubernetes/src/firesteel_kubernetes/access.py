@@ -1,4 +1,4 @@
-"""Where the API server of a Kubernetes cluster is, and how it knows who asks: a service account, or a kubeconfig.
+"""Finds the API server of a Kubernetes cluster, and the credentials for it: a service account, or a kubeconfig.
 
 Sources of facts: https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/,
 https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/ and, for ``exec``,
@@ -33,37 +33,37 @@ from firesteel.core.errors import ConfigurationError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_SECONDS: Final = 60.0
-"""For which a token that was read from a file is taken as new; the kubelet writes another one long before it ends."""
+"""Seconds for which a token read from a file is used; the kubelet replaces it long before it expires."""
 _EARLY_SECONDS: Final = 30.0
-"""Before its end a token of a program counts as ended."""
+"""Seconds before its expiry at which a program's token counts as expired."""
 _EXEC_SECONDS: Final = 60.0
 
 
 class Credentials(ABC):
-    """Gives the token that requests to the API server carry."""
+    """The token or certificate of requests to the API server."""
 
     @abstractmethod
     def token(self) -> str:
-        """For the header; empty: none is needed. May block.
+        """Token for the header; empty = none is needed. May block.
 
         Raises:
             OSError: it can't be had.
         """
 
     def refused(self) -> bool:
-        """The token was refused: forget it. Whether there may be another one."""
+        """Forget a token that was refused; True = there may be another one."""
         return False
 
     def certificate(self) -> tuple[bytes, bytes] | None:
-        """Certificate and key of the client, as PEM. May block."""
+        """Certificate and key of the client, as PEM; None = there is none. May block."""
         return None
 
 
 class FixedCredentials(Credentials):
-    """A token, or a certificate, or nothing.
+    """A token, or a certificate, or neither.
 
     Args:
-        token: for the header.
+        token: for the header; empty = none.
         certificate: with its key.
     """
 
@@ -80,7 +80,7 @@ class FixedCredentials(Credentials):
 
 
 class TokenFile(Credentials):
-    """A token in a file that somebody else writes anew from time to time.
+    """A token in a file that is replaced from time to time.
 
     Args:
         path: of the file.
@@ -98,21 +98,21 @@ class TokenFile(Credentials):
 
     @override
     def refused(self) -> bool:
-        before, self._token = self._token, ""
+        refused_token, self._token = self._token, ""
         try:
-            return self.token() != before
+            return self.token() != refused_token
         except OSError:
             return False
 
 
 class CredentialProgram(Credentials):
-    """A program tells the token, or the certificate.
+    """A program that returns a token or a certificate.
 
     Args:
         command: the program with its arguments.
-        environment: more of its environment.
+        environment: variables to add to its environment.
         version: of the exchange with it.
-        hint: what is said if there is no such program.
+        hint: text for users who do not have the program.
     """
 
     def __init__(self, command: list[str], environment: Mapping[str, str], version: str, hint: str) -> None:
@@ -127,8 +127,8 @@ class CredentialProgram(Credentials):
 
     @override
     def certificate(self) -> tuple[bytes, bytes] | None:
-        told = self._status()
-        certificate, key = told.get("clientCertificateData"), told.get("clientKeyData")
+        status = self._status()
+        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
         return (certificate.encode(), key.encode()) if certificate and key else None
 
     @override
@@ -146,26 +146,28 @@ class CredentialProgram(Credentials):
             return self._told
 
     def _ask(self) -> dict[str, Any]:
-        wanted = {"apiVersion": self._version, "kind": "ExecCredential", "spec": {"interactive": False}}
-        environment = {**os.environ, **self._environment, "KUBERNETES_EXEC_INFO": json.dumps(wanted)}
+        request = {"apiVersion": self._version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        environment = {**os.environ, **self._environment, "KUBERNETES_EXEC_INFO": json.dumps(request)}
         name = self._command[0]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 self._command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_EXEC_SECONDS
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise OSError(
                 f"{name}, which the kubeconfig names for credentials, can't be run: {error}. {self._hint}"
             ) from (error)
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip()[-500:]
-            raise OSError(f"{name}, which the kubeconfig names for credentials, ended with {done.returncode}: {said}")
+        if process.returncode:
+            error_text = process.stderr.decode(errors="replace").strip()[-500:]
+            raise OSError(
+                f"{name}, which the kubeconfig names for credentials, ended with {process.returncode}: {error_text}"
+            )
         try:
-            status = json.loads(done.stdout)["status"]
+            status = json.loads(process.stdout)["status"]
             if not isinstance(status, dict):
                 raise TypeError
         except (ValueError, KeyError, TypeError):
-            raise OSError(f"{name}, which the kubeconfig names for credentials, told none") from None
+            raise OSError(f"{name}, which the kubeconfig names for credentials, returned none") from None
         return status
 
 
@@ -179,13 +181,13 @@ class ApiServerAccess:
 
     Attributes:
         server: its base URL.
-        namespace: that of the pod or context; None: it names none.
-        credentials: who asks.
-        authority: certificates of who signs the server's, as PEM; None: the system's.
-        insecure: the server's certificate is not looked at.
-        server_name: that it has to name; empty: that of the URL.
-        proxy: URL of a proxy; empty: none.
-        found: where this was found, for people.
+        namespace: of the pod or context; None = neither names one.
+        credentials: of the client.
+        authority: certificates of those who may sign the server's, as PEM; None = the system's.
+        insecure: the server's certificate is not verified.
+        server_name: name that the certificate must have; empty = that of the URL.
+        proxy: URL of a proxy; empty = none.
+        found: source of these facts, for people.
     """
 
     server: str
@@ -198,7 +200,7 @@ class ApiServerAccess:
     found: str = ""
 
     def tls(self) -> ssl.SSLContext:
-        """For connections to the server. May block.
+        """TLS context for connections to the server. May block.
 
         Raises:
             OSError: a certificate can't be had or read.
@@ -217,10 +219,10 @@ class ApiServerAccess:
 
 
 def find_access(settings: Settings) -> ApiServerAccess:
-    """How processes of a cluster, or its clients, reach the API server; see the options.
+    """Find the API server and credentials for processes of a cluster or its clients, as configured.
 
     Raises:
-        ConfigurationError: nothing says where it is, or what does so can't be read.
+        ConfigurationError: no API server is configured, or its configuration can't be read.
     """
     configured = settings.get(KUBERNETES_CONFIG_FILE)
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -237,15 +239,15 @@ def find_access(settings: Settings) -> ApiServerAccess:
         text = path.read_text()
     except OSError as error:
         raise ConfigurationError(
-            f"Where Kubernetes' API server is stands in no kubeconfig: {path}: {error.strerror}. Set "
-            f"{KUBERNETES_CONFIG_FILE.key} or KUBECONFIG; a pod needs its service account's token "
+            f"The address of Kubernetes' API server is unknown: the kubeconfig {path} can't be read: {error.strerror}. "
+            f"Set {KUBERNETES_CONFIG_FILE.key} or KUBECONFIG; a pod needs its service account's token "
             "(automountServiceAccountToken)."
         ) from error
     return of_kubeconfig(text, path, settings.get(KUBERNETES_CONTEXT))
 
 
 def namespace_of(settings: Settings, access: ApiServerAccess) -> str:
-    """Of the cluster's objects."""
+    """Namespace of the cluster's objects."""
     if settings.is_set(KUBERNETES_NAMESPACE) or access.namespace is None:
         return settings.get(KUBERNETES_NAMESPACE)
     return access.namespace
@@ -267,15 +269,15 @@ def _of_pod(host: str, port: str) -> ApiServerAccess:
 
 
 def of_kubeconfig(text: str, path: Path, context: str | None = None) -> ApiServerAccess:
-    """What a kubeconfig says.
+    """Read a kubeconfig.
 
     Args:
         text: its content.
-        path: where it is; names in it are relative to that.
-        context: which one; None: the current one.
+        path: of the file; names in it are relative to it.
+        context: name of a context; None = the current one.
 
     Raises:
-        ConfigurationError: it says nothing that can be used.
+        ConfigurationError: it is malformed, or something that is needed is missing.
     """
     try:
         plain = yaml.safe_load(text)
@@ -286,15 +288,15 @@ def of_kubeconfig(text: str, path: Path, context: str | None = None) -> ApiServe
     chosen = context or plain.get("current-context")
     if not chosen:
         raise ConfigurationError(f"{path} has no current-context; set {KUBERNETES_CONTEXT.key}")
-    where = _named(plain, "contexts", "context", str(chosen), path)
-    cluster = _named(plain, "clusters", "cluster", str(where.get("cluster", "")), path)
-    user = _named(plain, "users", "user", str(where["user"]), path) if where.get("user") else {}
+    context_plain = _named(plain, "contexts", "context", str(chosen), path)
+    cluster = _named(plain, "clusters", "cluster", str(context_plain.get("cluster", "")), path)
+    user = _named(plain, "users", "user", str(context_plain["user"]), path) if context_plain.get("user") else {}
     server = cluster.get("server")
     if not server:
         raise ConfigurationError(f"{path}: the cluster of context {chosen} has no server")
     return ApiServerAccess(
         str(server).rstrip("/"),
-        str(where["namespace"]) if where.get("namespace") else None,
+        str(context_plain["namespace"]) if context_plain.get("namespace") else None,
         _credentials(user, path),
         _content(cluster, "certificate-authority", path),
         bool(cluster.get("insecure-skip-tls-verify")),
@@ -307,14 +309,14 @@ def of_kubeconfig(text: str, path: Path, context: str | None = None) -> ApiServe
 def _named(plain: Mapping[str, Any], group: str, key: str, name: str, path: Path) -> dict[str, Any]:
     for entry in plain.get(group) or ():
         if isinstance(entry, dict) and entry.get("name") == name:
-            found = entry.get(key) or {}
-            if isinstance(found, dict):
-                return found
+            value = entry.get(key) or {}
+            if isinstance(value, dict):
+                return value
     raise ConfigurationError(f"{path} has no {key} {name!r}")
 
 
 def _content(plain: Mapping[str, Any], key: str, path: Path) -> bytes | None:
-    """Of ``<key>-data``, or of the file that ``<key>`` names."""
+    """Content of ``<key>-data``, or of the file that ``<key>`` names; None = there is neither."""
     data, file = plain.get(f"{key}-data"), plain.get(key)
     try:
         if data:
@@ -336,7 +338,7 @@ def _credentials(user: Mapping[str, Any], path: Path) -> Credentials:
         command = str(program["command"])
         if "/" in command:
             command = str(path.parent / command)
-        environment = {str(one["name"]): str(one["value"]) for one in program.get("env") or ()}
+        environment = {str(variable["name"]): str(variable["value"]) for variable in program.get("env") or ()}
         return CredentialProgram(
             [command, *map(str, program.get("args") or ())],
             environment,

@@ -1,8 +1,8 @@
-"""Questions to Kubernetes' API server, and what changes there.
+"""Requests to the API server of Kubernetes, and watches of its objects.
 
-Made of aiohttp, which Firesteel has anyway, on a thread with a loop of its own: so a question has one time limit over
-everything, which leases need, and a watch ends when it is told to. docs/high-availability.md says why none of
-Kubernetes' Python clients is used.
+Built on aiohttp, which Firesteel needs anyway, on a thread with a loop of its own: so a request has one time limit over
+everything, which leases need, and a watch can be ended at any time. docs/high-availability.md says why none of the
+Python clients for Kubernetes is used.
 
 Source of facts: https://kubernetes.io/docs/reference/using-api/api-concepts/.
 """
@@ -20,32 +20,33 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
+from firesteel.config import Settings, options
 from firesteel.core.call_pool import CallPool
-from firesteel_kubernetes.access import ApiServerAccess
+from firesteel_kubernetes.access import ApiServerAccess, find_access, namespace_of
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 JsonObject = dict[str, Any]
 ASK_SECONDS: Final = 10.0
-"""For which a question waits for its answer, unless it says something else."""
+"""Seconds that a request waits for its answer by default."""
 _WATCH_SECONDS: Final = 120
-"""After which the server ends a watch, and the next one begins."""
+"""Seconds after which the server ends a watch, and the next one begins."""
 _AGAIN_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Pauses after a watch that failed."""
+"""Seconds between attempts after a watch has failed."""
 _CLOSE_SECONDS: Final = 5.0
 _LAST_SECONDS: Final = 0.02
-"""In which connections close that were being made."""
+"""Seconds for connections that were just being made to close."""
 _UNAUTHORIZED, _MISSING, _CONFLICT, _GONE, _TOO_MANY, _FAILED = 401, 404, 409, 410, 429, 500
 _CREDENTIALS: Final = CallPool("credentials for Kubernetes")
 
 
 class ApiError(OSError):
-    """The server refuses; nothing has happened.
+    """The server refuses a request, and nothing has happened.
 
     Attributes:
-        status: HTTP status; 0: nobody was asked.
-        reason: Kubernetes' word for it, such as ``Forbidden``.
-        retry_after: seconds after which the server wants to be asked again; 0: it does not say.
+        status: HTTP status; 0 = the request was not sent.
+        reason: Kubernetes' word for the cause, such as ``Forbidden``.
+        retry_after: seconds after which the server wants to be asked again; 0 = it does not say.
     """
 
     def __init__(self, text: str, status: int = 0, reason: str = "", retry_after: float = 0.0) -> None:
@@ -58,23 +59,23 @@ class MissingError(ApiError):
 
 
 class ConflictError(ApiError):
-    """The object is another one than was expected, or is there already."""
+    """The object has another version than expected, or exists already."""
 
 
 class UnreachableError(ApiError):
-    """The server could not be asked, or wants to be asked later; nothing has happened."""
+    """The request could not be sent, or the server wants it later; nothing has happened."""
 
 
 class UnansweredError(ApiError):
-    """The server was asked, and has not answered: it may have happened."""
+    """The request was sent but not answered: it may have had its effect."""
 
 
 class KubernetesApi:
-    """One API server. All methods may be called on any thread but its own.
+    """Connection to one API server. All methods may be called on any thread but its own.
 
     Args:
-        access: where it is, and who asks.
-        user_agent: how requests name who asks.
+        access: address and credentials.
+        user_agent: name of the client in requests.
     """
 
     def __init__(self, access: ApiServerAccess, user_agent: str = "firesteel") -> None:
@@ -97,14 +98,14 @@ class KubernetesApi:
         query: Mapping[str, str] | None = None,
         seconds: float = ASK_SECONDS,
     ) -> JsonObject:
-        """One question.
+        """Send a request, and return its answer.
 
         Args:
             method: of HTTP.
             path: of the object or collection, from ``/api``.
-            body: JSON; of a ``PATCH``: a merge patch.
+            body: JSON; for ``PATCH`` a merge patch.
             query: parameters.
-            seconds: for everything, from connecting to the last byte.
+            seconds: time limit for everything, from connecting to the last byte.
 
         Raises:
             ApiError: see its kinds.
@@ -125,9 +126,9 @@ class KubernetesApi:
                     for is_last in (False, True):
                         async with session.request(
                             method, self.server + path, params=query, headers=headers,
-                            data=io.BytesIO(text) if text else None, **self._how(),
+                            data=io.BytesIO(text) if text else None, **self._connection_options(),
                         ) as answer:  # fmt: skip
-                            told = await answer.text()
+                            answer_text = await answer.text()
                         if answer.status != _UNAUTHORIZED or is_last:
                             break
                         if not await _CREDENTIALS.call(self._access.credentials.refused):
@@ -139,21 +140,28 @@ class KubernetesApi:
                     f"Kubernetes is not to be reached at {self.server}: {error.strerror or error}"
                 ) from (error)
             except TimeoutError as error:
-                said = f"Kubernetes ({self.server}) has not answered for {seconds:.1f} s"
-                raise (UnansweredError(said) if sent else UnreachableError(said)) from error
+                problem = f"Kubernetes ({self.server}) has not answered for {seconds:.1f} s"
+                raise (UnansweredError(problem) if sent else UnreachableError(problem)) from error
             except (aiohttp.ClientError, ConnectionError) as error:
                 raise UnansweredError(f"Kubernetes ({self.server}) has not answered: {error!r}") from error
-            return _answered(answer, told, f"{method} {path}")
+            return _answered(answer, answer_text, f"{method} {path}")
 
         return self._run(run(), seconds + _CLOSE_SECONDS)
 
-    def _how(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def find(self, path: str, seconds: float = ASK_SECONDS) -> JsonObject | None:
+        """An object, as ``ask`` with ``GET``; None = there is no such object."""
+        try:
+            return self.ask("GET", path, seconds=seconds)
+        except MissingError:
+            return None
+
+    def _connection_options(self) -> dict[str, Any]:
+        connection: dict[str, Any] = {}
         if self._access.proxy:
-            found["proxy"] = self._access.proxy
+            connection["proxy"] = self._access.proxy
         if self._access.server_name:
-            found["server_hostname"] = self._access.server_name
-        return found
+            connection["server_hostname"] = self._access.server_name
+        return connection
 
     async def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": self._agent}
@@ -180,7 +188,7 @@ class KubernetesApi:
         return self._session
 
     async def _forget_session(self) -> None:
-        """A certificate of the client is shown when it connects: another one needs other connections."""
+        """Close the session if a client certificate was used: a new one needs new connections."""
         if self._access.credentials.certificate() is not None:
             session, self._session = self._session, None
             if session is not None:
@@ -194,7 +202,7 @@ class KubernetesApi:
         Args:
             path: of the collection.
             query: its selectors.
-            changed: called with what is known, on the thread of this object, after each change; must not block.
+            changed: called with the known objects after each change, on the thread of this connection; must not block.
         """
         watched = Watched(self, path, dict(query), changed)
         loop = self._running()
@@ -203,11 +211,11 @@ class KubernetesApi:
         return watched
 
     async def listed(self, path: str, query: Mapping[str, str]) -> JsonObject:
-        """A collection; on the loop of this object."""
-        session = await self._open()
+        """Read a collection; on the loop of this connection."""
+        session, headers = await self._open(), await self._headers()
         async with (
             asyncio.timeout(ASK_SECONDS),
-            session.get(self.server + path, params=query, headers=await self._headers(), **self._how()) as answer,
+            session.get(self.server + path, params=query, headers=headers, **self._connection_options()) as answer,
         ):
             text = await answer.text()
         if answer.status == _UNAUTHORIZED:
@@ -215,20 +223,20 @@ class KubernetesApi:
         return _answered(answer, text, f"GET {path}")
 
     async def events(self, path: str, query: Mapping[str, str], heard: Callable[[JsonObject], None]) -> None:
-        """What changes in a collection, until the server ends that; on the loop of this object."""
-        session = await self._open()
-        more = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(_WATCH_SECONDS)}
+        """Report changes of a collection until the server ends the watch; on the loop of this connection."""
+        session, headers = await self._open(), await self._headers()
+        parameters = {
+            **query, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(_WATCH_SECONDS),
+        }  # fmt: skip
         async with (
             asyncio.timeout(_WATCH_SECONDS + ASK_SECONDS),
-            session.get(self.server + path, params={**query, **more}, headers=await self._headers(), **self._how()) as (
-                answer
-            ),
+            session.get(self.server + path, params=parameters, headers=headers, **self._connection_options()) as answer,
         ):
             if answer.status >= 400:
                 _answered(answer, await answer.text(), f"watch {path}")
-            rest = b""
+            incomplete = b""
             async for part in answer.content.iter_any():
-                *lines, rest = (rest + part).split(b"\n")
+                *lines, incomplete = (incomplete + part).split(b"\n")
                 for line in lines:
                     if line.strip():
                         heard(json.loads(line))
@@ -236,7 +244,7 @@ class KubernetesApi:
     # -- life
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connection. May be called twice."""
         with self._lock:
             self._closed = True
             loop, thread, self._loop = self._loop, self._thread, None
@@ -244,17 +252,17 @@ class KubernetesApi:
             return
 
         async def end() -> None:
-            mine = asyncio.current_task()
+            own_task = asyncio.current_task()
             session, self._session = self._session, None
             if session is not None and session.connector is not None:
-                await session.connector.close(abort_ssl=True)  # a server that stands still would not say good-bye
-            others = [task for task in asyncio.all_tasks() if task is not mine]
-            for task in others:
+                await session.connector.close(abort_ssl=True)  # a hung server would never answer a shutdown of TLS
+            other_tasks = [task for task in asyncio.all_tasks() if task is not own_task]
+            for task in other_tasks:
                 task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            for one in (session, self._session):  # a watch may have begun another one
-                if one is not None:
-                    await one.close()
+            await asyncio.gather(*other_tasks, return_exceptions=True)
+            for open_session in (session, self._session):  # a watch may have opened another one
+                if open_session is not None:
+                    await open_session.close()
             await asyncio.sleep(_LAST_SECONDS)
             loop.call_soon(loop.stop)
 
@@ -288,6 +296,24 @@ class KubernetesApi:
             raise UnansweredError(f"Kubernetes ({self.server}) has not answered") from None
 
 
+def connect(settings: Settings, api: KubernetesApi | None = None, user_agent: str = "") -> tuple[KubernetesApi, str]:
+    """The API server of a cluster, and the namespace of the cluster's objects there.
+
+    Args:
+        settings: of the cluster.
+        api: a connection that exists already; the namespace is then the configured one.
+        user_agent: name of the client in requests; empty = as configured.
+
+    Raises:
+        ConfigurationError: no API server is configured, or its configuration can't be read.
+    """
+    if api is not None:
+        return api, settings.get(options.KUBERNETES_NAMESPACE)
+    access = find_access(settings)
+    agent = user_agent or settings.get(options.KUBERNETES_USER_AGENT)
+    return KubernetesApi(access, agent), namespace_of(settings, access)
+
+
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
@@ -299,12 +325,12 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Watched:
-    """Objects of a collection, as far as they are known; ``KubernetesApi.watch`` makes it.
+    """The objects of a collection, as far as they are known; created by ``KubernetesApi.watch``.
 
     Attributes:
-        objects: name -> object.
+        objects: by name.
         is_known: the collection was read at least once.
-        end: follow no more.
+        end: function that ends the watch.
     """
 
     def __init__(
@@ -318,13 +344,12 @@ class Watched:
         self.end: Callable[[], object] = lambda: None
 
     def snapshot(self) -> dict[str, JsonObject]:
-        """The objects of now."""
+        """Objects known now, by name."""
         with self._lock:
             return dict(self.objects)
 
     async def follow(self) -> None:
-        """Read the collection, then what changes; again where that breaks off, or the server has forgotten the place
-        (410)."""
+        """Read the collection, then its changes; again after a failure, or when the server forgot the version."""
         failures = 0
         while True:
             try:
@@ -343,34 +368,34 @@ class Watched:
                 failures += 1
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                 logger.info("what changes at Kubernetes can't be seen for now: %r", error)
-                self._version = ""  # what happened meanwhile may be forgotten there
+                self._version = ""  # the server may have forgotten what happened meanwhile
                 await asyncio.sleep(_AGAIN_SECONDS[min(failures, len(_AGAIN_SECONDS) - 1)])
                 failures += 1
 
     async def _read(self) -> None:
-        found = await self._api.listed(self._path, self._query)
+        listed = await self._api.listed(self._path, self._query)
         with self._lock:
-            self.objects = {one["metadata"]["name"]: one for one in found.get("items") or ()}
-        self._version, self.is_known = str(found["metadata"].get("resourceVersion", "")), True
+            self.objects = {item["metadata"]["name"]: item for item in listed.get("items") or ()}
+        self._version, self.is_known = str(listed["metadata"].get("resourceVersion", "")), True
         self._changed(self)
 
     def _heard(self, event: JsonObject) -> None:
-        kind, one = event.get("type"), event.get("object") or {}
+        kind, item = event.get("type"), event.get("object") or {}
         if kind == "ERROR":
-            status = int(one.get("code", _FAILED))
-            raise ApiError(f"Kubernetes ends a watch: {one.get('message', '')}", status, str(one.get("reason", "")))
-        self._version = str(one["metadata"].get("resourceVersion", self._version))
+            status = int(item.get("code", _FAILED))
+            raise ApiError(f"Kubernetes ends a watch: {item.get('message', '')}", status, str(item.get("reason", "")))
+        self._version = str(item["metadata"].get("resourceVersion", self._version))
         if kind == "BOOKMARK":
             return
         with self._lock:
             if kind == "DELETED":
-                self.objects.pop(one["metadata"]["name"], None)
+                self.objects.pop(item["metadata"]["name"], None)
             else:
-                self.objects[one["metadata"]["name"]] = one
+                self.objects[item["metadata"]["name"]] = item
         self._changed(self)
 
 
-def _answered(answer: aiohttp.ClientResponse, text: str, what: str) -> JsonObject:
+def _answered(answer: aiohttp.ClientResponse, text: str, request: str) -> JsonObject:
     status = answer.status
     try:
         plain = json.loads(text) if text else {}
@@ -381,11 +406,11 @@ def _answered(answer: aiohttp.ClientResponse, text: str, what: str) -> JsonObjec
     if status < 400:
         return plain
     reason = str(plain.get("reason") or answer.reason or "")
-    said = f"Kubernetes answers {what} with {status} {reason}: {plain.get('message', '')}"
+    message = f"Kubernetes answers {request} with {status} {reason}: {plain.get('message', '')}"
     try:
-        later = float(answer.headers.get("Retry-After", 0))
+        retry_after = float(answer.headers.get("Retry-After", 0))
     except ValueError:
-        later = 0.0
+        retry_after = 0.0
     kind: type[ApiError] = ApiError
     if status == _MISSING:
         kind = MissingError
@@ -395,7 +420,7 @@ def _answered(answer: aiohttp.ClientResponse, text: str, what: str) -> JsonObjec
         kind = UnreachableError
     elif status >= _FAILED:
         kind = UnansweredError
-    return _raise(kind(said, status, reason, later))
+    return _raise(kind(message, status, reason, retry_after))
 
 
 def _raise(error: ApiError) -> JsonObject:

@@ -1,8 +1,9 @@
-"""Clusters on Kubernetes that make themselves: the objects of a JobManager, as Flink's native mode has them.
+"""Creates clusters on Kubernetes: the objects of a JobManager, as in Flink's native mode.
 
-A cluster is a Deployment (a session) or a Job (an application) with its name. It owns the rest, which goes with it::
+A cluster is a Deployment (a session) or a Job (an application) with its name. It owns these objects, which are removed
+with it::
 
-    <cluster>          headless Service: how TaskManagers find the JobManager, where leaders do not announce themselves
+    <cluster>          headless Service by which TaskManagers find the JobManager, if leaders are not announced
     <cluster>-rest     Service of the REST API
     <cluster>-config   Secret: config.yaml, the cluster's secret, the token of the REST API, pod templates
 """
@@ -17,17 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from firesteel.config import Settings, options
 from firesteel.config.load import CONFIG_FILE
 from firesteel.config.memory import has_memory_options
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.secret import SECRET_FILE_NAME
-from firesteel_kubernetes.access import find_access, namespace_of
-from firesteel_kubernetes.api import ApiError, ConflictError, JsonObject, KubernetesApi, MissingError
+from firesteel_kubernetes.api import ApiError, ConflictError, JsonObject, KubernetesApi, connect
 from firesteel_kubernetes.names import JOBMANAGER, cluster_id, cluster_labels, selector
-from firesteel_kubernetes.pods import CONFIGURATION, CONTAINER, PodMaker, PodPlan, end_of, waits_for
+from firesteel_kubernetes.pods import CONFIGURATION, CONTAINER, PodMaker, PodPlan, end_of, is_ready, waits_for
 
 TOKEN_FILE: Final = "rest-token"
 _TEMPLATE_FILE: Final = "taskmanager-pod-template.yaml"
@@ -45,16 +45,17 @@ _MAX_ATTEMPTS: Final = 6
 
 
 class KubernetesClusterError(FiresteelError):
-    """A cluster on Kubernetes can't be made, found or used."""
+    """A cluster on Kubernetes can't be created, found or used."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A cluster that runs.
+    """The REST API of a running cluster.
 
     Attributes:
-        host, port: where its REST API is.
-        token: of it.
+        host: of the API.
+        port: of the API.
+        token: for requests.
     """
 
     host: str
@@ -67,8 +68,8 @@ class KubernetesCluster:
 
     Args:
         settings: with ``kubernetes.cluster-id``.
-        api: of the Kubernetes where it is; None: as the settings say.
-        owner: reference to the object that the cluster goes with.
+        api: of the Kubernetes where it is; None = as configured.
+        owner: reference to the object with which the cluster is removed.
         annotations: of its Deployment or Job.
 
     Raises:
@@ -85,21 +86,17 @@ class KubernetesCluster:
         if settings.get(options.KUBERNETES_CLUSTER_ID) is None:
             raise ConfigurationError(f"say which cluster: -D{options.KUBERNETES_CLUSTER_ID.key}=NAME")
         self.settings, self.name = settings, cluster_id(settings)
-        if api is None:
-            access = find_access(settings)
-            self.api, self.namespace = KubernetesApi(access), namespace_of(settings, access)
-        else:
-            self.api, self.namespace = api, settings.get(options.KUBERNETES_NAMESPACE)
+        self.api, self.namespace = connect(settings, api)
         self.labels = cluster_labels(self.name, JOBMANAGER)
         self._owner, self._annotations = owner, dict(annotations or {})
 
     # -- made
 
     def ensure(self, arguments: Sequence[str] | None) -> None:
-        """Make what is missing of the cluster; what is there stays as it is.
+        """Create the missing objects of the cluster; existing ones stay as they are.
 
         Args:
-            arguments: as of ``create_application``; None: it is a session.
+            arguments: see ``create_application``; None = the cluster is a session.
 
         Raises:
             KubernetesClusterError: Kubernetes refuses it, or there is another cluster of this name.
@@ -108,18 +105,18 @@ class KubernetesCluster:
         kind, program = ("Deployment", _SESSION) if arguments is None else ("Job", _APPLICATION)
         group = "apps" if kind == "Deployment" else "batch"
         files, workload = self._files(), self._workload(kind, program, arguments or ())
-        made = self._find(f"/apis/{group}/v1", f"{kind.lower()}s", self.name)
-        if made is None:
-            made = self._ask("POST", f"/apis/{group}/v1", f"{kind.lower()}s", workload)
-        there = made["metadata"].get("annotations") or {}
-        if any(there.get(name) != value for name, value in self._annotations.items()):
+        workload_object = self._find(f"/apis/{group}/v1", f"{kind.lower()}s", self.name)
+        if workload_object is None:
+            workload_object = self._ask("POST", f"/apis/{group}/v1", f"{kind.lower()}s", workload)
+        annotations = workload_object["metadata"].get("annotations") or {}
+        if any(annotations.get(name) != value for name, value in self._annotations.items()):
             raise KubernetesClusterError(f"there is another cluster {self.name} in namespace {self.namespace}")
         for plural, body in self._others(files):
             with suppress(ConflictError):
-                self._ask("POST", "/api/v1", plural, self._owned(body, made, kind))
+                self._ask("POST", "/api/v1", plural, self._owned(body, workload_object, kind))
 
     def is_complete(self) -> bool:
-        """Whether nothing is missing that the JobManager needs.
+        """Whether all objects exist that the JobManager needs.
 
         Raises:
             ApiError: Kubernetes does not answer, or refuses.
@@ -128,44 +125,44 @@ class KubernetesCluster:
         return all(self._find("/api/v1", plural, name) is not None for plural, name in needed)
 
     def workload(self) -> JsonObject | None:
-        """Its Deployment or Job; None: there is none.
+        """Deployment or Job of the cluster; None = there is none.
 
         Raises:
-            ApiError: as of ``is_complete``.
+            ApiError: see ``is_complete``.
         """
-        found = self._find("/apis/apps/v1", "deployments", self.name)
-        return found if found is not None else self._find("/apis/batch/v1", "jobs", self.name)
+        deployment = self._find("/apis/apps/v1", "deployments", self.name)
+        return deployment if deployment is not None else self._find("/apis/batch/v1", "jobs", self.name)
 
     def pods(self) -> list[JsonObject]:
-        """All of its pods, those of TaskManagers, too.
+        """All pods of the cluster, including those of TaskManagers.
 
         Raises:
-            ApiError: as of ``is_complete``.
+            ApiError: see ``is_complete``.
         """
         labels = cluster_labels(self.name)
-        found = self.api.ask(
+        listed = self.api.ask(
             "GET", f"/api/v1/namespaces/{self.namespace}/pods", query={"labelSelector": selector(labels)}
         )
         return [
-            pod for pod in found.get("items") or () if labels.items() <= (pod["metadata"].get("labels") or {}).items()
+            pod for pod in listed.get("items") or () if labels.items() <= (pod["metadata"].get("labels") or {}).items()
         ]
 
     def create_session(self) -> None:
-        """Make the objects of a session cluster.
+        """Create the objects of a session cluster.
 
         Raises:
-            KubernetesClusterError: there is one of this name, or Kubernetes refuses it.
+            KubernetesClusterError: a cluster of this name exists, or Kubernetes refuses.
         """
         self._create("Deployment", _SESSION, ())
 
     def create_application(self, arguments: Sequence[str]) -> None:
-        """Make the objects of a cluster for one program.
+        """Create the objects of a cluster for one program.
 
         Args:
-            arguments: of ``firesteel-standalone-job``: the program, and the rest.
+            arguments: of ``firesteel-standalone-job``: the program and its arguments.
 
         Raises:
-            KubernetesClusterError: there is one of this name, or Kubernetes refuses it.
+            KubernetesClusterError: a cluster of this name exists, or Kubernetes refuses.
         """
         self._create("Job", _APPLICATION, arguments)
 
@@ -174,7 +171,7 @@ class KubernetesCluster:
         workload = self._workload(kind, program, arguments)
         group = "apps" if kind == "Deployment" else "batch"
         try:
-            made = self._ask("POST", f"/apis/{group}/v1", f"{kind.lower()}s", workload)
+            workload_object = self._ask("POST", f"/apis/{group}/v1", f"{kind.lower()}s", workload)
         except ConflictError as error:
             raise KubernetesClusterError(
                 f"there is a cluster {self.name} in namespace {self.namespace}; choose another "
@@ -185,14 +182,14 @@ class KubernetesCluster:
             raise KubernetesClusterError(str(error)) from error
         try:
             for plural, body in self._others(files):
-                self._ask("POST", "/api/v1", plural, self._owned(body, made, kind))
+                self._ask("POST", "/api/v1", plural, self._owned(body, workload_object, kind))
         except ApiError as error:
             with suppress(ApiError):
                 self.delete()
             raise KubernetesClusterError(f"cluster {self.name} can't be made: {error}") from error
 
     def _owned(self, body: JsonObject, workload: JsonObject, kind: str) -> JsonObject:
-        """An object that goes with the cluster."""
+        """An object that is removed with the cluster."""
         body["metadata"] |= {"labels": {**self.labels, **body["metadata"].get("labels", {})}}
         group = "apps" if kind == "Deployment" else "batch"
         owner = {
@@ -204,7 +201,7 @@ class KubernetesCluster:
 
     def _files(self) -> dict[str, str]:
         settings = {key: value for key, value in self.settings.to_plain().items() if key not in _NOT_IN_PODS}
-        own = {
+        cluster_settings = {
             "kubernetes.cluster-id": self.name,
             "kubernetes.namespace": self.namespace,
             "firesteel.resourcemanager.driver": "kubernetes",
@@ -222,21 +219,23 @@ class KubernetesCluster:
             "firesteel.jobmaster.end-with-host": "true",
         }
         if not self._is_available:
-            own["jobmanager.rpc.address"] = f"{self.name}.{self.namespace}"
-            own["firesteel.resourcemanager.address"] = f"{self.name}.{self.namespace}:{_PORTS['resourcemanager']}"
-            own["firesteel.jobmaster.address"] = f"{self.name}.{self.namespace}:{_PORTS['jobmaster']}"
+            cluster_settings["jobmanager.rpc.address"] = f"{self.name}.{self.namespace}"
+            cluster_settings["firesteel.resourcemanager.address"] = (
+                f"{self.name}.{self.namespace}:{_PORTS['resourcemanager']}"
+            )
+            cluster_settings["firesteel.jobmaster.address"] = f"{self.name}.{self.namespace}:{_PORTS['jobmaster']}"
         if not has_memory_options(self.settings):
-            own["taskmanager.memory.process.size"] = _DEFAULT_MEMORY
+            cluster_settings["taskmanager.memory.process.size"] = _DEFAULT_MEMORY
         files = {}
         key = "kubernetes.pod-template-file.taskmanager"
         template = self.settings.get(options.TASKMANAGER_POD[key])
-        PodMaker(self.settings, "taskmanager")  # what is wrong with its options is said here and now
+        PodMaker(self.settings, "taskmanager")  # reports wrong options now, not when the first pod is created
         for name in (options.KUBERNETES_POD_TEMPLATE.key, "kubernetes.pod-template-file.jobmanager", key):
             settings.pop(name, None)
         if template is not None:
-            own[key] = f"{CONFIGURATION}/{_TEMPLATE_FILE}"
+            cluster_settings[key] = f"{CONFIGURATION}/{_TEMPLATE_FILE}"
             files[_TEMPLATE_FILE] = Path(str(template)).expanduser().read_text()
-        files[CONFIG_FILE] = json.dumps({**settings, **own}, indent=1)  # JSON is YAML, too
+        files[CONFIG_FILE] = json.dumps({**settings, **cluster_settings}, indent=1)  # JSON is YAML, too
         files[SECRET_FILE_NAME], files[TOKEN_FILE] = secrets.token_hex(32), secrets.token_hex(32)
         return files
 
@@ -252,11 +251,11 @@ class KubernetesCluster:
                 f"{options.KUBERNETES_JOBMANAGER_REPLICAS.key}: {replicas} pods need high availability, one of them "
                 "leads: set high-availability.type: kubernetes, or 1 replica"
             )
-        own = ["-D", f"{options.JOBMANAGER_RPC_ADDRESS.key}=$(POD_IP)"] if self._is_available else []
+        own_arguments = ["-D", f"{options.JOBMANAGER_RPC_ADDRESS.key}=$(POD_IP)"] if self._is_available else []
         probe = {"httpGet": {"path": "/health", "port": _PORTS["rpc"]}}
         ready = {"httpGet": {"path": "/ready", "port": _PORTS["rpc"]}}
         probes = {"readinessProbe": {**ready, "periodSeconds": 2, "timeoutSeconds": 10}}
-        if not self._is_available:  # one that waits for its turn, or for Kubernetes, listens nowhere, and is well
+        if not self._is_available:  # a standby, or one that waits for Kubernetes, listens nowhere, and is healthy
             probes["startupProbe"] = {**probe, "periodSeconds": 2, "failureThreshold": 150}
             probes["livenessProbe"] = {**probe, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6}
         restarts = "Always" if kind == "Deployment" else "Never"
@@ -266,7 +265,7 @@ class KubernetesCluster:
                 component=JOBMANAGER,
                 labels=self.labels,
                 command=f"{program} --config-dir {CONFIGURATION}",
-                arguments=[*own, *arguments],
+                arguments=[*own_arguments, *arguments],
                 memory=self.settings.get(options.JOBMANAGER_MEMORY),
                 cores=1.0,
                 given=f"{self.name}-config",
@@ -285,8 +284,9 @@ class KubernetesCluster:
                 "template": template,
             }
         else:
-            # A pod that was stopped or killed, or whose services did not stay up (75), is made again and goes on; what
-            # the program ends with is the end.
+            # A pod that was stopped or killed, or whose services did not stay up (75), is created again and goes on;
+            # any
+            # other exit code is that of the program, and ends the Job.
             rules = [
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                 {
@@ -339,17 +339,17 @@ class KubernetesCluster:
     # -- found
 
     def kind(self) -> str:
-        """``Deployment`` or ``Job``; empty: there is no such cluster."""
+        """``Deployment`` or ``Job``; empty = there is no such cluster."""
         for kind, group in (("Deployment", "apps"), ("Job", "batch")):
             if self._find(f"/apis/{group}/v1", f"{kind.lower()}s", self.name) is not None:
                 return kind
         return ""
 
     def delete(self) -> None:
-        """Remove the cluster, with all that it owns; its TaskManagers among them. High availability stays.
+        """Remove the cluster with all that it owns, including its TaskManagers. Records of high availability stay.
 
         Raises:
-            KubernetesClusterError: there is none, or Kubernetes refuses it.
+            KubernetesClusterError: there is none, or Kubernetes refuses.
         """
         try:
             kind = self.kind()
@@ -362,10 +362,10 @@ class KubernetesCluster:
             raise KubernetesClusterError(str(error)) from error
 
     def find(self) -> Found:
-        """Where the REST API of the cluster is.
+        """Find the REST API of the cluster.
 
         Raises:
-            KubernetesClusterError: there is no such cluster, or nobody may see it.
+            KubernetesClusterError: there is no such cluster, or access is forbidden.
         """
         try:
             service = self._find("/api/v1", "services", f"{self.name}-rest")
@@ -383,8 +383,8 @@ class KubernetesCluster:
     def _address(self, service: JsonObject) -> tuple[str, int]:
         spec, port = service["spec"], service["spec"]["ports"][0]
         if spec["type"] == "LoadBalancer":
-            for one in (service.get("status", {}).get("loadBalancer") or {}).get("ingress") or ():
-                return str(one.get("ip") or one["hostname"]), int(port["port"])
+            for ingress in (service.get("status", {}).get("loadBalancer") or {}).get("ingress") or ():
+                return str(ingress.get("ip") or ingress["hostname"]), int(port["port"])
         if spec["type"] in ("NodePort", "LoadBalancer") and port.get("nodePort"):
             for node in self.api.ask("GET", "/api/v1/nodes").get("items") or ():
                 for address in node.get("status", {}).get("addresses") or ():
@@ -393,32 +393,33 @@ class KubernetesCluster:
         return str(spec["clusterIP"]), int(port["port"])
 
     def await_ready(self, seconds: float, note: Callable[[str], None]) -> None:
-        """Wait until a pod of the JobManager takes requests; what keeps it is told.
+        """Wait until a pod of the JobManager takes requests; ``note`` is called with the reasons for waiting.
 
         Raises:
-            KubernetesClusterError: that took too long, or it has ended.
+            KubernetesClusterError: this took too long, or the cluster has ended.
         """
-        deadline, told = time.monotonic() + seconds, ""
+        deadline, last_note = time.monotonic() + seconds, ""
         while True:
             pods = self._pods()
-            if any(_is_ready(pod) for pod in pods):
+            if any(is_ready(pod) for pod in pods):
                 return
             ends = [end for pod in pods if (end := end_of(pod))]
             reason = next((reason for pod in pods if (reason := waits_for(pod))), "")
-            if reason and reason != told:
+            if reason and reason != last_note:
                 note(f"{self.name} waits: {reason}")
-                told = reason
+                last_note = reason
             if ends and len(ends) == len(pods) and self.kind() == "Job":
                 raise KubernetesClusterError(f"{self.name} has ended: {ends[-1]}")
             if time.monotonic() > deadline:
                 raise KubernetesClusterError(
-                    f"the JobManager of {self.name} takes no requests after {seconds:g} s: {told or 'see its logs'}; "
-                    f"`kubectl describe pods --namespace {self.namespace} --selector {selector(self.labels)}`"
+                    f"the JobManager of {self.name} takes no requests after {seconds:g} s: "
+                    f"{last_note or 'see its logs'}; `kubectl describe pods --namespace {self.namespace} --selector "
+                    f"{selector(self.labels)}`"
                 )
             time.sleep(_POLL)
 
     def await_end(self) -> tuple[bool, str]:
-        """Of an application: wait until it has ended; whether all went well, and how it ended."""
+        """Wait until an application has ended; returns whether it succeeded, and how it ended."""
         while True:
             job = self._find("/apis/batch/v1", "jobs", self.name)
             if job is None:
@@ -432,23 +433,15 @@ class KubernetesCluster:
     def _pods(self) -> list[JsonObject]:
         query = {"labelSelector": selector(self.labels)}
         try:
-            found = self.api.ask("GET", f"/api/v1/namespaces/{self.namespace}/pods", query=query)
+            listed = self.api.ask("GET", f"/api/v1/namespaces/{self.namespace}/pods", query=query)
         except ApiError as error:
             raise KubernetesClusterError(str(error)) from error
-        return sorted(found.get("items") or (), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
+        return sorted(listed.get("items") or (), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
 
     # -- inside
 
-    def _ask(self, method: str, group: str, rest: str, body: JsonObject | None = None) -> JsonObject:
-        return self.api.ask(method, f"{group}/namespaces/{self.namespace}/{rest}", body)
+    def _ask(self, method: str, group: str, path: str, body: JsonObject | None = None) -> JsonObject:
+        return self.api.ask(method, f"{group}/namespaces/{self.namespace}/{path}", body)
 
     def _find(self, group: str, plural: str, name: str) -> JsonObject | None:
-        try:
-            return self._ask("GET", group, f"{plural}/{name}")
-        except MissingError:
-            return None
-
-
-def _is_ready(pod: JsonObject) -> bool:
-    conditions: Sequence[dict[str, Any]] = (pod.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        return self.api.find(f"{group}/namespaces/{self.namespace}/{plural}/{name}")

@@ -29,10 +29,10 @@ _LOCAL, _FILE = "local://", "file:"
 
 
 def use_cluster(parsed: argparse.Namespace, console: Console) -> bool:
-    """Go by the cluster on Kubernetes that is named; False: the target is another one.
+    """Send the command to the cluster on Kubernetes that it names; False = it has another target.
 
     Raises:
-        ConfigurationError: it is not said which cluster.
+        ConfigurationError: the cluster is not named.
         KubernetesClusterError: it can't be found.
     """
     target = getattr(parsed, "target", None)
@@ -43,34 +43,34 @@ def use_cluster(parsed: argparse.Namespace, console: Console) -> bool:
         return False
     cluster = KubernetesCluster(settings)
     try:
-        found = cluster.find()
+        rest_api = cluster.find()
     finally:
         cluster.api.close()
     says_where = getattr(parsed, "jobmanager", None) is not None or settings.is_set(options.REST_ADDRESS)
-    parsed.definitions += _definitions(found, says_where)
+    parsed.definitions += _definitions(rest_api, says_where)
     parsed.target = "remote"
     parsed.definitions.append(f"{options.EXECUTION_TARGET.key}=remote")
     return True
 
 
-def _definitions(found: Found, says_where: bool) -> list[str]:
-    """Where the REST API is, unless it is said how it is reached from here, and a file with its token."""
+def _definitions(rest_api: Found, says_where: bool) -> list[str]:
+    """Address of the REST API, unless one is configured, and a file with its token."""
     folder = Path(tempfile.mkdtemp(prefix="firesteel-token-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     file = folder / "rest-token"
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write(found.token)
-    made = [f"{options.REST_TOKEN_FILE.key}={file}"]
+        out.write(rest_api.token)
+    definitions = [f"{options.REST_TOKEN_FILE.key}={file}"]
     if not says_where:
-        made += [f"{options.REST_ADDRESS.key}={found.host}", f"{options.REST_PORT.key}={found.port}"]
-    return made
+        definitions += [f"{options.REST_ADDRESS.key}={rest_api.host}", f"{options.REST_PORT.key}={rest_api.port}"]
+    return definitions
 
 
-# -- clusters that begin
+# -- new clusters
 
 
 def kubernetes_session(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel kubernetes-session``."""
+    """Run ``firesteel kubernetes-session``."""
     cluster = KubernetesCluster(_settings(parsed))
     try:
         if parsed.stop:
@@ -84,7 +84,7 @@ def kubernetes_session(parsed: argparse.Namespace, console: Console) -> int:
 
 
 def run_application(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel run-application -t kubernetes-application``."""
+    """Run ``firesteel run-application -t kubernetes-application``."""
     settings = _settings(parsed)
     arguments = _program(parsed)
     cluster = KubernetesCluster(settings)
@@ -114,21 +114,22 @@ def run_application(parsed: argparse.Namespace, console: Console) -> int:
 def _started(cluster: KubernetesCluster, parsed: argparse.Namespace, console: Console) -> int:
     console.note(f"{cluster.name} is made in namespace {cluster.namespace}")
     cluster.await_ready(_READY_SECONDS, console.note)
-    found = cluster.find()
-    rest = f"http://{found.host}:{found.port}"
+    rest_api = cluster.find()
+    rest = f"http://{rest_api.host}:{rest_api.port}"
     console.say_result(
         parsed.json and getattr(parsed, "detached", True),
         f"{cluster.name}: {rest}",
         {"cluster-id": cluster.name, "namespace": cluster.namespace, "rest": rest},
     )
-    where = (
+    cluster_options = (
         f"-D{options.KUBERNETES_CLUSTER_ID.key}={cluster.name} -D{options.KUBERNETES_NAMESPACE.key}={cluster.namespace}"
     )
     if not parsed.json and hasattr(parsed, "stop"):
         console.note(
-            f"`firesteel run -t kubernetes-session {where} program.py` runs a program there; `firesteel "
-            f"kubernetes-session --stop {where}` ends it. From a host that does not reach {found.host}: `kubectl "
-            f"port-forward service/{cluster.name}-rest 8081 --namespace {cluster.namespace}`, and -m 127.0.0.1:8081"
+            f"`firesteel run -t kubernetes-session {cluster_options} program.py` runs a program there; `firesteel "
+            f"kubernetes-session --stop {cluster_options}` ends it. From a host that does not reach {rest_api.host}: "
+            f"`kubectl port-forward service/{cluster.name}-rest 8081 --namespace {cluster.namespace}`, and -m "
+            "127.0.0.1:8081"
         )
     return exit_codes.DONE
 
@@ -141,10 +142,10 @@ def _settings(parsed: argparse.Namespace) -> Settings:
 
 
 def _program(parsed: argparse.Namespace) -> list[str]:
-    """The command line of ``firesteel-standalone-job`` in the pod: the program is in the image, or in a store.
+    """Command line of ``firesteel-standalone-job`` in the pod. The program must be in the image, or in a store.
 
     Raises:
-        ConfigurationError: it is a file of this host.
+        ConfigurationError: the program is a file of this host.
     """
     words: list[str] = []
     if parsed.as_module:
@@ -152,7 +153,7 @@ def _program(parsed: argparse.Namespace) -> list[str]:
     else:
         words += ["--python", _in_pod(parsed.program, "the program")]
     if parsed.python_files is not None:
-        files = [_in_pod(one.strip(), "-pyfs") for one in parsed.python_files.split(",") if one.strip()]
+        files = [_in_pod(path_.strip(), "-pyfs") for path_ in parsed.python_files.split(",") if path_.strip()]
         words += ["--pyFiles", ",".join(files)]
     elif parsed.as_module:
         raise ConfigurationError(
@@ -165,16 +166,16 @@ def _program(parsed: argparse.Namespace) -> list[str]:
         words += ["-D", f"{options.STATE_RECOVERY_CLAIM_MODE.key}={parsed.claim_mode.upper()}"]
     if parsed.ignore_unclaimed:
         words.append("--allowNonRestoredState")
-    given = parsed.arguments[1:] if parsed.arguments[:1] == ["--"] else parsed.arguments
-    return [*words, "--", *given]
+    program_arguments = parsed.arguments[1:] if parsed.arguments[:1] == ["--"] else parsed.arguments
+    return [*words, "--", *program_arguments]
 
 
-def _in_pod(path: str, what: str) -> str:
+def _in_pod(path: str, subject: str) -> str:
     if path.startswith(_LOCAL):
         return path.removeprefix(_LOCAL)
     if ":/" in path and not path.startswith(_FILE):
         return path
     raise ConfigurationError(
-        f"{what} {path}: a cluster on Kubernetes does not see files of this host; name one of the image "
+        f"{subject} {path}: a cluster on Kubernetes does not see files of this host; name one of the image "
         f"({_LOCAL}/opt/programs/job.py), or of an object store (s3://bucket/job.py)"
     )

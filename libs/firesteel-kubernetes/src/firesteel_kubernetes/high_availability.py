@@ -2,21 +2,21 @@
 
 Each component has two objects of one name, ``<cluster>-<component>``::
 
-    Lease       who leads, renewed all the time; annotations: epoch, address and token of the leader
-    ConfigMap   annotations: the last epoch, and who has it; data: the records, each "<version> <value>"
+    Lease       the leader, which renews it all the time; annotations: its epoch, address and token
+    ConfigMap   annotations: the last epoch and its holder; data: the records, each "<version> <value>"
 
-The *ConfigMap* is what fences. Whoever writes it names the resource version that it has read; whoever comes to lead
-first writes the next epoch there. So the API server itself refuses what a leader of before writes, whatever that one
-believes, and however long its request was on its way.
+The *ConfigMap* is the fence. Every write names the resource version that it has read, and a new leader first writes the
+next epoch there. So the API server itself refuses writes of a former leader, whatever that one believes, and however
+long its request was on its way.
 
-The *Lease* says when somebody else may come to lead: when nobody holds it, or when it was seen unchanged for the time
-that its holder has written into it, by the clock of who looks. A holder leads no more as soon as nine tenths of that
-time have passed since it *asked* for the last renewal that was granted, by its own clock: whoever waits has seen that
-renewal later. Clocks of hosts are never compared (the times in a Lease are for people), and count while a machine
+The *Lease* says when somebody else may lead: when nobody holds it, or when a waiting process has seen it unchanged, by
+its own clock, for the time that the holder has written into it. A holder leads no more as soon as nine tenths of that
+time have passed, by its own clock, since it *asked* for the last renewal that was granted: whoever waits has seen that
+renewal later. Clocks of hosts are never compared (the times in a Lease are for people), and they count while a machine
 sleeps.
 
-A write that got no answer may come late. Nothing is told of its cell before another write has followed it, after which
-it can only be refused.
+A write without an answer may come late. So its cell is not read before another write has followed it, after which it
+can only be refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ from firesteel.ha.cell_services import CellServices
 from firesteel.ha.cells import AwayError, Cells, Change, ChangedError, Put, Record, RemoveRecord, UnsureError, checked
 from firesteel.ha.payloads import payloads_in
 from firesteel.ha.retrieval import Leader, Listener, PolledWatches
-from firesteel_kubernetes.access import find_access, namespace_of
 from firesteel_kubernetes.api import (
     ASK_SECONDS,
     ApiError,
@@ -59,6 +58,7 @@ from firesteel_kubernetes.api import (
     UnansweredError,
     UnreachableError,
     Watched,
+    connect,
 )
 from firesteel_kubernetes.names import cluster_id, cluster_labels
 
@@ -66,16 +66,16 @@ logger = logging.getLogger(__name__)
 LABEL_KIND: Final = "configmap-type"
 HIGH_AVAILABILITY: Final = "high-availability"
 LARGEST_MAP: Final = 1 << 20
-"""Bytes that a ConfigMap may hold."""
+"""Bytes that a ConfigMap can store."""
 _LEASE: Final = 0.9
-"""Of the duration of a lease: the longest time that a leader leads without a renewal."""
+"""Longest time that a leader leads without a renewal, as a share of the duration of its lease."""
 _LOOK_SECONDS: Final = 10.0
-"""Between two looks at who leads of which Kubernetes has told nothing."""
+"""Seconds between two looks at a component's leader while Kubernetes reports no change."""
 _LEADER_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 15.0
-"""For which a question that changes nothing is asked again."""
+"""Seconds for which a request that changes nothing is repeated."""
 _CAMPAIGN_SECONDS: Final = 10.0
-"""For which one campaign asks again."""
+"""Seconds for which one campaign repeats its requests."""
 _CLOSE_SECONDS: Final = 5.0
 _EPOCH, _HOLDER, _VERSION, _WRITTEN = (f"firesteel/{name}" for name in ("epoch", "holder", "version", "written"))
 _ADDRESS, _TOKEN = "firesteel/address", "firesteel/token"
@@ -83,43 +83,43 @@ _OBJECT: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def boot_time() -> float:
-    """Seconds; those in which the machine sleeps count."""
+    """Seconds since the start of the machine, including those in which it slept."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(eq=False)
-class _Held:
-    """An epoch of this process."""
+class _Term:
+    """An epoch in which this process leads a component."""
 
     component: str
     identity: str
-    """In the Lease and the ConfigMap; of this epoch alone."""
-    asked: float
-    """When the last renewal was asked for that was granted."""
+    """Holder in the Lease and the ConfigMap; used for this epoch alone."""
+    asked_at: float
+    """When the last granted renewal was asked for."""
     lease: JsonObject
     epoch: int = 0
     address: str = ""
     token: str = ""
-    seen: JsonObject | None = None
+    config_map: JsonObject | None = None
     """The ConfigMap, as it was last seen."""
-    checked: float = -math.inf
-    """When the ConfigMap was looked at last to see who leads."""
+    checked_at: float = -math.inf
+    """When the ConfigMap was last read to check who leads."""
     renewing: threading.RLock = field(default_factory=threading.RLock)
     writing: threading.RLock = field(default_factory=threading.RLock)
     ended: threading.Event = field(default_factory=threading.Event)
 
 
 class _LostError(Exception):
-    """The Lease is somebody else's, or gone."""
+    """The Lease has another holder, or is gone."""
 
 
 class KubernetesCells(Cells):
-    """See ``Cells`` and the head of this module. Nothing is asked before it is needed.
+    """Cells in Leases and ConfigMaps; the head of this module says how. No request is made before it is needed.
 
     Args:
         settings: of the cluster.
-        api: that of its Kubernetes; None: as the settings say.
-        now: monotonic seconds.
+        api: of its Kubernetes; None = as configured.
+        now: clock, in monotonic seconds.
 
     Raises:
         ConfigurationError: an option is missing or wrong.
@@ -131,15 +131,8 @@ class KubernetesCells(Cells):
         self, settings: Settings, api: KubernetesApi | None = None, now: Callable[[], float] = boot_time
     ) -> None:
         self._cluster = cluster_id(settings)
-        if api is None:
-            access = find_access(settings)
-            api, namespace = (
-                KubernetesApi(access, settings.get(options.KUBERNETES_USER_AGENT)),
-                namespace_of(settings, access),
-            )
-        else:
-            namespace = settings.get(options.KUBERNETES_NAMESPACE)
-        self._api, self._now = api, now
+        self._api, namespace = connect(settings, api)
+        self._now = now
         self._maps = f"/api/v1/namespaces/{namespace}/configmaps"
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._labels = {
@@ -162,21 +155,21 @@ class KubernetesCells(Cells):
         self._longest_pause = settings.get(options.KUBERNETES_MAX_RETRY_DELAY).total_seconds()
         self._lock = threading.RLock()
         self._closed = threading.Event()
-        self._led: dict[str, _Held] = {}
+        self._led: dict[str, _Term] = {}
         self._abandoned: set[str] = set()
-        """Identities of this process under which nobody leads any more; some Lease may name them still."""
+        """Identities of this process under which it no longer leads; a Lease may still name them."""
         self._observed: dict[str, tuple[str, float]] = {}
-        """Component -> version of its Lease, and when that was seen first."""
+        """By component: version of its Lease, and when that was first seen."""
         self._unsure: dict[str, str] = {}
-        """Component -> identity whose last write of the ConfigMap got no answer."""
-        self._known: dict[str, Leader | None] = {}
+        """By component: identity whose last write of the ConfigMap was not answered."""
+        self._last_leaders: dict[str, Leader | None] = {}
         self._watches = PolledWatches(self.leader, _LOOK_SECONDS)
         self._followed: dict[str, tuple[Watched, int]] = {}
 
     # -- leading
 
     def campaign(self, component: str) -> int | None:
-        """See ``Cells``.
+        """Try to lead a component; returns the epoch, or None while somebody leads.
 
         Raises:
             AwayError: Kubernetes does not answer.
@@ -185,30 +178,30 @@ class KubernetesCells(Cells):
         name = self._name(component)
         identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(8)}"
         try:
-            held = self._take_lease(component, name, identity)
-            if held is None:
+            term = self._take_lease(component, name, identity)
+            if term is None:
                 return None
-            epoch = self._begin(held, name)
+            epoch = self._begin(term, name)
         except (UnreachableError, UnansweredError) as error:
             raise AwayError(str(error)) from error
         if epoch is None:
             return None
-        held.epoch = epoch
+        term.epoch = epoch
         with self._lock:
             self._abandoned.discard(identity)
-            self._led[component] = held
+            self._led[component] = term
         try:
-            self._renew(held, self._left(held))
+            self._renew(term, self._left(term))
         except _LostError:
-            self._over(held)
+            self._end(term)
             return None
         except OSError as error:
             logger.info("the epoch of %s is written with the next renewal: %s", component, error)
-        threading.Thread(target=self._keep, args=(held,), name=f"lease-{component}", daemon=True).start()
+        threading.Thread(target=self._keep, args=(term,), name=f"lease-{component}", daemon=True).start()
         return epoch
 
-    def _take_lease(self, component: str, name: str, identity: str) -> _Held | None:
-        """The Lease is this process's; None: somebody has it."""
+    def _take_lease(self, component: str, name: str, identity: str) -> _Term | None:
+        """Take the Lease for this process; None = somebody holds it."""
         problem: ApiError | None = None
         ends = time.monotonic() + _CAMPAIGN_SECONDS
         for pause in self._pauses():
@@ -217,30 +210,30 @@ class KubernetesCells(Cells):
                 if time.monotonic() >= ends:
                     break
             try:
-                lease, seen = self._find(self._leases, name), self._now()
-                asked = self._now()
+                lease, seen_at = self._api.find(f"{self._leases}/{name}"), self._now()
+                asked_at = self._now()
                 if lease is None:
                     body = self._leased({"metadata": {"name": name}}, identity, {})
                     body |= {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-                    self._abandoned.add(identity)  # before it is written: only now may a Lease name it
-                    return _Held(component, identity, asked, self._api.ask("POST", self._leases, body))
+                    self._abandoned.add(identity)  # before the write: a Lease may name it from now on
+                    return _Term(component, identity, asked_at, self._api.ask("POST", self._leases, body))
                 if (lease.get("spec") or {}).get("holderIdentity") == identity:  # it was granted without an answer
                     lease = self._leased(lease, identity, {})
-                    return _Held(component, identity, asked, self._api.ask("PUT", f"{self._leases}/{name}", lease))
-                if not self._is_free(component, lease, seen):
+                    return _Term(component, identity, asked_at, self._api.ask("PUT", f"{self._leases}/{name}", lease))
+                if not self._is_free(component, lease, seen_at):
                     return None
-                taken = self._leased(lease, identity, {})
-                taken["spec"]["acquireTime"] = _timestamp()
-                taken["spec"]["leaseTransitions"] = int(taken["spec"].get("leaseTransitions") or 0) + 1
-                self._abandoned.add(identity)  # before it is written: only now may a Lease name it
-                return _Held(component, identity, asked, self._api.ask("PUT", f"{self._leases}/{name}", taken))
+                new_lease = self._leased(lease, identity, {})
+                new_lease["spec"]["acquireTime"] = _timestamp()
+                new_lease["spec"]["leaseTransitions"] = int(new_lease["spec"].get("leaseTransitions") or 0) + 1
+                self._abandoned.add(identity)  # before the write: a Lease may name it from now on
+                return _Term(component, identity, asked_at, self._api.ask("PUT", f"{self._leases}/{name}", new_lease))
             except (ConflictError, MissingError) as error:
                 problem = UnreachableError(str(error))  # what is there now tells
             except (UnreachableError, UnansweredError) as error:
                 problem = error
         raise problem or UnreachableError("no try was allowed")
 
-    def _is_free(self, component: str, lease: JsonObject, seen: float) -> bool:
+    def _is_free(self, component: str, lease: JsonObject, seen_at: float) -> bool:
         spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity") or ""
         if not holder or holder in self._abandoned:
@@ -248,176 +241,180 @@ class KubernetesCells(Cells):
         version = str(lease["metadata"]["resourceVersion"])
         observed = self._observed.get(component)
         if observed is None or observed[0] != version:
-            self._observed[component] = version, seen
+            self._observed[component] = version, seen_at
             return False
-        return seen - observed[1] >= float(spec.get("leaseDurationSeconds") or self._duration)
+        return seen_at - observed[1] >= float(spec.get("leaseDurationSeconds") or self._duration)
 
-    def _begin(self, held: _Held, name: str) -> int | None:
-        """Write the next epoch, which ends the one before; None: somebody else may have the Lease by now."""
+    def _begin(self, term: _Term, name: str) -> int | None:
+        """Write the next epoch, which ends the last one; None = somebody else may hold the Lease by now."""
         problem: ApiError | None = None
         for pause in self._pauses():
             if problem is not None:
-                held.ended.wait(pause)
+                term.ended.wait(pause)
             try:
-                found = self._find(self._maps, name)
-                if self._left(held) <= 0:
+                config_map = self._api.find(f"{self._maps}/{name}")
+                if self._left(term) <= 0:
                     break
-                if found is not None and _annotation(found, _HOLDER) == held.identity:
-                    held.seen = found
-                    return int(_annotation(found, _EPOCH))
-                new = deepcopy(found) if found is not None else {"metadata": {"name": name}}
-                epoch = int(_annotation(new, _EPOCH) or 0) + 1
-                self._label(new, {_EPOCH: str(epoch), _HOLDER: held.identity, _WRITTEN: secrets.token_hex(8)})
-                left = min(ASK_SECONDS, self._left(held))
-                if found is None:
-                    new |= {"apiVersion": "v1", "kind": "ConfigMap"}
-                    held.seen = self._api.ask("POST", self._maps, new, seconds=left)
+                if config_map is not None and _annotation(config_map, _HOLDER) == term.identity:
+                    term.config_map = config_map
+                    return int(_annotation(config_map, _EPOCH))
+                new_map = deepcopy(config_map) if config_map is not None else {"metadata": {"name": name}}
+                epoch = int(_annotation(new_map, _EPOCH) or 0) + 1
+                self._label(new_map, {_EPOCH: str(epoch), _HOLDER: term.identity, _WRITTEN: secrets.token_hex(8)})
+                seconds = min(ASK_SECONDS, self._left(term))
+                if config_map is None:
+                    new_map |= {"apiVersion": "v1", "kind": "ConfigMap"}
+                    term.config_map = self._api.ask("POST", self._maps, new_map, seconds=seconds)
                 else:
-                    held.seen = self._api.ask("PUT", f"{self._maps}/{name}", new, seconds=left)
+                    term.config_map = self._api.ask("PUT", f"{self._maps}/{name}", new_map, seconds=seconds)
                 return epoch
             except (ConflictError, MissingError, UnreachableError, UnansweredError) as error:
                 problem = error
             except ApiError:
-                self._give_back(held)
+                self._give_back(term)
                 raise
-        self._give_back(held)
+        self._give_back(term)
         if isinstance(problem, UnreachableError | UnansweredError):
             raise problem
         return None
 
     def _leased(self, lease: JsonObject, identity: str, annotations: dict[str, str]) -> JsonObject:
-        """A Lease that is held, or is free (no identity)."""
-        new = deepcopy(lease)
+        """A Lease with this holder; without an identity it is free."""
+        new_lease = deepcopy(lease)
         for key in (_EPOCH, _ADDRESS, _TOKEN):
-            (new["metadata"].get("annotations") or {}).pop(key, None)
-        self._label(new, annotations)
-        spec = new["spec"] = dict(new.get("spec") or {})
+            (new_lease["metadata"].get("annotations") or {}).pop(key, None)
+        self._label(new_lease, annotations)
+        spec = new_lease["spec"] = dict(new_lease.get("spec") or {})
         spec["holderIdentity"], spec["renewTime"] = identity, _timestamp()
         if identity:
             spec["leaseDurationSeconds"] = self._duration
             spec.setdefault("acquireTime", spec["renewTime"])
             spec.setdefault("leaseTransitions", 0)
-        return new
+        return new_lease
 
-    def _label(self, new: JsonObject, annotations: dict[str, str]) -> None:
-        metadata = new["metadata"]
+    def _label(self, body: JsonObject, annotations: dict[str, str]) -> None:
+        metadata = body["metadata"]
         metadata["labels"] = {**(metadata.get("labels") or {}), **self._labels}
         metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
 
-    def _renew(self, held: _Held, seconds: float) -> None:
-        """Have the Lease say what is so.
+    def _renew(self, term: _Term, seconds: float) -> None:
+        """Renew the Lease, with the current address and token.
 
         Raises:
-            _LostError: it is somebody else's.
+            _LostError: it has another holder.
             ApiError: it could not be written.
         """
-        with held.renewing:
-            path = f"{self._leases}/{self._name(held.component)}"
+        with term.renewing:
+            path = f"{self._leases}/{self._name(term.component)}"
             for is_last in (*[False] * self._retries, True):
-                asked = self._now()
-                told = {_EPOCH: str(held.epoch), _ADDRESS: held.address, _TOKEN: held.token}
+                asked_at = self._now()
+                annotations = {_EPOCH: str(term.epoch), _ADDRESS: term.address, _TOKEN: term.token}
                 try:
-                    held.lease = self._api.ask(
-                        "PUT", path, self._leased(held.lease, held.identity, told), seconds=max(0.05, seconds)
+                    term.lease = self._api.ask(
+                        "PUT", path, self._leased(term.lease, term.identity, annotations), seconds=max(0.05, seconds)
                     )
                 except MissingError:
                     raise _LostError from None
                 except ConflictError:
                     try:
-                        found = self._api.ask("GET", path, seconds=max(0.05, seconds))
+                        current = self._api.ask("GET", path, seconds=max(0.05, seconds))
                     except MissingError:
                         raise _LostError from None
-                    if (found.get("spec") or {}).get("holderIdentity") != held.identity:
+                    if (current.get("spec") or {}).get("holderIdentity") != term.identity:
                         raise _LostError from None
-                    held.lease = found
+                    term.lease = current
                     if is_last:
                         raise
                     continue
-                held.asked = max(held.asked, asked)
+                term.asked_at = max(term.asked_at, asked_at)
                 return
 
-    def _keep(self, held: _Held) -> None:
-        """Renew the Lease; lose it where that fails for too long."""
+    def _keep(self, term: _Term) -> None:
+        """Renew the Lease again and again; lead no more once that has failed for too long."""
         pause = self._period
-        while not held.ended.wait(max(0.0, min(pause, self._left(held)))):
+        while not term.ended.wait(max(0.0, min(pause, self._left(term)))):
             try:
-                if self._left(held) > 0:
-                    self._renew(held, min(max(self._period, 1.0), self._left(held)))
+                if self._left(term) > 0:
+                    self._renew(term, min(max(self._period, 1.0), self._left(term)))
                 pause = self._period
             except _LostError:
-                self._lose(held, "its Lease is another one's")
+                self._lose(term, "its Lease is another one's")
                 return
             except OSError as error:
                 if pause == self._period:
-                    logger.warning("the Lease of %s can't be renewed, it is tried again: %s", held.component, error)
+                    logger.warning("the Lease of %s can't be renewed, it is tried again: %s", term.component, error)
                 pause = self._period / 5
-            if self._left(held) <= 0:
-                self._lose(held, f"Kubernetes has granted no renewal for {self._deadline:.1f} s")
+            if self._left(term) <= 0:
+                self._lose(term, f"Kubernetes has granted no renewal for {self._deadline:.1f} s")
                 return
 
-    def _left(self, held: _Held) -> float:
-        """Seconds in which this process leads without another renewal."""
-        return held.asked + self._deadline - self._now()
+    def _left(self, term: _Term) -> float:
+        """Seconds for which this process leads without another renewal."""
+        return term.asked_at + self._deadline - self._now()
 
-    def _lose(self, held: _Held, why: str) -> None:
-        if self._over(held):
-            logger.error("this process leads %s no more (epoch %d): %s", held.component, held.epoch, why)
+    def _lose(self, term: _Term, reason: str) -> None:
+        if self._end(term):
+            logger.error("this process leads %s no more (epoch %d): %s", term.component, term.epoch, reason)
 
-    def _over(self, held: _Held) -> bool:
-        """Whether it was not over before."""
+    def _end(self, term: _Term) -> bool:
+        """End the term; False = it had ended before."""
         with self._lock:
-            self._abandoned.add(held.identity)
-            held.ended.set()
-            if self._led.get(held.component) is not held:
+            self._abandoned.add(term.identity)
+            term.ended.set()
+            if self._led.get(term.component) is not term:
                 return False
-            del self._led[held.component]
+            del self._led[term.component]
             return True
 
-    def _leads(self, component: str, epoch: int) -> _Held:
-        held = self._led.get(component)
-        if held is not None and held.epoch == epoch and self._left(held) <= 0:
-            self._lose(held, "the time in which nobody else can lead has passed without a renewal")
-            held = None
-        if held is None or held.epoch != epoch:
+    def _leads(self, component: str, epoch: int) -> _Term:
+        term = self._led.get(component)
+        if term is not None and term.epoch == epoch and self._left(term) <= 0:
+            self._lose(term, "the time in which nobody else can lead has passed without a renewal")
+            term = None
+        if term is None or term.epoch != epoch:
             raise FencedError(f"epoch {epoch} of {component} is over, or may be")
-        return held
+        return term
 
     @override
     def check(self, component: str, epoch: int) -> None:
-        held = self._leads(component, epoch)
+        term = self._leads(component, epoch)
         now = self._now()
         try:
             self._follow_up(component)
-            found = self._find(self._maps, self._name(component), min(ASK_SECONDS, max(0.05, self._left(held))))
+            config_map = self._api.find(
+                f"{self._maps}/{self._name(component)}", min(ASK_SECONDS, max(0.05, self._left(term)))
+            )
         except OSError:
             self._leads(component, epoch)
             raise
-        if found is None or _annotation(found, _HOLDER) != held.identity:
-            self._over(held)
+        if config_map is None or _annotation(config_map, _HOLDER) != term.identity:
+            self._end(term)
             raise FencedError(f"epoch {epoch} of {component} is over")
         self._leads(component, epoch)
-        held.checked = now
+        term.checked_at = now
 
     def poll(self, component: str, epoch: int) -> None:
-        """See ``Cells``. The ConfigMap is read as often as the Lease is renewed: whoever deposes takes that, too."""
-        held = self._leads(component, epoch)
-        if self._now() - held.checked >= self._period or component in self._unsure:
+        """As ``check``, but the ConfigMap is read only as often as the Lease is renewed: deposing takes the Lease,
+        too.
+        """
+        term = self._leads(component, epoch)
+        if self._now() - term.checked_at >= self._period or component in self._unsure:
             self.check(component, epoch)
 
     @override
     def announce(self, component: str, leader: Leader) -> None:
-        held = self._leads(component, leader.epoch)
-        held.address, held.token = leader.address, leader.token
+        term = self._leads(component, leader.epoch)
+        term.address, term.token = leader.address, leader.token
         problem: OSError | None = None
         for pause in self._pauses():
-            if problem is not None and held.ended.wait(pause):
+            if problem is not None and term.ended.wait(pause):
                 break
             self._leads(component, leader.epoch)
             try:
-                self._renew(held, min(ASK_SECONDS, self._left(held)))
+                self._renew(term, min(ASK_SECONDS, self._left(term)))
                 return
             except _LostError:
-                self._over(held)
+                self._end(term)
                 raise FencedError(f"epoch {leader.epoch} of {component} is over") from None
             except (ConflictError, UnreachableError, UnansweredError) as error:
                 problem = error
@@ -425,57 +422,59 @@ class KubernetesCells(Cells):
         raise UnsureError(str(problem))
 
     def release(self, component: str, epoch: int) -> None:
-        """See ``Cells``. Where Kubernetes can't be told, the epoch ends with its lease."""
-        held = self._led.get(component)
-        if held is not None and held.epoch == epoch and self._over(held):
-            self._give_back(held)
+        """End the epoch. If Kubernetes can't be told, it ends with its lease."""
+        term = self._led.get(component)
+        if term is not None and term.epoch == epoch and self._end(term):
+            self._give_back(term)
 
-    def _give_back(self, held: _Held) -> None:
-        self._over(held)
+    def _give_back(self, term: _Term) -> None:
+        self._end(term)
         try:
-            with held.renewing:
-                self._free(held.component, held.identity, _CLOSE_SECONDS)
+            with term.renewing:
+                self._free(term.component, term.identity, _CLOSE_SECONDS)
         except OSError as error:
-            logger.warning("that nobody leads %s any more could not be said: %s", held.component, error)
+            logger.warning("that nobody leads %s any more could not be said: %s", term.component, error)
 
     def _free(self, component: str, identity: str | None, seconds: float) -> None:
-        """Nobody has the Lease, or only somebody else."""
+        """Free the Lease, if this identity holds it; without one, whoever does."""
         name = self._name(component)
 
         def free() -> None:
-            lease = self._find(self._leases, name, seconds)
+            lease = self._api.find(f"{self._leases}/{name}", seconds)
             holder = "" if lease is None else (lease.get("spec") or {}).get("holderIdentity") or ""
             if lease is None or not holder or (identity is not None and holder != identity):
                 return
             with suppress(MissingError):
                 self._api.ask("PUT", f"{self._leases}/{name}", self._leased(lease, "", {}), seconds=seconds)
 
-        self._again(free, seconds)
+        self._repeat(free, seconds)
 
     @override
     def depose(self, component: str) -> None:
         name = self._name(component)
 
         def end() -> None:
-            found = self._find(self._maps, name)
-            if found is not None and _annotation(found, _HOLDER):
-                new = deepcopy(found)
-                self._label(new, {_HOLDER: "", _WRITTEN: secrets.token_hex(8)})
+            config_map = self._api.find(f"{self._maps}/{name}")
+            if config_map is not None and _annotation(config_map, _HOLDER):
+                new_map = deepcopy(config_map)
+                self._label(new_map, {_HOLDER: "", _WRITTEN: secrets.token_hex(8)})
                 with suppress(MissingError):
-                    self._api.ask("PUT", f"{self._maps}/{name}", new)
+                    self._api.ask("PUT", f"{self._maps}/{name}", new_map)
 
-        self._again(end, _READ_SECONDS)
+        self._repeat(end, _READ_SECONDS)
         self._free(component, None, _READ_SECONDS)
 
     # -- who leads
 
     def leader(self, component: str) -> Leader | None:
-        """See ``Cells``. As long as Kubernetes can't be asked: who has led."""
+        """Current leader; the last known one while Kubernetes does not answer."""
         try:
-            self._known[component] = _leader_of(self._find(self._leases, self._name(component), _LEADER_SECONDS))
+            self._last_leaders[component] = _leader_of(
+                self._api.find(f"{self._leases}/{self._name(component)}", _LEADER_SECONDS)
+            )
         except OSError as error:
             logger.info("who leads %s can't be looked up: %s", component, error)
-        return self._known.get(component)
+        return self._last_leaders.get(component)
 
     @override
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
@@ -499,19 +498,19 @@ class KubernetesCells(Cells):
         return stop
 
     def _follow(self, component: str) -> None:
-        """Have Kubernetes tell when somebody else leads; renewals change nothing."""
+        """Watch a component's Lease for another leader; renewals are not reported."""
         name = self._name(component)
         with self._lock:
             if component in self._followed:
                 watched, count = self._followed[component]
                 self._followed[component] = watched, count + 1
                 return
-            told: list[Leader | None] = []
+            last_reported: list[Leader | None] = []
 
             def changed(watched: Watched) -> None:
-                found = _leader_of(watched.snapshot().get(name))
-                if told != [found]:
-                    told[:] = [found]
+                leader = _leader_of(watched.snapshot().get(name))
+                if last_reported != [leader]:
+                    last_reported[:] = [leader]
                     self._watches.wake()
 
             query = {"fieldSelector": f"metadata.name={name}"}
@@ -522,112 +521,116 @@ class KubernetesCells(Cells):
 
     @override
     def names(self, component: str) -> list[str]:
-        found = self._map(component)
-        return [] if found is None else sorted([*(found.get("data") or {}), *(found.get("binaryData") or {})])
+        config_map = self._map(component)
+        return (
+            []
+            if config_map is None
+            else sorted([*(config_map.get("data") or {}), *(config_map.get("binaryData") or {})])
+        )
 
     @override
     def read(self, component: str, name: str) -> Record | None:
         checked(name, "a record")
-        found = self._map(component)
-        return None if found is None else _record(found, name)
+        config_map = self._map(component)
+        return None if config_map is None else _record(config_map, name)
 
     def _map(self, component: str) -> JsonObject | None:
         name = self._name(component)
 
         def look() -> JsonObject | None:
             self._follow_up(component)
-            return self._find(self._maps, name)
+            return self._api.find(f"{self._maps}/{name}")
 
-        found: JsonObject | None = self._again(look, _READ_SECONDS)
-        return found
+        config_map: JsonObject | None = self._repeat(look, _READ_SECONDS)
+        return config_map
 
     @override
     def change(self, component: str, epoch: int, changes: Sequence[Change]) -> None:
-        held = self._leads(component, epoch)
-        with held.writing:
+        term = self._leads(component, epoch)
+        with term.writing:
             self._follow_up(component)
-            self._write(held, changes)
+            self._write(term, changes)
 
-    def _write(self, held: _Held, changes: Sequence[Change]) -> None:
-        component, name = held.component, self._name(held.component)
+    def _write(self, term: _Term, changes: Sequence[Change]) -> None:
+        component, name = term.component, self._name(term.component)
         mark, is_unsure = secrets.token_hex(8), False
-        known, held.seen = held.seen, None
+        config_map, term.config_map = term.config_map, None
         problem: OSError | None = None
         try:
             for pause in self._pauses():
                 if problem is not None and not isinstance(problem, ConflictError):
-                    held.ended.wait(min(max(pause, getattr(problem, "retry_after", 0.0)), max(0.0, self._left(held))))
+                    term.ended.wait(min(max(pause, getattr(problem, "retry_after", 0.0)), max(0.0, self._left(term))))
                 elif problem is not None:
-                    held.ended.wait(min(pause, max(0.0, self._left(held))) * secrets.randbelow(1000) / 1000)
-                self._leads(component, held.epoch)
-                seconds = min(ASK_SECONDS, max(0.05, self._left(held)))
-                is_new = known is None
+                    term.ended.wait(min(pause, max(0.0, self._left(term))) * secrets.randbelow(1000) / 1000)
+                self._leads(component, term.epoch)
+                seconds = min(ASK_SECONDS, max(0.05, self._left(term)))
+                is_new = config_map is None
                 try:
-                    if known is None:
-                        known = self._find(self._maps, name, seconds)
-                        if known is None or _annotation(known, _HOLDER) != held.identity:
-                            self._over(held)
-                            raise FencedError(f"epoch {held.epoch} of {component} is over")
-                    if _annotation(known, _WRITTEN) == mark:  # it was done, without an answer
-                        held.seen, is_unsure = known, False
+                    if config_map is None:
+                        config_map = self._api.find(f"{self._maps}/{name}", seconds)
+                        if config_map is None or _annotation(config_map, _HOLDER) != term.identity:
+                            self._end(term)
+                            raise FencedError(f"epoch {term.epoch} of {component} is over")
+                    if _annotation(config_map, _WRITTEN) == mark:  # it was done, without an answer
+                        term.config_map, is_unsure = config_map, False
                         return
-                    new = self._changed(known, component, changes)
-                    self._label(new, {_WRITTEN: mark})
-                    held.seen = self._api.ask("PUT", f"{self._maps}/{name}", new, seconds=seconds)
+                    new_map = self._changed(config_map, component, changes)
+                    self._label(new_map, {_WRITTEN: mark})
+                    term.config_map = self._api.ask("PUT", f"{self._maps}/{name}", new_map, seconds=seconds)
                     is_unsure = False
                     return
                 except ChangedError:
                     if is_new:
-                        held.seen = known
+                        term.config_map = config_map
                         raise
-                    problem, known = None, None  # as it was seen last; look again
+                    problem, config_map = None, None  # as it was seen last; look again
                 except (ConflictError, MissingError) as error:
-                    problem, known = error, None
+                    problem, config_map = error, None
                 except UnansweredError as error:
-                    problem, known, is_unsure = error, None, True
+                    problem, config_map, is_unsure = error, None, True
                 except UnreachableError as error:
-                    problem, known = error, None
+                    problem, config_map = error, None
         except (FencedError, OSError) as error:
             if is_unsure:
                 raise UnsureError(f"whether {component} was changed is not known: {error}") from error
             raise
         finally:
             if is_unsure:
-                self._unsure[component] = held.identity
+                self._unsure[component] = term.identity
         text = f"{component} can't be changed: {problem}"
         raise UnsureError(text) if is_unsure else OSError(errno.EAGAIN, text)
 
     def _follow_up(self, component: str) -> None:
-        """A write that got no answer is done, or can't be done any more, when this returns."""
+        """Make sure that an unanswered write has happened, or can't happen any more."""
         identity = self._unsure.get(component)
         if identity is None:
             return
         name = self._name(component)
 
         def overwrite() -> None:
-            found = self._find(self._maps, name)
-            if found is not None and _annotation(found, _HOLDER) == identity:
-                new = deepcopy(found)
-                self._label(new, {_WRITTEN: secrets.token_hex(8)})
-                self._api.ask("PUT", f"{self._maps}/{name}", new)
+            config_map = self._api.find(f"{self._maps}/{name}")
+            if config_map is not None and _annotation(config_map, _HOLDER) == identity:
+                new_map = deepcopy(config_map)
+                self._label(new_map, {_WRITTEN: secrets.token_hex(8)})
+                self._api.ask("PUT", f"{self._maps}/{name}", new_map)
 
-        self._again(overwrite, _READ_SECONDS)
+        self._repeat(overwrite, _READ_SECONDS)
         if self._unsure.get(component) == identity:
             del self._unsure[component]
 
-    def _changed(self, found: JsonObject, component: str, changes: Sequence[Change]) -> JsonObject:
-        """The ConfigMap with changes.
+    def _changed(self, config_map: JsonObject, component: str, changes: Sequence[Change]) -> JsonObject:
+        """The ConfigMap after changes.
 
         Raises:
-            ChangedError: a record is not as it was expected.
-            OSError: it would be too large.
+            ChangedError: a record is not as expected.
+            OSError: the map would be too large.
         """
-        new = deepcopy(found)
-        data, binary = new.setdefault("data", {}) or {}, new.setdefault("binaryData", {}) or {}
-        version = int(_annotation(found, _VERSION) or 0)
+        new_map = deepcopy(config_map)
+        data, binary = new_map.setdefault("data", {}) or {}, new_map.setdefault("binaryData", {}) or {}
+        version = int(_annotation(config_map, _VERSION) or 0)
         for change in changes:
-            there = _record(found, checked(change.name, "a record"))
-            if (None if there is None else there.version) != change.expected:
+            record = _record(config_map, checked(change.name, "a record"))
+            if (None if record is None else record.version) != change.expected:
                 raise ChangedError(f"the record {change.name} of {component} has changed")
             if isinstance(change, Put | RemoveRecord):
                 data.pop(change.name, None)
@@ -646,27 +649,28 @@ class KubernetesCells(Cells):
                 f"holds {LARGEST_MAP:,}: keep fewer ended jobs "
                 "(completed-application-store.max-capacity) or checkpoints (execution.checkpointing.num-retained)",
             )
-        new["data"], new["binaryData"] = data, binary
-        self._label(new, {_VERSION: str(version)})
-        return new
+        new_map["data"], new_map["binaryData"] = data, binary
+        self._label(new_map, {_VERSION: str(version)})
+        return new_map
 
     @override
     def exists(self, component: str) -> bool:
         name = self._name(component)
-        found: bool = self._again(
-            lambda: self._find(self._maps, name) is not None or self._find(self._leases, name) is not None,
-            _READ_SECONDS,
-        )
-        return found
+
+        def look() -> bool:
+            return any(self._api.find(f"{path}/{name}") is not None for path in (self._maps, self._leases))
+
+        exists: bool = self._repeat(look, _READ_SECONDS)
+        return exists
 
     @override
     def forget(self, component: str) -> None:
         name = self._name(component)
         with self._lock:
-            held = self._led.get(component)
-        if held is not None:
-            self._over(held)
-            with held.renewing:
+            term = self._led.get(component)
+        if term is not None:
+            self._end(term)
+            with term.renewing:
                 pass  # no renewal is on its way
         for path in (self._maps, self._leases):
 
@@ -674,14 +678,14 @@ class KubernetesCells(Cells):
                 with suppress(MissingError):
                     self._api.ask("DELETE", f"{path}/{name}")
 
-            self._again(remove, _READ_SECONDS)
+            self._repeat(remove, _READ_SECONDS)
         self._unsure.pop(component, None)
         self._observed.pop(component, None)
 
     @override
     def close(self) -> None:
-        for held in list(self._led.values()):
-            self.release(held.component, held.epoch)
+        for term in list(self._led.values()):
+            self.release(term.component, term.epoch)
         self._closed.set()
         self._watches.close()
         self._api.close()
@@ -696,23 +700,17 @@ class KubernetesCells(Cells):
             )
         return name
 
-    def _find(self, collection: str, name: str, seconds: float = ASK_SECONDS) -> JsonObject | None:
-        try:
-            return self._api.ask("GET", f"{collection}/{name}", seconds=seconds)
-        except MissingError:
-            return None
-
     def _pauses(self) -> Iterator[float]:
-        """Before each try; there is a first one, whatever the options say."""
+        """Pauses before each attempt; there is at least one, whatever the options say."""
         yield 0.0
         for number in range(self._retries):
             yield min(self._pause * 2**number, self._longest_pause)
 
-    def _again(self, ask: Callable[[], Any], seconds: float) -> Any:
-        """Ask until there is an answer, or time is over.
+    def _repeat(self, ask: Callable[[], Any], seconds: float) -> Any:
+        """Call a function until it returns, or time is over.
 
         Raises:
-            ApiError: there was none, or Kubernetes refuses.
+            ApiError: it never did, or Kubernetes refuses.
         """
         ends = time.monotonic() + seconds
         problem: ApiError | None = None
@@ -728,12 +726,12 @@ class KubernetesCells(Cells):
         raise problem or UnreachableError("no try was allowed")
 
 
-def _annotation(found: JsonObject, key: str) -> str:
-    return str((found["metadata"].get("annotations") or {}).get(key, ""))
+def _annotation(body: JsonObject, key: str) -> str:
+    return str((body["metadata"].get("annotations") or {}).get(key, ""))
 
 
-def _record(found: JsonObject, name: str) -> Record | None:
-    text, coded = (found.get("data") or {}).get(name), (found.get("binaryData") or {}).get(name)
+def _record(config_map: JsonObject, name: str) -> Record | None:
+    text, coded = (config_map.get("data") or {}).get(name), (config_map.get("binaryData") or {}).get(name)
     if text is None and coded is None:
         return None
     raw = text.encode() if text is not None else base64.b64decode(coded or "")
@@ -755,7 +753,7 @@ def _timestamp() -> str:
 
 
 class KubernetesServices(CellServices):
-    """See ``HighAvailabilityServices`` and the head of this module.
+    """Services on Kubernetes, with payloads in a directory or an object store.
 
     Args:
         settings: of the cluster.

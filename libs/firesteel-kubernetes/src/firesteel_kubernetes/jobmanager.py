@@ -1,8 +1,8 @@
-"""``python -m firesteel_kubernetes.jobmanager``: the JobManager of a session cluster, as a container has it.
+"""``python -m firesteel_kubernetes.jobmanager``: the JobManager of a session cluster, in a container.
 
-It runs Dispatcher, ResourceManager and JobMaster host as processes of their own, and starts those again that die. A
-signal ends it: the next one goes on with the jobs. When the cluster is shut down over REST, all services have ended and
-the Deployment that the cluster has on Kubernetes goes, which would start them again.
+It runs Dispatcher, ResourceManager and JobMaster host as processes of their own, and restarts those that die. A signal
+ends it, and its successor goes on with the jobs. When the cluster is shut down over REST, all services end, and the
+cluster's Deployment, which would restart them, is removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STATUS: Final = "jobmanager.json"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run it; returns the exit code."""
+    """Run the JobManager; returns the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     escape_missing_characters()
     parser = argparse.ArgumentParser(prog="firesteel-jobmanager", description=__doc__, allow_abbrev=False)
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _remove(settings: Settings) -> int:
-    """The cluster is shut down: what would start it again goes, and takes this pod along."""
+    """Remove the Deployment of a cluster that was shut down, which would restart it; this pod is removed with it."""
     try:
         cluster = KubernetesCluster(settings)
         try:

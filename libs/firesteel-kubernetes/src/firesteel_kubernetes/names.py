@@ -1,4 +1,4 @@
-"""Names and labels of a cluster's objects. Labels are Flink's."""
+"""Names and labels of a cluster's objects. The keys of labels are Flink's."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def cluster_id(settings: Settings) -> str:
     """Name of a cluster on Kubernetes.
 
     Raises:
-        ConfigurationError: it can be none.
+        ConfigurationError: the configured name can't be one.
     """
-    own = settings.get(KUBERNETES_CLUSTER_ID)
-    option = HA_CLUSTER_ID if own is None else KUBERNETES_CLUSTER_ID
-    name = (own if own is not None else settings.get(HA_CLUSTER_ID)).strip("/")
+    kubernetes_id = settings.get(KUBERNETES_CLUSTER_ID)
+    option = HA_CLUSTER_ID if kubernetes_id is None else KUBERNETES_CLUSTER_ID
+    name = (kubernetes_id if kubernetes_id is not None else settings.get(HA_CLUSTER_ID)).strip("/")
     if not _CLUSTER.fullmatch(name):
         raise ConfigurationError(
             f"{option.key}: {name!r} can't be the name of a cluster on Kubernetes: lower-case letters, digits and '-', "
@@ -34,11 +34,11 @@ def cluster_id(settings: Settings) -> str:
 
 
 def cluster_labels(cluster: str, component: str = "") -> dict[str, str]:
-    """Of all objects of a cluster, or of one of its kinds of pods."""
-    own = {LABEL_COMPONENT: component} if component else {}
-    return {LABEL_APP: cluster, LABEL_TYPE: TYPE, **own}
+    """Labels of all objects of a cluster, or of the pods of one component."""
+    component_label = {LABEL_COMPONENT: component} if component else {}
+    return {LABEL_APP: cluster, LABEL_TYPE: TYPE, **component_label}
 
 
 def selector(labels: dict[str, str]) -> str:
-    """That finds objects with these labels."""
+    """Selector of the objects with these labels."""
     return ",".join(f"{name}={value}" for name, value in labels.items())

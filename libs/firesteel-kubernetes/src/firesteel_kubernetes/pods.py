@@ -1,7 +1,7 @@
-"""Pods of a cluster, made of its options and of a pod template; and what Kubernetes says of them.
+"""Builds pods of a cluster from its options and a pod template, and explains the state of pods.
 
-What the template says stays, unless it is ours to say: the image, the command, the resources, restarts, our volumes.
-Lists (volumes, tolerations, variables) are put together.
+Fields of the template are kept, except those that Firesteel sets: the image, the command, the resources, restarts, its
+own volumes. Lists (volumes, tolerations, variables) are concatenated.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ logger = logging.getLogger(__name__)
 CONTAINER: Final = "firesteel-main-container"
 _CONTAINERS: Final = (CONTAINER, "flink-main-container")
 GIVEN: Final = "/etc/firesteel/given"
-"""Where the settings and the secret of a cluster are mounted."""
+"""Directory where the settings and the secret of a cluster are mounted."""
 CONFIGURATION: Final = "/run/firesteel/conf"
-"""Where the container has them for its user alone: files of a volume may be read by a group."""
+"""Directory where the container copies them for its user alone: files of a volume may be readable by a group."""
 _WRITABLE: Final = {
     "run": "/run/firesteel", "temporary": "/tmp", "home": "/home/firesteel", "state": "/var/lib/firesteel",
 }  # fmt: skip
 PREPARE: Final = f"umask 077 && rm -rf {CONFIGURATION} && mkdir -p {CONFIGURATION} && cp -L {GIVEN}/* {CONFIGURATION}/"
-"""A container that starts again in its pod finds the files of the one before, which may not be written to."""
+"""A container that restarts in its pod finds the files of the one before, which are read-only."""
 _USER: Final = 10001
-"""Of the image."""
+"""User of the image."""
 _MEBIBYTE: Final = 1 << 20
 _WAITING: Final = frozenset(
     {
@@ -46,27 +46,27 @@ _WAITING: Final = frozenset(
         "CrashLoopBackOff",
     }
 )  # fmt: skip
-"""Reasons for which a container waits that do not go away by themselves."""
+"""Reasons for waiting that do not disappear by themselves."""
 
 
 @dataclass(frozen=True)
 class PodPlan:
-    """A pod that is wanted.
+    """Description of a pod to build.
 
     Attributes:
-        name: of the pod; empty where something else names it.
+        name: of the pod; empty if its workload names it.
         component: ``taskmanager`` or ``jobmanager``.
-        labels: all of ours.
-        command: of the container; for the shell, behind ``PREPARE``.
+        labels: all labels that Firesteel sets.
+        command: of the container; for the shell, after ``PREPARE``.
         arguments: of the command.
-        memory: bytes that its processes take: what is requested.
-        cores: that are requested where the options do not say it.
-        given: secret with its settings.
-        owner: who takes it along at its end; None: nobody.
+        memory: bytes to request for its processes.
+        cores: to request unless the options say otherwise.
+        given: name of the Secret with its settings.
+        owner: object with which it is removed; None = it stays.
         restarts: ``Never`` or ``Always``.
         ports: of the container, by name.
-        more: of the container, such as probes.
-        volumes: more, each with where it is mounted.
+        more: additional fields of the container, such as probes.
+        volumes: additional ones, each with its mount path.
     """
 
     name: str
@@ -85,7 +85,7 @@ class PodPlan:
 
 
 class PodMaker:
-    """Makes pods of one kind.
+    """Builds the pods of one component.
 
     Args:
         settings: of the cluster.
@@ -144,11 +144,12 @@ class PodMaker:
         if self._settings.is_set(account) or "serviceAccountName" not in spec:
             spec["serviceAccountName"] = self._settings.get(account)
         if self._component == TASKMANAGER:
-            # Slots run code of users, which would have the rights of the account: those of the JobManager by default,
-            # which may make pods. A token is there where leaders are looked up in Kubernetes, or a template wants it.
+            # Slots run code of users, which would have the rights of the account: by default those of the JobManager,
+            # which may create pods. A token is mounted if leaders are looked up in Kubernetes, or the template wants
+            # it.
             spec.setdefault("automountServiceAccountToken", self._looks_up_leaders)
         spec.setdefault("enableServiceLinks", False)
-        spec.setdefault("shareProcessNamespace", True)  # its first process takes care of those whose parents have ended
+        spec.setdefault("shareProcessNamespace", True)  # its first process reaps processes whose parents have ended
         user = {"runAsNonRoot": True, "runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER}
         safe = {"seccompProfile": {"type": "RuntimeDefault"}}
         spec["securityContext"] = {**user, **safe, **(spec.get("securityContext") or {})}
@@ -160,7 +161,7 @@ class PodMaker:
         return (self._settings.get(HA_TYPE) or "").lower() == "kubernetes"
 
     def _warn_of_rights(self) -> None:
-        """Say it where code of users has the rights of the JobManager."""
+        """Warn if code of users has the rights of the JobManager."""
         jobmanager: ConfigOption[Any] = o.JOBMANAGER_POD["kubernetes.jobmanager.service-account"]
         account: ConfigOption[Any] = o.TASKMANAGER_POD["kubernetes.taskmanager.service-account"]
         shared = self._settings.get(account)
@@ -173,35 +174,37 @@ class PodMaker:
             )
 
     def _mounted(self) -> list[tuple[JsonObject, str]]:
-        found: list[tuple[JsonObject, str]] = []
+        mounts: list[tuple[JsonObject, str]] = []
         for number, (name, path) in enumerate((self._settings.get(o.KUBERNETES_SECRETS) or {}).items()):
-            found.append(({"name": f"firesteel-secret-{number}", "secret": {"secretName": name}}, path))
+            mounts.append(({"name": f"firesteel-secret-{number}", "secret": {"secretName": name}}, path))
         read_only = self._settings.get(o.KUBERNETES_CLAIMS_READ_ONLY)
         for number, (name, path) in enumerate((self._settings.get(o.KUBERNETES_CLAIMS) or {}).items()):
             claim = {"claimName": name, "readOnly": read_only}
-            found.append(({"name": f"firesteel-claim-{number}", "persistentVolumeClaim": claim}, path))
-        return found
+            mounts.append(({"name": f"firesteel-claim-{number}", "persistentVolumeClaim": claim}, path))
+        return mounts
 
     def _container(self, plan: PodPlan, spec: JsonObject) -> list[JsonObject]:
-        """All containers, ours first."""
-        others = list(spec.get("containers") or ())
-        theirs: JsonObject = next((one for one in others if one.get("name") in _CONTAINERS), {})
-        others = [one for one in others if one is not theirs]
+        """All containers of the pod, Firesteel's first."""
+        containers = list(spec.get("containers") or ())
+        from_template: JsonObject = next(
+            (container for container in containers if container.get("name") in _CONTAINERS), {}
+        )
+        containers = [container for container in containers if container is not from_template]
         cores = float(self._own("cpu.amount"))
         cores = cores if cores > 0 else plan.cores
         memory = -(-plan.memory // _MEBIBYTE)
         limits = {"memory": f"{int(memory * float(self._own('memory.limit-factor')))}Mi"}
         if self._cpu_factor:
             limits["cpu"] = _millis(cores * self._cpu_factor)
-        asked = {"cpu": _millis(cores), "memory": f"{memory}Mi"}
-        their_resources = theirs.get("resources") or {}
+        requests = {"cpu": _millis(cores), "memory": f"{memory}Mi"}
+        template_resources = from_template.get("resources") or {}
         mounts = [
             {"name": "firesteel-given", "mountPath": GIVEN, "readOnly": True},
             *({"name": f"firesteel-{name}", "mountPath": path} for name, path in _WRITABLE.items()),
             *({"name": volume["name"], "mountPath": path} for volume, path in [*self._mounted(), *plan.volumes]),
         ]
         ours: JsonObject = {
-            **theirs,
+            **from_template,
             **plan.more,
             "name": CONTAINER,
             "image": self._settings.get(o.KUBERNETES_IMAGE),
@@ -209,76 +212,76 @@ class PodMaker:
             "command": ["/bin/sh", "-c", f'{PREPARE} && exec {plan.command} "$@"', plan.component],
             "args": list(plan.arguments),
             "env": [
-                *(theirs.get("env") or ()),
+                *(from_template.get("env") or ()),
                 *self._variables,
                 {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                 {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
                 {"name": "FIRESTEEL_CONF_DIR", "value": CONFIGURATION},
             ],
             "ports": [
-                *(theirs.get("ports") or ()),
+                *(from_template.get("ports") or ()),
                 *({"name": name, "containerPort": port} for name, port in plan.ports.items()),
             ],
             "resources": {
-                **their_resources,
-                "requests": {**(their_resources.get("requests") or {}), **asked},
-                "limits": {**(their_resources.get("limits") or {}), **limits},
+                **template_resources,
+                "requests": {**(template_resources.get("requests") or {}), **requests},
+                "limits": {**(template_resources.get("limits") or {}), **limits},
             },
-            "volumeMounts": [*(theirs.get("volumeMounts") or ()), *mounts],
+            "volumeMounts": [*(from_template.get("volumeMounts") or ()), *mounts],
             "securityContext": {
                 "allowPrivilegeEscalation": False,
                 "readOnlyRootFilesystem": True,
                 "capabilities": {"drop": ["ALL"]},
-                **(theirs.get("securityContext") or {}),
+                **(from_template.get("securityContext") or {}),
             },
         }
         ours.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-        return [ours, *others]
+        return [ours, *containers]
 
 
 def read_template(path: Path) -> JsonObject:
-    """A Pod of a file.
+    """Read a Pod from a file.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it is no Pod.
     """
     try:
-        found = yaml.safe_load(path.expanduser().read_text())
+        template = yaml.safe_load(path.expanduser().read_text())
     except (OSError, yaml.YAMLError) as error:
         raise ConfigurationError(f"the pod template {path} can't be read: {error}") from error
-    if not isinstance(found, dict) or found.get("kind", "Pod") != "Pod":
+    if not isinstance(template, dict) or template.get("kind", "Pod") != "Pod":
         raise ConfigurationError(f"the pod template {path} is no Pod: kind: Pod, metadata and spec are expected")
-    return {key: found[key] for key in ("metadata", "spec") if isinstance(found.get(key), dict)}
+    return {key: template[key] for key in ("metadata", "spec") if isinstance(template.get(key), dict)}
 
 
 def _pairs(text: str, key: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = dict(parse_map(text))
+        pairs: dict[str, Any] = dict(parse_map(text))
     except ValueError as error:
         raise ConfigurationError(f"{key}: {text!r} is not of the form key:KEY,operator:Equal,...: {error}") from error
-    if "tolerationSeconds" in found:
-        found["tolerationSeconds"] = int(found["tolerationSeconds"])
-    return found
+    if "tolerationSeconds" in pairs:
+        pairs["tolerationSeconds"] = int(pairs["tolerationSeconds"])
+    return pairs
 
 
 def _variable(text: str) -> JsonObject:
-    found = _pairs(text, o.KUBERNETES_SECRET_VARIABLES.key)
-    if set(found) != {"env", "secret", "key"}:
+    pairs = _pairs(text, o.KUBERNETES_SECRET_VARIABLES.key)
+    if set(pairs) != {"env", "secret", "key"}:
         raise ConfigurationError(
             f"{o.KUBERNETES_SECRET_VARIABLES.key}: {text!r} is not of the form env:NAME,secret:SECRET,key:KEY"
         )
-    return {"name": found["env"], "valueFrom": {"secretKeyRef": {"name": found["secret"], "key": found["key"]}}}
+    return {"name": pairs["env"], "valueFrom": {"secretKeyRef": {"name": pairs["secret"], "key": pairs["key"]}}}
 
 
 def _millis(cores: float) -> str:
     return f"{max(1, round(cores * 1000))}m"
 
 
-# -- what Kubernetes says of a pod
+# -- the state of a pod
 
 
 def end_of(pod: JsonObject) -> str:
-    """How a pod has ended; empty: it has not."""
+    """How a pod has ended; empty = it has not."""
     status = pod.get("status") or {}
     if status.get("phase") not in ("Succeeded", "Failed"):
         return ""
@@ -292,8 +295,14 @@ def end_of(pod: JsonObject) -> str:
     return "; ".join(part for part in parts if part) or f"its pod is {status['phase']}"
 
 
+def is_ready(pod: JsonObject) -> bool:
+    """Whether a pod takes requests."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
 def waits_for(pod: JsonObject) -> str:
-    """Why a pod does not run, in the words of Kubernetes; empty: nothing is known to be wrong."""
+    """Why a pod does not run, in the words of Kubernetes; empty = no cause is known."""
     status = pod.get("status") or {}
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":

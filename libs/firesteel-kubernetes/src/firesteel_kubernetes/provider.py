@@ -1,9 +1,9 @@
 """The provider ``kubernetes``: it starts TaskManagers as pods of the Kubernetes that the cluster runs on.
 
-A pod is named ``<cluster-id>-taskmanager-<worker id>``, and belongs to the workload of the ResourceManager's own pod
-(its Deployment, say), with which it goes. The settings and the secret of the cluster are in a Secret,
-``<cluster-id>-taskmanager``, which all of them mount. Pods are how a later ResourceManager finds workers: those of the
-cluster that nobody knows are removed.
+A pod is named ``<cluster-id>-taskmanager-<worker id>``. Its owner is the workload of the ResourceManager's own pod (its
+Deployment, say), with which it is removed. The settings and the secret of the cluster are in a Secret,
+``<cluster-id>-taskmanager``, which all pods mount. A later ResourceManager finds workers by their pods; pods of the
+cluster that it does not know are removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from firesteel.config import options
 from firesteel.config.load import CONFIG_FILE
 from firesteel.config.memory import taskmanager_memory
 from firesteel.config.options import (
@@ -36,7 +35,6 @@ from firesteel.config.options import (
 from firesteel.core.secret import SECRET_FILE_NAME
 from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
 from firesteel.spark.hosted_provider import HostedProvider
-from firesteel_kubernetes.access import find_access, namespace_of
 from firesteel_kubernetes.api import (
     ApiError,
     ConflictError,
@@ -46,6 +44,7 @@ from firesteel_kubernetes.api import (
     UnansweredError,
     UnreachableError,
     Watched,
+    connect,
 )
 from firesteel_kubernetes.names import TASKMANAGER, cluster_id, cluster_labels, selector
 from firesteel_kubernetes.pods import CONFIGURATION, PodMaker, PodPlan, end_of, waits_for
@@ -54,13 +53,13 @@ logger = logging.getLogger(__name__)
 _WORKER: Final = "firesteel/worker"
 _PORT: Final = 6122
 _UNSEEN_SECONDS: Final = 15.0
-"""After which it is looked for a pod that the watch has not shown."""
+"""Seconds after which a pod that the watch has not shown is looked up."""
 _AGAIN_SECONDS: Final = 3.0
-"""Between two tries to remove a pod."""
+"""Seconds between two attempts to remove a pod."""
 _STOP_SECONDS: Final = 30.0
-"""That pods have to go when the cluster ends."""
+"""Seconds that pods have to end when the cluster ends."""
 _LATE_SECONDS: Final = 5.0
-"""That a node may take beyond the time that a pod has to end."""
+"""Seconds that a node may take beyond the grace period of a pod."""
 _POLL: Final = 0.1
 _TRIES: Final = 5
 _PAUSE: Final = 0.3
@@ -71,19 +70,19 @@ class _Worker:
     id: str
     since: float
     is_seen: bool = False
-    """The watch has shown its pod."""
+    """Whether the watch has shown its pod."""
     stop_at: float | None = None
-    """When its pod is to be removed (again)."""
+    """When its pod has to be removed (again)."""
     lost_at: float | None = None
-    """When its pod, which is being deleted, has to be gone, if its node is there."""
+    """When its pod, which is being deleted, must be gone, unless its node is dead."""
 
 
 class KubernetesProvider(HostedProvider):
-    """Starts TaskManager pods; safe with any number of threads.
+    """Starts TaskManagers as pods; may be used by any number of threads.
 
     Args:
-        context: what it is made of.
-        api: of the Kubernetes where they run; None: as the settings say.
+        context: settings, secret and clock of the cluster.
+        api: of the Kubernetes where they run; None = as configured.
 
     Raises:
         ConfigurationError: an option or the pod template is wrong.
@@ -105,37 +104,31 @@ class KubernetesProvider(HostedProvider):
         self._owner: JsonObject | None = None
         self._watched: Watched | None = None
         self._guard = threading.Lock()
-        """Held around the fields below, and for no question to Kubernetes."""
+        """Guards the fields below; never held during a request to Kubernetes."""
         self._workers: dict[str, _Worker] = {}
         self._closed = False
         self._removed_at: dict[str, float] = {}
-        """Pods that nobody knows, and when they were removed."""
+        """Unknown pods, and when they were removed."""
 
     # -- contract
 
     def recover(self, resourcemanager_address: str) -> list[str]:
-        """Write down what pods need, and find those that run.
+        """Write the Secret that pods need, and find pods that run already.
 
         Raises:
-            WorkerError: Kubernetes does not let it.
+            WorkerError: Kubernetes refuses, or does not answer.
         """
         try:
-            if self._given_api is None:
-                access = find_access(self.context.settings)
-                self._api = KubernetesApi(access, self.context.settings.get(options.KUBERNETES_USER_AGENT))
-                self._namespace = namespace_of(self.context.settings, access)
-            else:
-                self._api = self._given_api
-                self._namespace = self.context.settings.get(options.KUBERNETES_NAMESPACE)
+            self._api, self._namespace = connect(self.context.settings, self._given_api)
             self._owner = self._find_owner()
             self._write_secret(resourcemanager_address)
             query = {"labelSelector": selector(self._labels)}
-            found = self._ask("GET", self._pods, query=query)
+            listed = self._connection.ask("GET", self._pods, query=query)
         except ApiError as error:
             raise WorkerError(f"TaskManagers can't be started on Kubernetes: {error}") from error
         now = self.context.clock.monotonic()
         with self._guard:
-            for pod in found.get("items") or ():
+            for pod in listed.get("items") or ():
                 worker = (pod["metadata"].get("labels") or {}).get(_WORKER)
                 if worker and not end_of(pod):
                     self._workers[worker] = _Worker(worker, now, is_seen=True)
@@ -144,7 +137,7 @@ class KubernetesProvider(HostedProvider):
         return names
 
     def start_worker(self, spec: WorkerSpec) -> None:
-        """Make a pod.
+        """Create a pod.
 
         Raises:
             WorkerError: Kubernetes refuses it, or does not answer.
@@ -161,11 +154,11 @@ class KubernetesProvider(HostedProvider):
         problem: ApiError | None = None
         for _ in range(_TRIES):
             try:
-                self._ask("POST", self._pods, self._pod(spec))
+                self._connection.ask("POST", self._pods, self._pod(spec))
             except ConflictError as error:
                 if error.reason == "AlreadyExists":
                     break
-                problem = error  # a quota that somebody else has changed at the same time
+                problem = error  # somebody else has changed a quota at the same time
             except (UnreachableError, UnansweredError) as error:
                 problem = error
             except ApiError as error:
@@ -178,12 +171,12 @@ class KubernetesProvider(HostedProvider):
             time.sleep(_PAUSE)
         if problem is not None:
             with self._guard:
-                self._workers.pop(name, None)  # should its pod be there in the end: nobody knows it, and it is removed
+                self._workers.pop(name, None)  # if its pod exists after all, it is unknown, and is removed
             raise WorkerError(f"The pod of worker {name} can't be made: {problem}")
         logger.info("worker %s is pod %s", name, self._name(name))
 
     def stop_worker(self, worker_id: str) -> None:
-        """Remove its pod; again by ``ended_workers``, until Kubernetes has heard it."""
+        """Remove a worker's pod; ``ended_workers`` repeats it until Kubernetes has answered."""
         with self._guard:
             worker = self._workers.get(worker_id)
             if worker is None:
@@ -192,7 +185,7 @@ class KubernetesProvider(HostedProvider):
         self._remove(self._name(worker_id))
 
     def ended_workers(self) -> list[tuple[str, str]]:
-        """Look at what the watch has shown, and remove what is left over."""
+        """Workers whose pods have ended, with the causes; also removes unknown pods, and pods that must stop."""
         watched = self._watched
         if watched is None or not watched.is_known:
             return []
@@ -231,21 +224,21 @@ class KubernetesProvider(HostedProvider):
             self._remove(name)
         for name in doubtful:
             with suppress(ApiError):
-                if self._find(f"{self._pods}/{self._name(name)}") is None:
+                if self._connection.find(f"{self._pods}/{self._name(name)}") is None:
                     with self._guard:
                         if self._workers.pop(name, None) is not None:
                             ended.append((name, "its pod was deleted"))
         return ended
 
     def waiting_workers(self) -> dict[str, str]:
-        """What Kubernetes says of pods that do not run: no node has room, no image is found, and so on."""
+        """Why pods do not run, in the words of Kubernetes: no node has room, an image is missing, and so on."""
         watched = self._watched
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for pod in () if watched is None else watched.snapshot().values():
             worker = (pod["metadata"].get("labels") or {}).get(_WORKER, "")
             if worker in self._workers and (reason := waits_for(pod)):
-                found[worker] = f"pod {pod['metadata']['name']}: {reason}"
-        return found
+                reasons[worker] = f"pod {pod['metadata']['name']}: {reason}"
+        return reasons
 
     def terminate(self) -> None:
         """Remove all pods and the Secret, and wait until they are gone."""
@@ -257,13 +250,13 @@ class KubernetesProvider(HostedProvider):
         deadline = time.monotonic() + _STOP_SECONDS
         while names and time.monotonic() < deadline:
             with suppress(ApiError):
-                found = self._ask("GET", self._pods, query={"labelSelector": selector(self._labels)})
-                there = {pod["metadata"]["name"] for pod in found.get("items") or ()}
-                names = [name for name in names if name in there]
+                listed = self._connection.ask("GET", self._pods, query={"labelSelector": selector(self._labels)})
+                existing = {pod["metadata"]["name"] for pod in listed.get("items") or ()}
+                names = [name for name in names if name in existing]
             if names:
                 time.sleep(_POLL)
         with suppress(ApiError):
-            self._ask("DELETE", f"{self._secrets}/{self._secret}")
+            self._connection.ask("DELETE", f"{self._secrets}/{self._secret}")
         self._end()
 
     def close(self) -> None:
@@ -288,20 +281,15 @@ class KubernetesProvider(HostedProvider):
     def _name(self, worker: str) -> str:
         return f"{self._cluster}-{TASKMANAGER}-{worker}"
 
-    def _ask(self, method: str, path: str, body: JsonObject | None = None, **more: dict[str, str]) -> JsonObject:
+    @property
+    def _connection(self) -> KubernetesApi:
         if self._api is None:
             raise UnreachableError("the provider has not begun")
-        return self._api.ask(method, path, body, **more)  # type: ignore[arg-type]
-
-    def _find(self, path: str) -> JsonObject | None:
-        try:
-            return self._ask("GET", path)
-        except MissingError:
-            return None
+        return self._api
 
     def _remove(self, pod: str) -> None:
         try:
-            self._ask("DELETE", f"{self._pods}/{pod}")
+            self._connection.ask("DELETE", f"{self._pods}/{pod}")
         except MissingError:
             pass
         except ApiError as error:
@@ -316,28 +304,35 @@ class KubernetesProvider(HostedProvider):
             api.close()
 
     def _find_owner(self) -> JsonObject | None:
-        """The workload of this pod, at its top; where this is no pod, the Deployment with the cluster's name."""
+        """Topmost workload of this pod; outside of a pod, the Deployment with the cluster's name."""
         apps = f"/apis/apps/v1/namespaces/{self._namespace}"
         pod = os.environ.get("POD_NAME") or (
             os.environ.get("HOSTNAME") if "KUBERNETES_SERVICE_HOST" in os.environ else ""
         )
-        found = self._find(f"{self._pods}/{pod}") if pod else None
-        if found is None:
-            deployment = self._find(f"{apps}/deployments/{self._cluster}")
+        workload = self._connection.find(f"{self._pods}/{pod}") if pod else None
+        if workload is None:
+            deployment = self._connection.find(f"{apps}/deployments/{self._cluster}")
             return None if deployment is None else _reference("apps/v1", "Deployment", deployment)
         owner: JsonObject | None = None
-        while found is not None:
-            above = next((one for one in found["metadata"].get("ownerReferences") or () if one.get("controller")), None)
+        while workload is not None:
+            above = next(
+                (
+                    reference
+                    for reference in workload["metadata"].get("ownerReferences") or ()
+                    if reference.get("controller")
+                ),
+                None,
+            )
             if above is None:
                 break
             kinds = {"ReplicaSet": "replicasets"}
             owner = {key: above[key] for key in ("apiVersion", "kind", "name", "uid")}
             kind = kinds.get(above["kind"])
-            found = None if kind is None else self._find(f"{apps}/{kind}/{above['name']}")
+            workload = None if kind is None else self._connection.find(f"{apps}/{kind}/{above['name']}")
         return owner
 
     def _write_secret(self, resourcemanager_address: str) -> None:
-        """Settings and secret of the cluster, for pods; those of a former ResourceManager are replaced."""
+        """Write the settings and the secret of the cluster for pods, in place of those of a former ResourceManager."""
         settings = self.context.settings.to_plain() | {
             RESOURCEMANAGER_ADDRESS.key: resourcemanager_address.removeprefix("http://"),
             TASKMANAGER_RPC_PORT.key: str(_PORT),
@@ -360,11 +355,11 @@ class KubernetesProvider(HostedProvider):
             body["metadata"]["ownerReferences"] = [self._owner]
         for is_last in (*[False] * _TRIES, True):
             try:
-                self._ask("PUT", f"{self._secrets}/{self._secret}", body)
+                self._connection.ask("PUT", f"{self._secrets}/{self._secret}", body)
                 return
             except MissingError:
                 with suppress(ConflictError):
-                    self._ask("POST", self._secrets, body)
+                    self._connection.ask("POST", self._secrets, body)
                     return
             except ConflictError:
                 if is_last:
@@ -394,9 +389,9 @@ class KubernetesProvider(HostedProvider):
 
 
 def _lost(worker: _Worker, pod: JsonObject, now: float) -> str:
-    """Why a pod that is being deleted counts as ended, although Kubernetes keeps it until its node has said so.
+    """Why a pod that is being deleted counts as ended, though Kubernetes keeps it until its node confirms it.
 
-    Empty: it may still end in order.
+    Empty = it may still end in order.
     """
     metadata = pod["metadata"]
     if "deletionTimestamp" not in metadata:
@@ -410,5 +405,10 @@ def _lost(worker: _Worker, pod: JsonObject, now: float) -> str:
     return "its pod was deleted, and its node does not say that it has ended"
 
 
-def _reference(version: str, kind: str, found: JsonObject) -> JsonObject:
-    return {"apiVersion": version, "kind": kind, "name": found["metadata"]["name"], "uid": found["metadata"]["uid"]}
+def _reference(version: str, kind: str, workload: JsonObject) -> JsonObject:
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "name": workload["metadata"]["name"],
+        "uid": workload["metadata"]["uid"],
+    }

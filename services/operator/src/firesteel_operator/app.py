@@ -1,11 +1,10 @@
-"""Makes the service."""
+"""Creates the operator's service."""
 
 from __future__ import annotations
 
 from firesteel.config import Settings, options
 from firesteel.core.clock import Clock
-from firesteel_kubernetes.access import find_access, namespace_of
-from firesteel_kubernetes.api import KubernetesApi
+from firesteel_kubernetes.api import KubernetesApi, connect
 from firesteel_operator.reconciler import Reconciler
 from firesteel_operator.shell import OperatorService
 from firesteel_operator.specs import DEPLOYMENTS, SESSION_JOBS
@@ -15,23 +14,18 @@ LEASE = "firesteel-operator"
 
 
 def create_service(*, settings: Settings, clock: Clock, api: KubernetesApi | None = None) -> OperatorService:
-    """An operator, not started yet.
+    """Create an operator, not started yet.
 
     Args:
         settings: of the operator.
-        clock: tells the time.
-        api: of Kubernetes; None: as the settings say.
+        clock: of the operator.
+        api: of Kubernetes; None = as configured.
 
     Raises:
         ConfigurationError: an option has a bad value, or there is no Kubernetes.
     """
-    if api is None:
-        access = find_access(settings)
-        own = namespace_of(settings, access)
-        api = KubernetesApi(access, "firesteel-operator")
-    else:
-        own = settings.get(options.KUBERNETES_NAMESPACE)
-    namespaces = settings.get(options.OPERATOR_NAMESPACES) or (own,)
+    api, own_namespace = connect(settings, api, "firesteel-operator")
+    namespaces = settings.get(options.OPERATOR_NAMESPACES) or (own_namespace,)
     reconcilers = {
         namespace: Reconciler(
             api, namespace,
@@ -39,8 +33,8 @@ def create_service(*, settings: Settings, clock: Clock, api: KubernetesApi | Non
         )
         for namespace in namespaces
     }  # fmt: skip
-    named = settings
+    lease_settings = settings
     if not settings.is_set(options.KUBERNETES_CLUSTER_ID):
-        named = named.with_layer("operator", {options.KUBERNETES_CLUSTER_ID.key: LEASE})
-    named = named.with_layer("operator", {options.KUBERNETES_NAMESPACE.key: own})
-    return OperatorService(named, api, reconcilers, settings.get(options.OPERATOR_INTERVAL).total_seconds())
+        lease_settings = lease_settings.with_layer("operator", {options.KUBERNETES_CLUSTER_ID.key: LEASE})
+    lease_settings = lease_settings.with_layer("operator", {options.KUBERNETES_NAMESPACE.key: own_namespace})
+    return OperatorService(lease_settings, api, reconcilers, settings.get(options.OPERATOR_INTERVAL).total_seconds())

@@ -1,13 +1,13 @@
-"""What the operator does next for one object: what is wanted, seen and noted goes in, notes and actions come out. Pure.
+"""Decides what the operator does next for one object, from its spec, what is observed and what was noted. Pure.
 
-What runs for an object (a cluster, or a job in a session) is an *incarnation*, which has a number and an id of its job
-of its own: so nothing that is left of one is ever taken for a part of the next. An upgrade goes through steps::
+What runs for an object (a cluster, or a job in a session) is an *incarnation*, with a number and a job id of its own:
+so nothing left of one incarnation is ever taken for a part of the next. An upgrade goes through steps::
 
     ""  ->  STOPPING (a savepoint)  ->  REMOVING  ->  CREATING  ->  ""
 
-The step, and all that it needs, is written into the status before anything is done. Every action may be repeated:
-whoever reads the status after a crash decides the same again. Until the incarnation before is gone, with all its pods,
-nobody looks for its last checkpoint, and no other one is made.
+The step, and all that it needs, is written into the status before anything is done. Every action may be repeated: an
+operator that reads the status after a crash decides the same again. Until the former incarnation is gone, with all its
+pods, its last checkpoint is not looked up, and no other incarnation is created.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ STOPPING, REMOVING, CREATING = "STOPPING", "REMOVING", "CREATING"
 DEPLOYED, UPGRADING, ROLLING_BACK, ROLLED_BACK = "DEPLOYED", "UPGRADING", "ROLLING_BACK", "ROLLED_BACK"
 TERMINAL: Final = frozenset({"FINISHED", "FAILED", "CANCELED"})
 SOON, LATER = 1.0, 10.0
-"""Seconds until it is looked again: while something is under way, and else."""
+"""Seconds until the next look: while something is under way, and otherwise."""
 AGAIN_SECONDS: Final = 30.0
-"""Between two savepoints of an upgrade, the first of which has failed."""
+"""Seconds between two savepoints of an upgrade, after the first has failed."""
 
 
-# -- what is seen
+# -- what is observed
 
 
 @dataclass(frozen=True)
 class LastCheckpoint:
-    """The checkpoint or savepoint that a job stands on: the last one that is complete, or that it was restored from.
+    """The checkpoint or savepoint that a job continues from: the last complete one, or the one it was restored from.
 
     Attributes:
-        location: empty, without an error: it is known that the job has none.
-        error: why it is not known.
+        location: empty without an error = the job is known to have none.
+        error: why it is unknown.
     """
 
     location: str = ""
@@ -51,7 +51,7 @@ class JobSeen:
     Attributes:
         state: Flink's name.
         name: of the job.
-        last: what another job can go on from.
+        last: checkpoint from which another job can continue.
         started: epoch seconds.
     """
 
@@ -66,7 +66,7 @@ class OperationSeen:
     """The savepoint or stop that the status names.
 
     Attributes:
-        location: of the savepoint; empty: there is none (yet).
+        location: of the savepoint; empty = there is none (yet).
         failure: why there will be none.
     """
 
@@ -79,18 +79,19 @@ class ObservedObject:
     """What the operator observed of an object's cluster, job and savepoints.
 
     Attributes:
-        exists: something runs for it.
-        incarnation: of that.
-        is_complete: nothing of it is missing.
-        is_going: some of it is still there, though it was removed.
-        is_foreign: something of its name is there that is not ours.
+        exists: something runs for the object.
+        incarnation: of what runs.
+        is_complete: no object of it is missing.
+        is_going: it was removed, but some of it still exists.
+        is_foreign: an object of its name exists that the operator has not created.
         is_ready: it takes requests.
-        trouble: what keeps it from that.
+        trouble: why it is not ready.
         blocked: why nothing can be done for the object now.
-        job: None: it is not known.
-        operation: None: nothing is known of it.
-        last: of an incarnation that is gone. None: nobody has looked.
-        leftovers: nothing runs, and records of what ran are left.
+        is_hidden: what runs for it can't be observed now; all other fields are unknown.
+        job: None = unknown.
+        operation: None = unknown.
+        last: checkpoint of an incarnation that is gone; None = it was not looked up.
+        leftovers: nothing runs, but records of the former incarnation are left.
     """
 
     exists: bool = False
@@ -101,22 +102,23 @@ class ObservedObject:
     is_ready: bool = False
     trouble: str = ""
     blocked: str = ""
+    is_hidden: bool = False
     job: JobSeen | None = None
     operation: OperationSeen | None = None
     last: LastCheckpoint | None = None
     leftovers: bool = False
 
 
-# -- what is noted
+# -- notes of the operator
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A savepoint that was asked for.
+    """A savepoint that was requested.
 
     Attributes:
-        id: of the request: asked twice, it is one.
-        nonce: that asked for it; None: an upgrade.
+        id: of the request; a repeated request with the same id is one.
+        nonce: the user's that requested it; None = an upgrade.
         since: epoch seconds.
     """
 
@@ -127,32 +129,32 @@ class Operation:
 
 @dataclass(frozen=True)
 class Status:
-    """What the operator knows of an object; it is in the object's status.
+    """The operator's notes about an object, stored in the object's status.
 
     Attributes:
         incarnation: number of the last one; 0 = there was none.
-        step: see the module.
+        step: of an upgrade, as described at the head of this module.
         state: of the reconciliation.
         reconciled: the spec of the incarnation.
         stable: the last spec that ran.
-        restore: what the next incarnation begins from, or this one has begun from; empty: nothing.
-        claim: that belongs to the job.
-        find: the last checkpoint has to be found when the incarnation is gone.
-        since: when the incarnation was made; epoch seconds.
-        suspended: nothing runs, and nothing is to.
-        operation: see there.
-        nonce: the last one for which a savepoint was asked for.
-        redeploy_nonce: likewise.
-        attempts: savepoints of an upgrade that have failed.
-        not_before: epoch seconds until which the next one is not asked for.
+        restore: savepoint or checkpoint with which the incarnation begins, or the next one; empty = none.
+        claim: the job owns it.
+        find: the last checkpoint has to be looked up once the incarnation is gone.
+        since: when the incarnation was created; epoch seconds.
+        suspended: nothing runs, as the object demands.
+        operation: the savepoint under way.
+        nonce: the last one for which a savepoint was requested.
+        redeploy_nonce: the last one for which the job was redeployed.
+        attempts: failed savepoints of an upgrade.
+        not_before: epoch seconds of the next attempt.
         savepoint: the last one, for people.
         refused: digest of a spec that was rolled back.
         job_id: of the incarnation.
         job: state of the job, for people.
-        job_name: likewise.
+        job_name: for people.
         cluster: state of the cluster, for people.
-        error: why it is not as the object says.
-        generation: of the object that this is about.
+        error: why the object is not as its spec says.
+        generation: of the object to which these notes refer.
     """
 
     incarnation: int = 0
@@ -184,19 +186,19 @@ class Status:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Status:
-        """What ``to_plain`` has made; what is missing is as at the beginning."""
-        known = {name: value for name, value in plain.items() if name in cls.__dataclass_fields__}
-        operation = known.get("operation")
-        known["operation"] = Operation(**operation) if operation else None
-        return cls(**known)
+        """Notes from the form of ``to_plain``; missing ones have their defaults."""
+        fields = {name: value for name, value in plain.items() if name in cls.__dataclass_fields__}
+        operation = fields.get("operation")
+        fields["operation"] = Operation(**operation) if operation else None
+        return cls(**fields)
 
 
-# -- what is to be done
+# -- actions
 
 
 @dataclass(frozen=True)
 class Create:
-    """Make what is missing of an incarnation."""
+    """Create the missing objects of an incarnation."""
 
     incarnation: int
     job_id: str
@@ -207,14 +209,14 @@ class Create:
 
 @dataclass(frozen=True)
 class Remove:
-    """Remove what runs; a job of a session is cancelled."""
+    """Remove what runs; the job of a session is cancelled."""
 
     incarnation: int
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Have the job stopped with a savepoint."""
+    """Stop the job with a savepoint."""
 
     job_id: str
     operation_id: str
@@ -222,7 +224,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class TakeSavepoint:
-    """Have a savepoint taken."""
+    """Take a savepoint."""
 
     job_id: str
     operation_id: str
@@ -230,15 +232,17 @@ class TakeSavepoint:
 
 @dataclass(frozen=True)
 class Forget:
-    """Remove the records of an incarnation that is gone: who led it, its jobs, its checkpoints as high availability
-    knows them. Checkpoints and savepoints themselves stay."""
+    """Remove what high availability has recorded of an incarnation that is gone: leaders, jobs, checkpoints.
+
+    The checkpoints and savepoints themselves stay.
+    """
 
     incarnation: int
 
 
 @dataclass(frozen=True)
 class Release:
-    """Let the object go."""
+    """Remove the operator's finalizer, so that the object can be deleted."""
 
 
 Action = Create | Remove | Stop | TakeSavepoint | Forget | Release
@@ -255,13 +259,13 @@ class Event:
 
 @dataclass(frozen=True)
 class Decision:
-    """What comes next: the status is written first, then the actions are done in their order.
+    """The next step: the status is written first, then the actions are carried out in their order.
 
     Attributes:
-        status: new notes.
-        actions: see there.
-        events: see there.
-        again: seconds until it is looked again, if nothing changes.
+        status: the new notes.
+        actions: to carry out.
+        events: to report.
+        again: seconds until the next look, if nothing changes.
     """
 
     status: Status
@@ -272,7 +276,7 @@ class Decision:
 
 @dataclass
 class _Draft:
-    """A decision that is being made."""
+    """A decision that is being built."""
 
     status: Status
     actions: list[Action] = field(default_factory=list)
@@ -286,77 +290,80 @@ class _Draft:
         self.events.append(Event(reason, message, is_warning))
 
     def decided(self) -> Decision:
-        before = self.status
-        return Decision(before, tuple(self.actions), tuple(self.events), SOON if before.step else self.again)
+        status = self.status
+        return Decision(status, tuple(self.actions), tuple(self.events), SOON if status.step else self.again)
 
 
 def job_id_of(uid: str, incarnation: int) -> str:
-    """Of the job of an incarnation."""
+    """Id of the job of an incarnation."""
     return str(derived_job_id(f"incarnation of {uid}", incarnation))
 
 
-def operation_id_of(uid: str, what: str, number: int) -> str:
-    """Of a request: the same for the same."""
-    return str(derived_job_id(f"{what} of {uid}", number))
+def operation_id_of(uid: str, kind: str, number: int) -> str:
+    """Id of a request; a repeated request has the same one."""
+    return str(derived_job_id(f"{kind} of {uid}", number))
 
 
-def decide(uid: str, spec: Spec, seen: ObservedObject, status: Status, now: float, generation: int = 0) -> Decision:
-    """What comes next for an object that is wanted.
+def decide(uid: str, spec: Spec, observed: ObservedObject, status: Status, now: float, generation: int = 0) -> Decision:
+    """Decide on the next step for an object that shall exist.
 
     Args:
         uid: of the object.
-        spec: of it.
-        seen: what there is.
-        status: what was noted before.
+        spec: of the object.
+        observed: what runs for it.
+        status: notes of earlier decisions.
         now: epoch seconds.
         generation: of the object.
     """
     d = _Draft(replace(status, error="", generation=generation))
-    _look(d, seen)
-    if seen.is_foreign:
+    _look(d, observed)
+    if observed.is_foreign:
         d.note(error="something of this name is there that the operator has not made: rename the object, or remove it")
-    elif seen.blocked:
-        d.note(error=seen.blocked)
+    elif observed.blocked:
+        d.note(error=observed.blocked)
     else:
         {"": _idle, STOPPING: _stopping, REMOVING: _removing, CREATING: _creating}[d.status.step](
-            d, uid, spec, seen, now
+            d, uid, spec, observed, now
         )
     return d.decided()
 
 
-def remove(seen: ObservedObject, status: Status) -> Decision:
-    """What comes next for an object that is deleted: first what runs, then its records, then the object."""
+def remove(observed: ObservedObject, status: Status) -> Decision:
+    """Decide on the next step for an object that is being deleted: remove what runs, then records, then the object."""
     d = _Draft(status)
-    if seen.exists or seen.is_going:
-        d.actions.append(Remove(seen.incarnation or status.incarnation))
+    if observed.is_hidden:  # if the object went now, its job would run on for ever
+        d.note(error=observed.blocked)
+        return Decision(d.status)
+    if observed.exists or observed.is_going:
+        d.actions.append(Remove(observed.incarnation or status.incarnation))
         d.again = SOON
         return Decision(status, tuple(d.actions), again=SOON)
     d.again = SOON
-    d.actions.append(Forget(status.incarnation) if seen.leftovers else Release())
+    d.actions.append(Forget(status.incarnation) if observed.leftovers else Release())
     return d.decided()
 
 
-def _look(d: _Draft, seen: ObservedObject) -> None:
+def _look(d: _Draft, observed: ObservedObject) -> None:
     cluster = "MISSING"
-    if seen.exists:
-        cluster = "READY" if seen.is_ready else "ERROR" if seen.trouble else "DEPLOYING"
-    if seen.job is not None:
-        d.note(job=seen.job.state, job_name=seen.job.name)
-    elif d.status.job not in TERMINAL:  # a job that has ended stays so
-        d.note(job="RECONCILING" if seen.exists and d.status.job else "")
+    if observed.exists:
+        cluster = "READY" if observed.is_ready else "ERROR" if observed.trouble else "DEPLOYING"
+    if observed.job is not None:
+        d.note(job=observed.job.state, job_name=observed.job.name)
+    elif d.status.job not in TERMINAL:  # the state of a job that has ended is final
+        d.note(job="RECONCILING" if observed.exists and d.status.job else "")
     d.note(cluster=cluster)
-    if seen.trouble:
-        d.note(error=seen.trouble)
+    if observed.trouble:
+        d.note(error=observed.trouble)
 
 
 # -- steps
 
 
-def _creating(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> None:
+def _creating(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
     s = d.status
-    if (seen.exists or seen.is_going) and seen.incarnation != s.incarnation:
-        d.actions.append(Remove(seen.incarnation))
-    elif seen.exists and seen.is_complete:
+    if (observed.exists or observed.is_going) and observed.incarnation != s.incarnation:
+        d.actions.append(Remove(observed.incarnation))
+    elif observed.exists and observed.is_complete:
         d.note(step="", since=now)
         d.say("Deployed", f"incarnation {s.incarnation} is made")
         d.again = SOON
@@ -366,7 +373,7 @@ def _creating(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float)
 
 
 def _next(d: _Draft, uid: str, plain: Mapping[str, Any], now: float, state: str) -> None:
-    """The next incarnation is made."""
+    """Begin the next incarnation."""
     number = d.status.incarnation + 1
     d.note(incarnation=number, step=CREATING, state=state, reconciled=plain, job_id=job_id_of(uid, number))
     d.note(suspended=False, find=False, operation=None, attempts=0, not_before=0.0, since=now, job="")
@@ -374,26 +381,26 @@ def _next(d: _Draft, uid: str, plain: Mapping[str, Any], now: float, state: str)
     d.actions.append(Create(number, s.job_id, plain, s.restore, s.claim))
 
 
-def _removing(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> None:
+def _removing(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
     s = d.status
-    if seen.exists or seen.is_going:
+    if observed.exists or observed.is_going:
         d.actions.append(Remove(s.incarnation))
         return
     if s.find:
-        if _redeploy(d, spec):  # its user knows what it goes on from
+        if _redeploy(d, spec):  # the user has named what the job continues from
             return
-        if not _goes_on_from(d, seen.last, claim=True):
+        if not _goes_on_from(d, observed.last, claim=True):
             return
-        d.note(find=False)  # it is written down before the records go that tell it
+        d.note(find=False)  # the place is noted before the records that have it are removed
         d.actions.append(Forget(s.incarnation))
         return
-    if seen.leftovers:  # the next incarnation would go on with them
+    if observed.leftovers:  # the next incarnation would continue from them
         d.actions.append(Forget(s.incarnation))
         return
-    wanted = spec.job
+    job = spec.job
     if s.state == ROLLING_BACK and s.stable is not None:
         _next(d, uid, s.stable, now, ROLLING_BACK)
-    elif wanted is not None and wanted.suspended:
+    elif job is not None and job.suspended:
         d.note(step="", suspended=True, state=DEPLOYED, job="", operation=None)
         d.say("Suspended", f"the job goes on from {d.status.restore or 'nothing'} when it is resumed")
     else:
@@ -401,14 +408,14 @@ def _removing(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float)
 
 
 def _goes_on_from(d: _Draft, last: LastCheckpoint | None, *, claim: bool) -> bool:
-    """Note what the next incarnation goes on from: the only place that decides it from what was seen.
+    """Note what the next incarnation continues from: the only place that decides it from what is observed.
 
-    An incarnation that is known to have no checkpoint leaves the next one what it began with itself. What is not known
-    is never taken for nothing: the job would begin anew, or from an old savepoint.
+    If an incarnation is known to have no checkpoint, the next one begins as that one did. An unknown checkpoint never
+    counts as none: the job would begin anew, or from an old savepoint.
 
     Args:
         d: the decision.
-        last: what the job stands on; None: nobody has looked yet.
+        last: checkpoint of the job; None = it was not looked up yet.
         claim: the next incarnation owns it.
 
     Returns:
@@ -426,36 +433,36 @@ def _goes_on_from(d: _Draft, last: LastCheckpoint | None, *, claim: bool) -> boo
     return True
 
 
-def _stopping(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> None:
+def _stopping(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
     s = d.status
     assert s.operation is not None
-    done = seen.operation
-    if done is not None and done.location:
-        _has_savepoint(d, done.location, "UPGRADE", now)
-        d.note(step=REMOVING, restore=done.location, claim=False, find=False, operation=None)
+    operation = observed.operation
+    if operation is not None and operation.location:
+        _has_savepoint(d, operation.location, "UPGRADE", now)
+        d.note(step=REMOVING, restore=operation.location, claim=False, find=False, operation=None)
         d.actions.append(Remove(s.incarnation))
-    elif done is not None and done.failure:
+    elif operation is not None and operation.failure:
         d.note(step="", operation=None, attempts=s.attempts + 1, not_before=now + AGAIN_SECONDS)
-        d.note(error=f"the savepoint of the upgrade has failed: {done.failure}")
-        d.say("SavepointError", done.failure, is_warning=True)
-    elif seen.job is not None and seen.job.state in TERMINAL:  # its JobManager does not know of the request any more
-        if seen.job.last.location and _goes_on_from(d, seen.job.last, claim=False):
+        d.note(error=f"the savepoint of the upgrade has failed: {operation.failure}")
+        d.say("SavepointError", operation.failure, is_warning=True)
+    elif observed.job is not None and observed.job.state in TERMINAL:  # its JobManager has forgotten the request
+        if observed.job.last.location and _goes_on_from(d, observed.job.last, claim=False):
             d.note(step=REMOVING, find=False, operation=None)
             d.actions.append(Remove(s.incarnation))
-        elif seen.job.last.error and spec.is_available:
+        elif observed.job.last.error and spec.is_available:
             d.note(step=REMOVING, find=True, operation=None)
             d.actions.append(Remove(s.incarnation))
         else:
-            d.note(error=f"the job is {seen.job.state}, and where its savepoint is is not known: say it in "
+            d.note(error=f"the job is {observed.job.state}, and where its savepoint is is not known: say it in "
                    "spec.job.initialSavepointPath with another savepointRedeployNonce")  # fmt: skip
             _redeploy(d, spec)
-    elif not seen.exists and spec.is_available:
+    elif not observed.exists and spec.is_available:
         d.note(step=REMOVING, find=True, operation=None)
-    elif seen.job is not None:
+    elif observed.job is not None:
         d.actions.append(Stop(s.job_id, s.operation.id))
 
 
-def _idle(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> None:
+def _idle(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
     s, job = d.status, spec.job
     if not s.incarnation:
         if job is not None:
@@ -473,8 +480,8 @@ def _idle(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> 
             _next(d, uid, spec.plain, now, UPGRADING)
         return
     if s.operation is not None:
-        _savepoint_taken(d, seen, now)
-    _find_stable(d, spec, seen)
+        _savepoint_taken(d, observed, now)
+    _find_stable(d, spec, observed)
     running = Spec.from_plain(s.reconciled or {}, session_job=bool(spec.session))
     changed = spec.digest not in (running.digest, s.refused)
     if _redeploy(d, spec):
@@ -482,14 +489,14 @@ def _idle(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> 
     if changed or (job is not None and job.suspended):
         if s.operation is None or d.status.operation is None:
             d.say("SpecChanged", "the job is suspended" if not changed else f"upgrade by {_mode(spec).value}")
-            _upgrade(d, uid, spec, seen, now)
+            _upgrade(d, uid, spec, observed, now)
         return
-    if not seen.exists and seen.job is None and d.status.job not in TERMINAL:
+    if not observed.exists and observed.job is None and d.status.job not in TERMINAL:
         _recover(d, spec)
-    elif _should_roll_back(d.status, running, seen, now):
-        _roll_back(d, spec, seen)
+    elif _should_roll_back(d.status, running, observed, now):
+        _roll_back(d, spec, observed)
     elif job is not None and job.savepoint_nonce not in (None, d.status.nonce) and d.status.operation is None:
-        if seen.job is not None and seen.job.state == "RUNNING":
+        if observed.job is not None and observed.job.state == "RUNNING":
             operation = Operation(operation_id_of(uid, "savepoint", job.savepoint_nonce or 0), job.savepoint_nonce, now)
             d.note(operation=operation)
             d.actions.append(TakeSavepoint(s.job_id, operation.id))
@@ -497,7 +504,7 @@ def _idle(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> 
 
 
 def _redeploy(d: _Draft, spec: Spec) -> bool:
-    """Whether the job is to begin anew from the savepoint that its object names."""
+    """Redeploy the job from the savepoint that its object names, if its nonce has changed; returns whether it has."""
     job = spec.job
     if job is None or job.redeploy_nonce == d.status.redeploy_nonce:
         return False
@@ -511,21 +518,21 @@ def _mode(spec: Spec) -> UpgradeMode:
     return UpgradeMode.STATELESS if spec.job is None else spec.job.mode
 
 
-def _upgrade(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) -> None:
-    """What runs is to be replaced, or to stop."""
+def _upgrade(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
+    """Begin to replace or suspend what runs."""
     s, mode = d.status, _mode(spec)
     d.note(state=UPGRADING, refused="")
     if mode is UpgradeMode.STATELESS:
         d.note(step=REMOVING, restore="", claim=False, find=False)
-    elif seen.job is not None and seen.job.state in TERMINAL:
-        if seen.job.last.error and spec.is_available:
+    elif observed.job is not None and observed.job.state in TERMINAL:
+        if observed.job.last.error and spec.is_available:
             d.note(step=REMOVING, find=True)
-        elif _goes_on_from(d, seen.job.last, claim=False):
+        elif _goes_on_from(d, observed.job.last, claim=False):
             d.note(step=REMOVING, find=False)
         else:
             d.note(state=s.state)
             return
-    elif mode is UpgradeMode.SAVEPOINT and seen.job is not None and seen.job.state == "RUNNING":
+    elif mode is UpgradeMode.SAVEPOINT and observed.job is not None and observed.job.state == "RUNNING":
         if now < s.not_before:
             d.note(state=s.state, error="the savepoint of the upgrade has failed, and is taken again soon")
             return
@@ -538,10 +545,10 @@ def _upgrade(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) 
         if mode is UpgradeMode.SAVEPOINT:
             d.say("UpgradeByLastState", "the job does not run: it goes on from its last checkpoint", is_warning=True)
         d.note(step=REMOVING, find=True)
-    elif seen.trouble and not s.job and s.state in (UPGRADING, ROLLING_BACK):
-        d.note(step=REMOVING, find=False)  # it has never run: nothing was done since what it would have begun with
+    elif observed.trouble and not s.job and s.state in (UPGRADING, ROLLING_BACK):
+        d.note(step=REMOVING, find=False)  # it has never run, so nothing has changed since its initial savepoint
     else:
-        state = "is not known" if seen.job is None else f"is {seen.job.state}"
+        state = "is not known" if observed.job is None else f"is {observed.job.state}"
         d.note(state=s.state, error=f"no savepoint can be taken: the job {state}. It is waited for")
         d.again = SOON
         return
@@ -549,7 +556,7 @@ def _upgrade(d: _Draft, uid: str, spec: Spec, seen: ObservedObject, now: float) 
 
 
 def _recover(d: _Draft, spec: Spec) -> None:
-    """What ran is gone, and nobody has said so."""
+    """Replace an incarnation that has disappeared without a request."""
     if _mode(spec) is UpgradeMode.STATELESS or spec.is_available:
         d.note(step=REMOVING, state=UPGRADING, find=_mode(spec) is not UpgradeMode.STATELESS)
         if _mode(spec) is UpgradeMode.STATELESS:
@@ -560,17 +567,17 @@ def _recover(d: _Draft, spec: Spec) -> None:
                "spec.job.initialSavepointPath, with another savepointRedeployNonce")  # fmt: skip
 
 
-def _savepoint_taken(d: _Draft, seen: ObservedObject, now: float) -> None:
-    """A savepoint that a nonce has asked for."""
-    s, done = d.status, seen.operation
+def _savepoint_taken(d: _Draft, observed: ObservedObject, now: float) -> None:
+    """Look at a savepoint that a nonce has requested."""
+    s, operation = d.status, observed.operation
     assert s.operation is not None
-    if done is not None and done.location:
-        _has_savepoint(d, done.location, "MANUAL", now)
+    if operation is not None and operation.location:
+        _has_savepoint(d, operation.location, "MANUAL", now)
         d.note(operation=None, nonce=s.operation.nonce)
-    elif done is not None and done.failure:
-        d.note(operation=None, nonce=s.operation.nonce, error=f"the savepoint has failed: {done.failure}")
-        d.say("SavepointError", done.failure, is_warning=True)
-    elif seen.job is None or seen.job.state in TERMINAL:
+    elif operation is not None and operation.failure:
+        d.note(operation=None, nonce=s.operation.nonce, error=f"the savepoint has failed: {operation.failure}")
+        d.say("SavepointError", operation.failure, is_warning=True)
+    elif observed.job is None or observed.job.state in TERMINAL:
         d.note(operation=None, nonce=s.operation.nonce)
         d.say("SavepointError", "the job has ended before its savepoint was complete", is_warning=True)
     else:
@@ -586,10 +593,14 @@ def _has_savepoint(d: _Draft, location: str, trigger: str, now: float) -> None:
 # -- stable, or rolled back
 
 
-def _find_stable(d: _Draft, spec: Spec, seen: ObservedObject) -> None:
+def _find_stable(d: _Draft, spec: Spec, observed: ObservedObject) -> None:
     s = d.status
-    runs = seen.is_ready and seen.exists if spec.job is None else seen.job is not None and seen.job.state == "RUNNING"
-    finished = seen.job is not None and seen.job.state == "FINISHED"
+    runs = (
+        observed.is_ready and observed.exists
+        if spec.job is None
+        else observed.job is not None and observed.job.state == "RUNNING"
+    )
+    finished = observed.job is not None and observed.job.state == "FINISHED"
     if (runs or finished) and s.state in (UPGRADING, ROLLING_BACK):
         d.note(stable=s.reconciled, state=ROLLED_BACK if s.state == ROLLING_BACK else DEPLOYED)
         d.say("Stable" if s.state == UPGRADING else "RolledBack", f"incarnation {s.incarnation} runs")
@@ -597,7 +608,7 @@ def _find_stable(d: _Draft, spec: Spec, seen: ObservedObject) -> None:
         d.again = SOON
 
 
-def _should_roll_back(s: Status, running: Spec, seen: ObservedObject, now: float) -> bool:
+def _should_roll_back(s: Status, running: Spec, observed: ObservedObject, now: float) -> bool:
     return (
         running.rollback
         and s.state == UPGRADING
@@ -607,13 +618,13 @@ def _should_roll_back(s: Status, running: Spec, seen: ObservedObject, now: float
     )
 
 
-def _roll_back(d: _Draft, spec: Spec, seen: ObservedObject) -> None:
+def _roll_back(d: _Draft, spec: Spec, observed: ObservedObject) -> None:
     s = d.status
     if _mode(spec) is UpgradeMode.STATELESS:
         d.note(restore="", claim=False, find=False)
-    elif seen.job is None or seen.job.state not in TERMINAL or (seen.job.last.error and spec.is_available):
-        d.note(find=True)  # a spec without high availability is not rolled back; a session is asked when the job ends
-    elif _goes_on_from(d, seen.job.last, claim=False):
+    elif observed.job is None or observed.job.state not in TERMINAL or (observed.job.last.error and spec.is_available):
+        d.note(find=True)  # a spec without high availability is not rolled back; a session is asked once the job ends
+    elif _goes_on_from(d, observed.job.last, claim=False):
         d.note(find=False)
     else:
         return

@@ -1,4 +1,4 @@
-"""Makes one object what it says: reads it, looks, decides, writes the status, acts. May block."""
+"""Reconciles one object with its spec: reads it, observes, decides, writes the status, acts. May block."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ logger = logging.getLogger(__name__)
 FINALIZER: Final = f"{GROUP}/operator"
 COMPONENT: Final = "firesteel-operator"
 FAILED_SECONDS: Final = 5.0
-"""Until an object is looked at again of which something could not be done."""
+"""Seconds until the next look at an object for which an action has failed."""
 _LONGEST_MESSAGE: Final = 1000
 
 
 class Reconciler:
-    """Of the objects of one namespace.
+    """Reconciles the objects of one namespace.
 
     Args:
         api: of Kubernetes.
         namespace: of the objects.
-        worlds: of each kind of objects, by its plural.
-        clock: tells the time.
+        worlds: by plural of a kind: observes and changes what runs for its objects.
+        clock: of the operator.
     """
 
     def __init__(self, api: KubernetesApi, namespace: str, worlds: Mapping[str, World], clock: Clock) -> None:
         self._api, self._namespace, self._worlds, self._clock = api, namespace, dict(worlds), clock
 
     def reconcile(self, plural: str, name: str) -> float | None:
-        """Look at an object once; returns in how many seconds to look again, if nothing changes; None: it is gone.
+        """Look at an object once; returns seconds until the next look, if nothing changes; None = the object is gone.
 
         Raises:
             ApiError: Kubernetes does not answer, or refuses.
@@ -51,7 +51,7 @@ class Reconciler:
             return None
         try:
             return self._reconcile(plural, path, thing)
-        except ConflictError as error:  # it has changed meanwhile, and nothing was done
+        except ConflictError as error:  # the object has changed meanwhile, and nothing was done
             logger.info("%s %s is looked at again: %s", plural, name, error)
             return SOON
 
@@ -64,42 +64,42 @@ class Reconciler:
             thing["metadata"]["finalizers"] = [*(thing["metadata"].get("finalizers") or ()), FINALIZER]
             thing = self._api.ask("PUT", path, thing)
         status, world = read_status(thing), self._worlds[plural]
-        spec, wrong = self._spec(plural, thing, status)
+        spec, problem = self._spec(plural, thing, status)
         if spec is None:
             if is_deleted:
                 self._release(path, thing)
                 return None
-            self._write(path, thing, replace(status, error=wrong), None)
-            self._tell(thing, Event("ValidationError", wrong, True))
+            self._write(path, thing, replace(status, error=problem), None)
+            self._tell(thing, Event("ValidationError", problem, True))
             return LATER
-        seen = world.see(thing, spec, status)
+        observed = world.see(thing, spec, status)
         if is_deleted:
-            decision = remove(seen, status)
+            decision = remove(observed, status)
         else:
-            decision = self._decide(thing, spec, seen, status)
-            if wrong:
-                decision = replace(decision, status=replace(decision.status, error=wrong))
-                self._tell(thing, Event("ValidationError", wrong, True))
+            decision = self._decide(thing, spec, observed, status)
+            if problem:
+                decision = replace(decision, status=replace(decision.status, error=problem))
+                self._tell(thing, Event("ValidationError", problem, True))
         thing = self._write(path, thing, decision.status, spec)
         for event in decision.events:
             self._tell(thing, event)
         return self._act(path, thing, spec, decision, world)
 
     def _spec(self, plural: str, thing: JsonObject, status: Status) -> tuple[Spec | None, str]:
-        """The spec, or the last one that could be used, and what is wrong with the one that is there."""
+        """Spec of the object, or its last valid one; and what is wrong with the current one."""
         is_job = plural == SESSION_JOBS
         try:
             return Spec.from_plain(thing.get("spec") or {}, session_job=is_job), ""
         except (SpecError, ConfigurationError) as error:
-            wrong = str(error)
+            problem = str(error)
         if status.reconciled is None or status.suspended:
-            return None, wrong
-        return Spec.from_plain(status.reconciled, session_job=is_job), wrong
+            return None, problem
+        return Spec.from_plain(status.reconciled, session_job=is_job), problem
 
-    def _decide(self, thing: JsonObject, spec: Spec, seen: ObservedObject, status: Status) -> Decision:
+    def _decide(self, thing: JsonObject, spec: Spec, observed: ObservedObject, status: Status) -> Decision:
         metadata = thing["metadata"]
         now, generation = self._clock.epoch_ms() / 1000, int(metadata.get("generation", 0))
-        return decide(metadata["uid"], spec, seen, status, now, generation)
+        return decide(metadata["uid"], spec, observed, status, now, generation)
 
     def _act(self, path: str, thing: JsonObject, spec: Spec, decision: Decision, world: World) -> float | None:
         for action in decision.actions:
@@ -117,33 +117,35 @@ class Reconciler:
                 return FAILED_SECONDS
         return decision.again
 
-    # -- what is written
+    # -- writes
 
     def _write(self, path: str, thing: JsonObject, status: Status, spec: Spec | None) -> JsonObject:
-        """Write the status, if it is another one; nobody else may have written since it was read."""
-        made = status_of(status, spec)
-        if made == thing.get("status"):
+        """Write the status, if it has changed; refused if anybody has written since it was read."""
+        new_status = status_of(status, spec)
+        if new_status == thing.get("status"):
             return thing
-        new = deepcopy(thing)
-        new["status"] = made
-        return self._api.ask("PUT", f"{path}/status", new)
+        new_thing = deepcopy(thing)
+        new_thing["status"] = new_status
+        return self._api.ask("PUT", f"{path}/status", new_thing)
 
     def _release(self, path: str, thing: JsonObject) -> None:
-        """Nothing is left that the object stands for."""
-        new = deepcopy(thing)
-        new["metadata"]["finalizers"] = [one for one in new["metadata"].get("finalizers") or () if one != FINALIZER]
+        """Remove the finalizer: nothing is left that the object stands for."""
+        new_thing = deepcopy(thing)
+        new_thing["metadata"]["finalizers"] = [
+            finalizer for finalizer in new_thing["metadata"].get("finalizers") or () if finalizer != FINALIZER
+        ]
         try:
-            self._api.ask("PUT", path, new)
+            self._api.ask("PUT", path, new_thing)
         except MissingError:
             pass
 
     def _tell(self, thing: JsonObject, event: Event) -> None:
-        """An event of Kubernetes; the same one again is counted."""
+        """Write an event to Kubernetes; a repeated event is counted."""
         metadata, text = thing["metadata"], event.message[:_LONGEST_MESSAGE]
         key = hashlib.sha256(f"{metadata['uid']} {event.reason} {text}".encode()).hexdigest()[:16]
         events, name = f"/api/v1/namespaces/{self._namespace}/events", f"{metadata['name']}.{key}"
         now = now_text(self._clock.epoch_ms() / 1000)
-        made: dict[str, Any] = {
+        body: dict[str, Any] = {
             "metadata": {"name": name, "namespace": self._namespace},
             "involvedObject": {
                 "apiVersion": thing["apiVersion"], "kind": thing["kind"], "name": metadata["name"],
@@ -154,10 +156,10 @@ class Reconciler:
         }  # fmt: skip
         try:
             try:
-                self._api.ask("POST", events, made)
+                self._api.ask("POST", events, body)
             except ConflictError:
-                there = self._api.ask("GET", f"{events}/{name}")
-                there |= {"count": int(there.get("count") or 1) + 1, "lastTimestamp": now}
-                self._api.ask("PUT", f"{events}/{name}", there)
+                earlier = self._api.ask("GET", f"{events}/{name}")
+                earlier |= {"count": int(earlier.get("count") or 1) + 1, "lastTimestamp": now}
+                self._api.ask("PUT", f"{events}/{name}", earlier)
         except ApiError as error:
-            logger.info("event %s of %s is not told: %s", event.reason, metadata["name"], error)
+            logger.info("event %s of %s can't be written: %s", event.reason, metadata["name"], error)

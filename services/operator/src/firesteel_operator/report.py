@@ -16,11 +16,11 @@ from firesteel_operator.decisions import (
 from firesteel_operator.specs import Spec
 
 RECORD: Final = "record"
-"""Key of ``reconciliationStatus``: what the operator has noted. Nobody else may change it."""
+"""Key of ``reconciliationStatus`` with the operator's notes, which nobody else may change."""
 
 
 def lifecycle(status: Status) -> str:
-    """Flink's word for where an object is."""
+    """Flink's name for the state of an object."""
     if status.suspended:
         return "SUSPENDED"
     if not status.incarnation:
@@ -35,7 +35,7 @@ def lifecycle(status: Status) -> str:
 
 
 def status_of(status: Status, spec: Spec | None) -> dict[str, Any]:
-    """``status`` of an object."""
+    """The ``status`` of an object."""
     job: dict[str, Any] = {"state": status.job}
     if status.job_id:
         job["jobId"] = status.job_id
@@ -43,14 +43,14 @@ def status_of(status: Status, spec: Spec | None) -> dict[str, Any]:
         job["jobName"] = status.job_name
     if status.restore:
         job["upgradeSavepointPath"] = status.restore
-    about: dict[str, Any] = {}
+    savepoint_info: dict[str, Any] = {}
     if status.savepoint is not None:
-        about["lastSavepoint"] = dict(status.savepoint)
+        savepoint_info["lastSavepoint"] = dict(status.savepoint)
     if status.operation is not None and status.operation.nonce is not None:
-        about |= {"triggerId": status.operation.id, "triggerTimestamp": int(status.operation.since * 1000)}
-    if about:
-        job["savepointInfo"] = about
-    made: dict[str, Any] = {
+        savepoint_info |= {"triggerId": status.operation.id, "triggerTimestamp": int(status.operation.since * 1000)}
+    if savepoint_info:
+        job["savepointInfo"] = savepoint_info
+    plain: dict[str, Any] = {
         "lifecycleState": lifecycle(status),
         "jobManagerDeploymentStatus": status.cluster,
         "observedGeneration": status.generation,
@@ -58,18 +58,18 @@ def status_of(status: Status, spec: Spec | None) -> dict[str, Any]:
         "reconciliationStatus": {"state": status.state, RECORD: status.to_plain()},
     }
     if spec is None or spec.job is not None:
-        made["jobStatus"] = job
+        plain["jobStatus"] = job
     if spec is not None and spec.session:
-        del made["jobManagerDeploymentStatus"]
-    return made
+        del plain["jobManagerDeploymentStatus"]
+    return plain
 
 
 def read_status(thing: Mapping[str, Any]) -> Status:
-    """What the operator has noted about an object."""
+    """The operator's notes about an object."""
     record = ((thing.get("status") or {}).get("reconciliationStatus") or {}).get(RECORD)
     return Status.from_plain(record) if record else Status()
 
 
 def now_text(seconds: float) -> str:
-    """A time, as Kubernetes writes it."""
+    """A time in the form of Kubernetes."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

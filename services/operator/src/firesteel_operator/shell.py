@@ -1,4 +1,4 @@
-"""The operator at work: it leads, follows the objects of its namespaces, and has each looked at when it is due."""
+"""The service of the operator: it leads, watches the objects of its namespaces, and looks at each when it is due."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ logger = logging.getLogger(__name__)
 COMPONENT: Final = "leader"
 CAMPAIGN_SECONDS: Final = 2.0
 CHECK_SECONDS: Final = 1.0
-"""Between two looks whether this one still leads."""
+"""Seconds between two checks whether this operator still leads."""
 AT_ONCE: Final = 8
-"""Objects that are looked at beside one another."""
+"""Objects that are looked at in parallel."""
 Key = tuple[str, str, str]
-"""Namespace, plural, name."""
+"""Namespace, plural and name of an object."""
 _CAMPAIGNS: Final = CallPool("campaigns", threads=1, deadline=None)
 _LEADERSHIP: Final = CallPool("leadership", deadline=30.0)
 _RECONCILIATIONS: Final = CallPool("reconciliations", threads=AT_ONCE, deadline=None)
-"""Each call of Kubernetes has a deadline of its own."""
+"""Pool without a deadline, since each request to Kubernetes has its own."""
 
 
 class OperatorService(Service):
-    """The service.
+    """The operator, which works while it leads.
 
     Args:
-        settings: of the operator; they name the Lease by which one of several leads.
+        settings: of the operator; they name the Lease by which one of several operators leads.
         api: of Kubernetes.
         reconcilers: by namespace.
-        interval: seconds between two looks at an object of which nothing is under way.
+        interval: seconds between two looks at an object for which nothing is under way.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class OperatorService(Service):
 
     @property
     def leads(self) -> bool:
-        """Whether this one does the work."""
+        """Whether this operator does the work."""
         return self._epoch is not None
 
     async def on_start(self) -> None:
         self.spawn(self._run(), "operator")
 
     async def on_stop(self) -> None:
-        """Somebody else may lead."""
+        """End the watches and the leadership, so that another operator may lead."""
         for watch in self._watches:
             watch.end()
         if self._epoch is not None:
@@ -97,19 +97,21 @@ class OperatorService(Service):
             try:
                 self._epoch = await _CAMPAIGNS.call(self._cells.campaign, COMPONENT)
             except (AwayError, OSError) as error:
-                logger.warning("who leads can't be told: %s", error)
+                logger.warning("the operator can't campaign for leadership: %s", error)
             if self._epoch is None:
                 await asyncio.sleep(CAMPAIGN_SECONDS)
         logger.info("this operator leads")
 
     async def _check(self) -> None:
-        """One that does not lead any more ends; it is started again, and waits for its turn."""
+        """Check that this operator still leads; otherwise it ends, is restarted, and waits for its turn."""
         assert self._epoch is not None
         try:
             await _LEADERSHIP.call(self._cells.check, COMPONENT, self._epoch)
         except FencedError:
             self._epoch = None
             raise
+        except OSError as error:  # nobody else leads before the Lease is over, and then ``check`` knows it
+            logger.warning("whether this operator still leads can't be checked for now: %s", error)
 
     def _follow(self) -> None:
         loop = asyncio.get_running_loop()
@@ -124,7 +126,7 @@ class OperatorService(Service):
                 self._watches.append(self._api.watch(path, {}, changed))
 
     def _heard(self, namespace: str, plural: str, names: Sequence[str]) -> None:
-        """Something has changed: all of them are looked at, since a session's job goes by its session."""
+        """Look at all objects of a kind after a change of any: the job of a session depends on its session."""
         now = asyncio.get_running_loop().time()
         for name in names:
             self._due[namespace, plural, name] = now
@@ -137,8 +139,8 @@ class OperatorService(Service):
             again = await _RECONCILIATIONS.call(self._reconcilers[namespace].reconcile, plural, name)
         except OSError as error:
             logger.warning("%s %s: %s", plural, name, error)
-        except Exception:  # one object must not keep the others waiting
-            logger.exception("%s %s can't be looked at", plural, name)
+        except Exception:  # a failure with one object must not stop the others
+            logger.exception("%s %s: the look has failed", plural, name)
         finally:
             self._busy.discard(key)
             if again is not None:

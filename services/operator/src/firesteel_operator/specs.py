@@ -1,6 +1,6 @@
-"""What objects of users say: ``FiresteelDeployment`` and ``FiresteelSessionJob``. Pure.
+"""The specs of users' objects: ``FiresteelDeployment`` and ``FiresteelSessionJob``. Pure.
 
-The schema of the CRDs refuses most of what is wrong; what is checked here is told in the status.
+The schemas of the CRDs refuse most mistakes; those found here are reported in the status.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ DEPLOYMENTS, SESSION_JOBS = "firesteeldeployments", "firesteelsessionjobs"
 ROLLBACK: Final = "kubernetes.operator.deployment.rollback.enabled"
 READINESS: Final = "kubernetes.operator.deployment.readiness.timeout"
 _OPERATOR: Final = "kubernetes.operator."
-"""Keys of a configuration that are for the operator."""
+"""Prefix of configuration keys for the operator."""
 _READINESS_SECONDS: Final = 300.0
 _OURS: Final = (
     options.KUBERNETES_CLUSTER_ID, options.KUBERNETES_NAMESPACE, options.HA_CLUSTER_ID, options.APPLICATION_JOB_ID,
     options.SHUTDOWN_ON_APPLICATION_FINISH, options.STATE_RECOVERY_PATH, options.STATE_RECOVERY_CLAIM_MODE,
 )  # fmt: skip
-"""Options that the operator sets."""
+"""Options that only the operator may set."""
 NOT_A_CHANGE: Final = (
     "state", "upgradeMode", "savepointTriggerNonce", "initialSavepointPath", "allowNonRestoredState",
     "savepointRedeployNonce",
 )  # fmt: skip
-"""What a job says about its upgrades: another value makes none necessary."""
+"""Fields of a job about its upgrades: changing them makes no upgrade necessary."""
 
 
 class SpecError(ConfigurationError):
-    """An object says something that can't be done; the message says what."""
+    """A spec demands something impossible; the message says what."""
 
 
 class UpgradeMode(Enum):
-    """How a job goes on after a change."""
+    """How a job continues after a change."""
 
     STATELESS = "stateless"
     LAST_STATE = "last-state"
@@ -53,15 +53,15 @@ class JobSpec:
 
     Attributes:
         program: path or URI.
-        module: what of an archive is run.
+        module: module of an archive to run.
         arguments: of the program.
-        parallelism: of operators that have none of their own; None = as configured.
+        parallelism: of operators without their own; None = as configured.
         mode: of upgrades.
-        suspended: it is not to run.
-        initial_savepoint: it begins from it; empty: from nothing.
-        drops_state: of operators that the program does not have any more.
-        savepoint_nonce: another one than before asks for a savepoint; None = none.
-        redeploy_nonce: another one than before begins anew from ``initial_savepoint``.
+        suspended: the job shall not run.
+        initial_savepoint: savepoint to begin with; empty = none.
+        drops_state: drop state of operators that the program no longer has.
+        savepoint_nonce: a new value requests a savepoint; None = no request.
+        redeploy_nonce: a new value redeploys the job from ``initial_savepoint``.
     """
 
     program: str
@@ -77,10 +77,10 @@ class JobSpec:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> JobSpec:
-        """Read it.
+        """Read ``spec.job``.
 
         Raises:
-            SpecError: it can't be done.
+            SpecError: it demands something impossible.
         """
         program = str(plain.get("program") or "")
         if not program:
@@ -88,8 +88,8 @@ class JobSpec:
         try:
             mode = UpgradeMode(plain.get("upgradeMode") or "stateless")
         except ValueError:
-            known = ", ".join(one.value for one in UpgradeMode)
-            raise SpecError(f"spec.job.upgradeMode is {plain.get('upgradeMode')!r}, but has to be {known}") from None
+            modes = ", ".join(mode_.value for mode_ in UpgradeMode)
+            raise SpecError(f"spec.job.upgradeMode is {plain.get('upgradeMode')!r}, but has to be {modes}") from None
         state = plain.get("state") or "running"
         if state not in ("running", "suspended"):
             raise SpecError(f"spec.job.state is {state!r}, but has to be running or suspended")
@@ -109,15 +109,15 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Spec:
-    """Of an object of either kind.
+    """The spec of an object of either kind.
 
     Attributes:
         plain: as it was written.
-        job: None: the object is a session cluster.
-        session: name of the ``FiresteelDeployment`` in which the job runs; empty: the object is a cluster.
+        job: None = the object is a session cluster.
+        session: name of the ``FiresteelDeployment`` in which the job runs; empty = the object is a cluster.
         configuration: options, without those for the operator.
-        rollback: an upgrade that does not become stable is undone.
-        readiness: seconds that an upgrade has for that.
+        rollback: undo an upgrade that does not become stable.
+        readiness: seconds within which an upgrade must become stable.
     """
 
     plain: Mapping[str, Any]
@@ -132,25 +132,27 @@ class Spec:
         """Read ``spec``.
 
         Raises:
-            SpecError: it can't be done.
+            SpecError: it demands something impossible.
         """
-        given = _flat(plain.get("firesteelConfiguration") or {})
+        configuration = _flat(plain.get("firesteelConfiguration") or {})
         for option in _OURS:
-            if option.key in given:
+            if option.key in configuration:
                 raise SpecError(f"spec.firesteelConfiguration: {option.key} is set by the operator")
         session = str(plain.get("deploymentName") or "")
         job = None if plain.get("job") is None else JobSpec.from_plain(plain["job"])
         if session_job and (not session or job is None):
             raise SpecError("a FiresteelSessionJob needs spec.deploymentName and spec.job")
-        rollback = given.get(ROLLBACK, "false").lower()
+        rollback = configuration.get(ROLLBACK, "false").lower()
         if rollback not in ("true", "false"):
             raise SpecError(f"spec.firesteelConfiguration: {ROLLBACK} is {rollback!r}, but has to be true or false")
         try:
-            seconds = options.HEARTBEAT_TIMEOUT.parse(given.get(READINESS, f"{_READINESS_SECONDS:g} s")).total_seconds()
+            seconds = options.HEARTBEAT_TIMEOUT.parse(
+                configuration.get(READINESS, f"{_READINESS_SECONDS:g} s")
+            ).total_seconds()
         except ValueError as error:
             raise SpecError(f"spec.firesteelConfiguration: {READINESS}: {error}") from error
-        own = {key: value for key, value in given.items() if not key.startswith(_OPERATOR)}
-        spec = cls(plain, job, session if session_job else "", own, rollback == "true", seconds)
+        cluster_options = {key: value for key, value in configuration.items() if not key.startswith(_OPERATOR)}
+        spec = cls(plain, job, session if session_job else "", cluster_options, rollback == "true", seconds)
         spec._check()
         return spec
 
@@ -182,13 +184,13 @@ class Spec:
 
     @property
     def is_available(self) -> bool:
-        """Whether the last checkpoint is known to Kubernetes."""
+        """Whether the last checkpoint is recorded in Kubernetes."""
         settings = Settings(dict(self.configuration), "spec")
         return (settings.get(options.HA_TYPE) or "").lower() == "kubernetes"
 
     @property
     def digest(self) -> str:
-        """Another one means that what runs has to be made anew."""
+        """Digest of everything whose change needs a new incarnation."""
         plain = {name: value for name, value in self.plain.items() if name != "job"}
         if self.plain.get("job") is not None:
             plain["job"] = {name: value for name, value in self.plain["job"].items() if name not in NOT_A_CHANGE}
@@ -197,12 +199,12 @@ class Spec:
 
 def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested options by their full keys, as text."""
-    found: dict[str, str] = {}
+    options_by_key: dict[str, str] = {}
     for key, value in plain.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
+            options_by_key |= _flat(value, f"{prefix}{key}.")
         elif isinstance(value, bool):
-            found[f"{prefix}{key}"] = "true" if value else "false"
+            options_by_key[f"{prefix}{key}"] = "true" if value else "false"
         else:
-            found[f"{prefix}{key}"] = str(value)
-    return found
+            options_by_key[f"{prefix}{key}"] = str(value)
+    return options_by_key

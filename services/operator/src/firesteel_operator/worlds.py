@@ -1,4 +1,4 @@
-"""What runs for objects: clusters, and jobs of sessions. Here it is looked at, made and removed. May block."""
+"""Observes, creates and removes what runs for objects: clusters, and jobs of sessions. May block."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from firesteel_kubernetes.api import JsonObject, KubernetesApi, MissingError
 from firesteel_kubernetes.clusters import Found, KubernetesCluster, KubernetesClusterError
 from firesteel_kubernetes.high_availability import HIGH_AVAILABILITY, LABEL_KIND, KubernetesServices
 from firesteel_kubernetes.names import JOBMANAGER, LABEL_COMPONENT, cluster_labels, selector
-from firesteel_kubernetes.pods import end_of, waits_for
+from firesteel_kubernetes.pods import end_of, is_ready, waits_for
 from firesteel_operator.decisions import (
     REMOVING,
     TERMINAL,
@@ -55,42 +55,42 @@ _RUN_SECONDS: Final = 120.0
 _LARGEST_PROGRAM: Final = 100 << 20
 _LOCAL: Final = "local://"
 _PROGRAMS: Final = (".py", ".zip", ".whl")
-"""Endings of programs. Nothing else is read for whoever may make objects: in the operator's pod there are secrets."""
+"""Suffixes of programs. Other files are not read for people who may create objects: the operator's pod has secrets."""
 
 Work = Create | Remove | Stop | TakeSavepoint | Forget
 
 
 class ActionError(FiresteelError):
-    """Something could not be done now; it is tried again."""
+    """An action has failed for now; it is repeated."""
 
 
 class Rest(Protocol):
-    """The REST API of a cluster, as far as it is needed here."""
+    """The part of a cluster's REST API that the operator needs."""
 
     def job(self, job_id: str) -> JobSeen | None:
-        """A job; None: the cluster does not know it."""
+        """A job; None = the cluster does not know it."""
 
     def operation(self, job_id: str, operation_id: str) -> OperationSeen | None:
-        """A savepoint or stop; None: the cluster does not know it."""
+        """A savepoint or stop; None = the cluster does not know it."""
 
     def stop(self, job_id: str, operation_id: str) -> None:
-        """Have a job stopped with a savepoint."""
+        """Stop a job with a savepoint."""
 
     def savepoint(self, job_id: str, operation_id: str) -> None:
-        """Have a savepoint taken."""
+        """Take a savepoint."""
 
     def cancel(self, job_id: str) -> None:
-        """Have a job cancelled."""
+        """Cancel a job."""
 
     def run(self, name: str, program: bytes, order: Mapping[str, Any]) -> None:
-        """Upload a program, and run it."""
+        """Upload a program and run it."""
 
 
 class RestOfCluster:
-    """See ``Rest``. Raises ``RpcError`` where the cluster does not answer, or refuses.
+    """REST API of a running cluster. Raises ``RpcError`` if the cluster does not answer, or refuses.
 
     Args:
-        found: where it is.
+        found: its address and token.
     """
 
     def __init__(self, found: Found) -> None:
@@ -119,15 +119,15 @@ class RestOfCluster:
 
         async def ask(client: RestClient) -> OperationSeen | None:
             try:
-                done = await client.savepoint_result(job_id, operation_id)
+                result = await client.savepoint_result(job_id, operation_id)
             except JobNotFoundError:
                 return None
-            if done is None:
+            if result is None:
                 return OperationSeen()
-            failure = done.get("failure-cause")
+            failure = result.get("failure-cause")
             if failure is not None:
                 return OperationSeen(failure=str(failure["stack-trace"])[:1000])
-            return OperationSeen(location=str(done["location"]))
+            return OperationSeen(location=str(result["location"]))
 
         return _ask(self._url, self._token, ask)
 
@@ -167,14 +167,14 @@ class RestOfCluster:
 
 
 def last_checkpoint(checkpoints: Mapping[str, Any]) -> LastCheckpoint:
-    """The checkpoint that a job stands on, from ``/jobs/:jobid/checkpoints``.
+    """The checkpoint that a job continues from, out of ``/jobs/:jobid/checkpoints``.
 
-    A JobMaster that follows another one counts anew: all it has at first is what it has restored.
+    A JobMaster that succeeds another one has new counters: at first it only knows what it has restored.
     """
     latest = checkpoints.get("latest") or {}
     last = max(
-        (one for kind in ("completed", "savepoint", "restored") if (one := latest.get(kind))),
-        key=lambda one: int(one["id"]),
+        (checkpoint for kind in ("completed", "savepoint", "restored") if (checkpoint := latest.get(kind))),
+        key=lambda checkpoint: int(checkpoint["id"]),
         default=None,
     )
     if last is None:
@@ -203,12 +203,12 @@ async def _checked(request: Any) -> Any:
 
 
 class World(ABC):
-    """What there may be for objects of one kind.
+    """Observes and changes what runs for the objects of one kind.
 
     Args:
         api: of Kubernetes.
         namespace: of the objects.
-        rest: asks a cluster.
+        rest: creates a client of a cluster's REST API.
     """
 
     def __init__(self, api: KubernetesApi, namespace: str, rest: Callable[[Found], Rest] = RestOfCluster) -> None:
@@ -216,7 +216,7 @@ class World(ABC):
 
     @abstractmethod
     def see(self, thing: JsonObject, spec: Spec, status: Status) -> ObservedObject:
-        """What there is of an object.
+        """Observe what runs for an object.
 
         Raises:
             ApiError: Kubernetes does not answer, or refuses.
@@ -224,10 +224,10 @@ class World(ABC):
 
     @abstractmethod
     def do(self, thing: JsonObject, spec: Spec, status: Status, action: Work) -> None:
-        """Carry out an action; harmless if it was carried out before.
+        """Carry out an action, which has no effect if it was carried out before.
 
         Raises:
-            FiresteelError, OSError: it can't be now.
+            FiresteelError, OSError: it is impossible for now.
         """
 
     def _rest_of(self, name: str) -> Rest:
@@ -236,16 +236,16 @@ class World(ABC):
 
 
 class Clusters(World):
-    """``FiresteelDeployment``: a session cluster, or one for a job."""
+    """Clusters of ``FiresteelDeployment`` objects: sessions, and clusters for one job."""
 
     @override
     def see(self, thing: JsonObject, spec: Spec, status: Status) -> ObservedObject:
         cluster = self._cluster(thing, spec, status)
         workload, pods = cluster.workload(), cluster.pods()
         if workload is None:
-            seen = ObservedObject(is_going=bool(pods), incarnation=status.incarnation)
+            observed = ObservedObject(is_going=bool(pods), incarnation=status.incarnation)
             if pods or not status.incarnation:
-                return seen
+                return observed
             leftovers = bool(self._records(cluster.name))
             last = None
             if status.step == REMOVING and status.find:
@@ -259,8 +259,8 @@ class Clusters(World):
         if metadata.get("deletionTimestamp"):
             return ObservedObject(is_going=True, incarnation=number)
         masters = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(LABEL_COMPONENT) == JOBMANAGER]
-        ready = any(_is_ready(pod) for pod in masters)
-        trouble = next((why for pod in pods if (why := waits_for(pod))), "") or _end(workload, masters)
+        ready = any(is_ready(pod) for pod in masters)
+        trouble = next((reason for pod in pods if (reason := waits_for(pod))), "") or _end(workload, masters)
         job = operation = None
         if ready:
             try:
@@ -309,25 +309,25 @@ class Clusters(World):
         return KubernetesCluster(Settings(settings), self.api)
 
     def _records(self, name: str) -> list[str]:
-        """Paths of what high availability has left."""
+        """Paths of the records that high availability has left."""
         labels = {**cluster_labels(name), LABEL_KIND: HIGH_AVAILABILITY}
-        found = []
+        paths = []
         for collection in (
             f"/api/v1/namespaces/{self.namespace}/configmaps",
             f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases",
         ):
             listed = self.api.ask("GET", collection, query={"labelSelector": selector(labels)})
-            found += [
-                f"{collection}/{one['metadata']['name']}"
-                for one in listed.get("items") or ()
-                if labels.items() <= (one["metadata"].get("labels") or {}).items()
+            paths += [
+                f"{collection}/{item['metadata']['name']}"
+                for item in listed.get("items") or ()
+                if labels.items() <= (item["metadata"].get("labels") or {}).items()
             ]
-        return found
+        return paths
 
     def _last(self, thing: JsonObject, status: Status) -> LastCheckpoint:
-        """The last checkpoint of an incarnation that is gone.
+        """Find the last checkpoint of an incarnation that is gone.
 
-        Whoever reads it leads the job: should a process of it live on somewhere, it can't complete another one.
+        This leads the job meanwhile: a process of it that still lives somewhere can't complete another checkpoint.
         """
         spec = Spec.from_plain(status.reconciled or {})
         try:
@@ -341,11 +341,11 @@ class Clusters(World):
             if leadership is None:
                 return LastCheckpoint(error="its JobMaster's lease is not over yet")
             store = services.completed_checkpoints(status.job_id, leadership)
-            kept = store.all()
-            if store.damaged:  # it may be the last one
-                return LastCheckpoint(error=f"what is known of it is damaged: {store.damaged[0]}")
-            if kept:
-                return LastCheckpoint(kept[-1].location)
+            stored = store.all()
+            if store.damaged:  # the damaged one may be the last
+                return LastCheckpoint(error=f"a record of it is damaged: {store.damaged[0]}")
+            if stored:
+                return LastCheckpoint(stored[-1].location)
             return self._last_of_end(services, status, was_led)
         except (AwayError, FiresteelError, OSError) as error:
             return LastCheckpoint(error=str(error))
@@ -356,8 +356,8 @@ class Clusters(World):
 
     @staticmethod
     def _last_of_end(services: CellServices, status: Status, was_led: bool) -> LastCheckpoint:
-        """As ``_last``, of a job of which high availability lists no checkpoint: it has ended, or has none."""
-        jobs = CellJobStore(services.cells, services.payloads, DISPATCHER, 0)  # which is only read
+        """As ``_last``, for a job without checkpoints in its records: it has ended, or has none."""
+        jobs = CellJobStore(services.cells, services.payloads, DISPATCHER, 0)  # only to read
         end = services.recorded_end(status.job_id)
         archive = jobs.archive(status.job_id) if end is None else end.archive
         if archive is not None:
@@ -372,7 +372,7 @@ class Clusters(World):
 
 
 class SessionJobs(World):
-    """``FiresteelSessionJob``: a job in a session cluster."""
+    """Jobs of ``FiresteelSessionJob`` objects in session clusters."""
 
     @override
     def see(self, thing: JsonObject, spec: Spec, status: Status) -> ObservedObject:
@@ -391,7 +391,14 @@ class SessionJobs(World):
             if status.operation is not None and job is not None:
                 operation = rest.operation(status.job_id, status.operation.id)
         except (RpcError, KubernetesClusterError, OSError) as error:
-            return ObservedObject(blocked=f"FiresteelDeployment {spec.session} takes no requests: {error}")
+            settings = {
+                options.KUBERNETES_CLUSTER_ID.key: spec.session, options.KUBERNETES_NAMESPACE.key: self.namespace,
+            }  # fmt: skip
+            has_cluster = KubernetesCluster(Settings(settings), self.api).workload() is not None
+            return ObservedObject(
+                blocked=f"FiresteelDeployment {spec.session} takes no requests: {error}",
+                is_hidden=has_cluster and bool(status.job_id),
+            )
         ended = job is not None and job.state in TERMINAL
         is_removed = status.step == REMOVING or bool(thing["metadata"].get("deletionTimestamp"))
         last = None
@@ -407,10 +414,10 @@ class SessionJobs(World):
         rest = self._rest_of(spec.session)
         match action:
             case Create():
-                wanted = Spec.from_plain(action.spec, session_job=True)
-                assert wanted.job is not None
-                name, program = read_program(wanted.job.program)
-                rest.run(name, program, order_of(wanted, action))
+                job_spec = Spec.from_plain(action.spec, session_job=True)
+                assert job_spec.job is not None
+                name, program = read_program(job_spec.job.program)
+                rest.run(name, program, order_of(job_spec, action))
             case Remove():
                 rest.cancel(status.job_id)
             case Stop(job_id, operation_id):
@@ -436,11 +443,6 @@ def _notes(thing: JsonObject, incarnation: int) -> dict[str, str]:
     return {OWNER: str(thing["metadata"]["uid"]), INCARNATION: str(incarnation)}
 
 
-def _is_ready(pod: JsonObject) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
 def _end(workload: JsonObject, pods: list[JsonObject]) -> str:
     """How an application has ended, if it has."""
     for condition in (workload.get("status") or {}).get("conditions") or ():
@@ -464,37 +466,39 @@ def settings_of(thing: JsonObject, spec: Spec, folder: Path | None) -> Settings:
     Raises:
         SpecError: a part is no object.
     """
-    plain, own = spec.plain, dict(spec.configuration)
-    own[options.KUBERNETES_CLUSTER_ID.key] = thing["metadata"]["name"]
-    own[options.KUBERNETES_NAMESPACE.key] = thing["metadata"]["namespace"]
+    plain, cluster_options = spec.plain, dict(spec.configuration)
+    cluster_options[options.KUBERNETES_CLUSTER_ID.key] = thing["metadata"]["name"]
+    cluster_options[options.KUBERNETES_NAMESPACE.key] = thing["metadata"]["namespace"]
     for field, key in (
         ("image", "kubernetes.container.image.ref"),
         ("imagePullPolicy", "kubernetes.container.image.pull-policy"),
         ("serviceAccount", "kubernetes.service-account"),
     ):
         if plain.get(field):
-            own[key] = str(plain[field])
+            cluster_options[key] = str(plain[field])
     templates = {"default": plain.get("podTemplate")}
     for field, kind in (("jobManager", "jobmanager"), ("taskManager", "taskmanager")):
         part = plain.get(field) or {}
         resource = part.get("resource") or {}
         if resource.get("memory"):
-            own[f"{kind}.memory.process.size"] = str(resource["memory"])
+            cluster_options[f"{kind}.memory.process.size"] = str(resource["memory"])
         if resource.get("cpu"):
-            own[f"kubernetes.{kind}.cpu.amount"] = str(resource["cpu"])
+            cluster_options[f"kubernetes.{kind}.cpu.amount"] = str(resource["cpu"])
         if part.get("replicas") and kind == "jobmanager":
-            own["kubernetes.jobmanager.replicas"] = str(part["replicas"])
+            cluster_options["kubernetes.jobmanager.replicas"] = str(part["replicas"])
         templates[kind] = part.get("podTemplate")
     for kind, template in templates.items():
         if template and folder is not None:
             file = folder / f"{kind}.json"
             file.write_text(json.dumps(template))  # JSON is YAML, too
-            own[f"kubernetes.pod-template-file.{kind}"] = str(file)
+            cluster_options[f"kubernetes.pod-template-file.{kind}"] = str(file)
     if spec.job is not None:
-        own[options.SHUTDOWN_ON_APPLICATION_FINISH.key] = "false"  # else nobody could be asked how it has ended
+        cluster_options[options.SHUTDOWN_ON_APPLICATION_FINISH.key] = (
+            "false"  # else nobody could be asked how it has ended
+        )
         if spec.job.mode is not UpgradeMode.STATELESS:
-            own.setdefault(options.CHECKPOINTING_RETENTION.key, "RETAIN_ON_CANCELLATION")
-    return Settings(own, f"FiresteelDeployment {thing['metadata']['name']}")
+            cluster_options.setdefault(options.CHECKPOINTING_RETENTION.key, "RETAIN_ON_CANCELLATION")
+    return Settings(cluster_options, f"FiresteelDeployment {thing['metadata']['name']}")
 
 
 def arguments_of(spec: Spec, action: Create) -> list[str]:
