@@ -1,9 +1,9 @@
 """``python -m firesteel_yarn.application_master``: the ApplicationMaster, in its container.
 
-It runs Dispatcher, ResourceManager and JobMaster host as processes of their own and starts those again that die, and it
-keeps the registration with YARN, which can't be made twice in an attempt: in a JVM (``Master.java``) that lives as long
-as this process. The ResourceManager's provider uses the same JVM. Where this process ends without saying that the
-application has ended, YARN starts the next attempt.
+It runs Dispatcher, ResourceManager and JobMaster host as processes of their own, and restarts those that die. It also
+keeps the registration with YARN, which an attempt can make only once: in a JVM (``Master.java``) that lives as long as
+this process, and that the ResourceManager's provider uses as well. If this process ends without reporting the end of
+the application, YARN starts the next attempt.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from firesteel_yarn.token_file import keep_secret
 logger = logging.getLogger(__name__)
 NAME: Final = "application-master"
 HERE: Final = "{{PWD}}"
-"""In values of settings: the container's directory."""
+"""Stands for the container's directory in values of settings."""
 EXIT_FAILED: Final = 1
 _ATTEMPT: Final = re.compile(r"container_(?:e\d+_)?\d+_\d+_(\d+)_\d+")
 _LOOK_SECONDS: Final = 1.0
@@ -52,23 +52,23 @@ _DIAGNOSTICS: Final = 30_000
 _PORTS: Final = (options.JOBMANAGER_RPC_PORT, options.RESOURCEMANAGER_PORT, options.JOBMASTER_PORT)
 _END_SECONDS: Final = 2.0
 _FINAL: Final = {"FINISHED": "SUCCEEDED", "CANCELED": "KILLED"}
-"""State of an application -> what YARN calls it."""
+"""YARN's final states of an application, by Flink's."""
 
 
 class ApplicationMaster:
-    """One attempt.
+    """One attempt of the application.
 
     Args:
         folder: the container's directory.
-        logs: of the container.
+        logs: directory of the container's logs.
         host: of the node.
         container: id of the container.
     """
 
     def __init__(self, folder: Path, logs: Path, host: str, container: str) -> None:
         self._folder, self._logs, self._host = folder, logs, host
-        found = _ATTEMPT.fullmatch(container)
-        self._attempt = int(found[1]) if found else 1
+        attempt = _ATTEMPT.fullmatch(container)
+        self._attempt = int(attempt[1]) if attempt else 1
         self._application = "application_" + "_".join(container.rpartition("container_")[2].split("_")[-4:-2])
         self._launch = Launch.read(folder / LAUNCH_FILE)
         self._settings: Settings = load_settings(config_file=folder / CONFIG_FILE, environ={})
@@ -81,7 +81,7 @@ class ApplicationMaster:
         self._next_look = 0.0
 
     def run(self) -> int:
-        """Until the cluster ends, or this attempt does; returns the exit code."""
+        """Run until the cluster or this attempt ends; returns the exit code."""
         keep_secret(os.environ, self._folder, SECRET_FILE_NAME)
         scratch = private_directory(self._folder / "hadoop")
         self._jvm = HadoopJvm(self._folder / CONF_LINK, scratch, self._settings)
@@ -96,7 +96,7 @@ class ApplicationMaster:
             self._jvm.end(_END_SECONDS)
 
     def _definitions(self) -> list[str]:
-        made = {
+        definitions = {
             options.JOBMANAGER_RPC_ADDRESS.key: self._host,
             options.REST_ADDRESS.key: self._host,
             options.REST_PORT.key: "0",
@@ -105,18 +105,18 @@ class ApplicationMaster:
         }
         for key, text in self._settings.to_plain().items():
             if HERE in text:
-                made[key] = text.replace(HERE, str(self._folder))
+                definitions[key] = text.replace(HERE, str(self._folder))
         with ExitStack() as stack:
             for option in _PORTS:
-                held = stack.enter_context(socket.socket())
-                held.bind(("", 0))
-                made[option.key] = str(held.getsockname()[1])
-        return [*(f"{key}={value}" for key, value in made.items()), self._status_file.definition]
+                listener = stack.enter_context(socket.socket())
+                listener.bind(("", 0))
+                definitions[option.key] = str(listener.getsockname()[1])
+        return [*(f"{key}={value}" for key, value in definitions.items()), self._status_file.definition]
 
     # -- while it runs
 
     def _watch(self) -> str:
-        """Called again and again: register, show the dashboard, and look whether YARN still wants this attempt."""
+        """Register, publish the dashboard, and check that YARN still wants this attempt; called again and again."""
         assert self._jvm is not None
         if not self._jvm.is_running():
             return f"the JVM that speaks to YARN has ended ({self._jvm.exit_reason()})"
@@ -146,18 +146,18 @@ class ApplicationMaster:
                 round(settings.get(options.YARN_HURRY).total_seconds() * 1000),
             )
             master.register(self._host, -1, "")
-            found = str(master.workers()).split("\n")[:-1]
+            workers = str(master.workers()).split("\n")[:-1]
         self._master = master
         write_record(self._cluster, address)
         logger.info(
-            "attempt %d of %s is registered; it has %d containers", self._attempt, self._application, len(found)
+            "attempt %d of %s is registered; it has %d containers", self._attempt, self._application, len(workers)
         )
 
     def _show(self) -> None:
-        """Tell YARN where the dashboard is, also after the Dispatcher was started again."""
+        """Publish the URL of the dashboard, also after a restart of the Dispatcher."""
         rest = self._status_file.read().rest
         if rest and rest != self._shown:
-            with yarn_errors("where the dashboard is can't be told"):
+            with yarn_errors("the URL of the dashboard can't be published"):
                 self._master.showAt(rest)
             self._shown = rest
             logger.info("the REST API is %s", rest)
@@ -186,22 +186,22 @@ class ApplicationMaster:
         return EXIT_FAILED
 
     def _last_words(self) -> str:
-        """What services have printed last: in one sentence, why they refuse."""
+        """Last output of the services: one sentence with the reason why they refuse to run."""
         files = [self._logs / f"{name}.out" for name in SERVICES]
         return "\n".join(file.read_text(encoding="utf-8", errors=ESCAPED)[-2000:] for file in files if file.exists())
 
     def _unregister(self, status: str, diagnostics: str) -> None:
         try:
-            if self._master is None:  # the end was faster than the JVM: nobody else will say why
+            if self._master is None:  # the cluster ended before the JVM was ready: nobody else can report why
                 self._register()
             self._remove_staging()
-            with yarn_errors("the end of the application can't be told"):
+            with yarn_errors("the end of the application can't be reported"):
                 self._master.unregister(status, diagnostics[:_DIAGNOSTICS], "")
         except FiresteelError as error:
             logger.error("%s", error)
 
     def _remove_staging(self) -> None:
-        """YARN is told how the application has ended even if that does not work."""
+        """Remove the staging directory; a failure must not keep the end of the application from being reported."""
         if not self._launch.staging:
             return
         jvm = self._gateway.jvm
@@ -218,7 +218,7 @@ class ApplicationMaster:
 
 
 def main() -> int:
-    """Run it; returns the exit code."""
+    """Run the ApplicationMaster; returns the exit code."""
     folder, logs = Path.cwd(), Path(os.environ["LOG_DIRS"].partition(",")[0])
     setup_logging(file=logs / f"{NAME}.log")
     try:

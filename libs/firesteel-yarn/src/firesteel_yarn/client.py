@@ -1,4 +1,4 @@
-"""The client's side: an application is submitted to YARN, found, looked at and ended."""
+"""The client's side of applications on YARN: submits, finds, observes and ends them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from firesteel_yarn.token_file import SECRET
 
 logger = logging.getLogger(__name__)
 DEFAULT_PROCESS_SIZE: Final = "1728m"
-"""Of a TaskManager, where nothing else is said: Flink's own example. A container has to have a size."""
+"""Size of a TaskManager if none is configured, from Flink's own example. A container must have a size."""
 _HERE: Final = "{{PWD}}"
 _MIB: Final = 1 << 20
 _POLL: Final = 0.2
@@ -58,22 +58,24 @@ _NOT_HANDED_ON: Final = (
     options.YARN_APPLICATION_ID, options.EXECUTION_TARGET, options.EXECUTION_ATTACHED,
     options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT, options.HADOOP_CONF_DIR, options.REST_TOKEN_FILE,
 )  # fmt: skip
-"""What a config.yaml of another cluster may say, and what containers find out by themselves."""
+"""Options that may come from the config.yaml of another cluster, or that containers find out by themselves."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What YARN says of an application.
+    """YARN's report of an application.
 
     Attributes:
-        id: its id.
+        id: of the application.
         state: NEW, NEW_SAVING, SUBMITTED, ACCEPTED, RUNNING, FINISHED, FAILED or KILLED.
         final: UNDEFINED, SUCCEEDED, FAILED or KILLED.
         kind: its type.
-        rest: URL of the REST API, where its ApplicationMaster has said so; else empty.
+        rest: URL of the REST API; empty until its ApplicationMaster has announced it.
         tracking: URL through YARN's proxy.
-        diagnostics: what YARN, or the application at its end, says.
-        user, queue, name: of it.
+        diagnostics: text of YARN, or of the application at its end.
+        user: of the application.
+        queue: of the application.
+        name: of the application.
     """
 
     id: str
@@ -94,13 +96,13 @@ class Report:
 
 @dataclass(frozen=True)
 class YarnSubmission:
-    """A cluster that is to be an application on YARN.
+    """A cluster to submit as an application on YARN.
 
     Attributes:
         settings: of the cluster, as the client has them.
-        name: what YARN calls it, unless the settings say it.
-        ship: name in the containers -> file or directory of this host, or URI.
-        token: of the REST API, where the settings name one.
+        name: of the application, unless the settings have one.
+        ship: files, directories of this host, or URIs, by their names in the containers.
+        token: of the REST API; None = the settings name none.
     """
 
     settings: Settings
@@ -110,7 +112,7 @@ class YarnSubmission:
 
 
 class Yarn:
-    """YARN, as this user sees it. Made by `connected`."""
+    """YARN, as this user sees it. Created by ``connected``."""
 
     def __init__(self, gateway: Any, settings: Settings, conf: Path) -> None:
         self._settings, self._conf, self._gateway = settings, conf, gateway
@@ -124,7 +126,7 @@ class Yarn:
             self._client.start()
 
     def _log_in(self) -> None:
-        """With a keytab, where settings name one; else as whoever has a ticket."""
+        """Log in with a keytab, if one is configured; else the user with a ticket is used."""
         users = self._jvm.org.apache.hadoop.security.UserGroupInformation
         users.setConfiguration(self._configuration)
         plain = self._settings.to_plain()
@@ -135,50 +137,50 @@ class Yarn:
     # -- applications that are there
 
     def report(self, application: str) -> Report:
-        """What YARN says of an application.
+        """YARN's report of an application.
 
         Raises:
-            ConfigurationError: that is no id.
-            YarnError: YARN does not know it, or does not answer.
+            ConfigurationError: this is no id of an application.
+            YarnError: YARN does not know the application, or does not answer.
         """
-        made = self._id(application)
+        application_id = self._id(application)
         with yarn_errors(f"YARN does not tell of {application}"):
-            found = self._client.getApplicationReport(made)
+            report = self._client.getApplicationReport(application_id)
             return Report(
                 id=application,
-                state=str(found.getYarnApplicationState()),
-                final=str(found.getFinalApplicationStatus()),
-                kind=str(found.getApplicationType()),
-                rest=rest_address(str(found.getOriginalTrackingUrl() or ""), application),
-                tracking=str(found.getTrackingUrl() or ""),
-                diagnostics=str(found.getDiagnostics() or "").strip(),
-                user=str(found.getUser()),
-                queue=str(found.getQueue()),
-                name=str(found.getName()),
+                state=str(report.getYarnApplicationState()),
+                final=str(report.getFinalApplicationStatus()),
+                kind=str(report.getApplicationType()),
+                rest=rest_address(str(report.getOriginalTrackingUrl() or ""), application),
+                tracking=str(report.getTrackingUrl() or ""),
+                diagnostics=str(report.getDiagnostics() or "").strip(),
+                user=str(report.getUser()),
+                queue=str(report.getQueue()),
+                name=str(report.getName()),
             )
 
     def _id(self, application: str) -> Any:
         try:
             with without_py4j_log():
                 return self._jvm.org.apache.hadoop.yarn.api.records.ApplicationId.fromString(application)
-        except Exception as error:  # py4j's, for any word that is none
+        except Exception as error:  # py4j's, for any text that is no id
             raise ConfigurationError(
                 f"{application!r} is no id of an application on YARN, such as application_1732402800000_0001"
             ) from error
 
     def kill(self, application: str) -> None:
-        """Have YARN end it at once, whatever runs in it.
+        """Let YARN end an application at once, whatever runs in it.
 
         Raises:
             YarnError: YARN refuses.
         """
-        made = self._id(application)
+        application_id = self._id(application)
         with yarn_errors(f"{application} can't be killed"):
-            self._client.killApplication(made)
+            self._client.killApplication(application_id)
         Staging(self._jvm, self._configuration, self._settings, application, Path()).remove()
 
     def token(self, application: str) -> str | None:
-        """The token of its REST API; None: it was submitted by somebody else, or has ended.
+        """Token of an application's REST API; None = somebody else submitted it, or it has ended.
 
         Raises:
             YarnError: the file system does not answer.
@@ -195,79 +197,79 @@ class Yarn:
             finally:
                 stream.close()
 
-    def wait(self, application: str, wanted: Callable[[Report], bool], say: Callable[[str], None]) -> Report:
-        """Wait until an application is as it is wanted, or has ended; says what it waits for.
+    def wait(self, application: str, is_reached: Callable[[Report], bool], say: Callable[[str], None]) -> Report:
+        """Wait until a report fulfils a condition, or the application has ended; ``say`` is told reasons for waiting.
 
         Raises:
             YarnError: YARN does not answer.
         """
-        told = ""
+        last_note = ""
         while True:
-            found = self.report(application)
-            if wanted(found) or found.has_ended:
-                return found
-            if found.state in ("ACCEPTED", "SUBMITTED") and found.diagnostics and found.diagnostics != told:
-                told = found.diagnostics
-                if "not yet activated" in told or "exceed" in told.lower() or "limit" in told.lower():
-                    say(f"{application} waits in the queue {found.queue}: {told}")
+            report = self.report(application)
+            if is_reached(report) or report.has_ended:
+                return report
+            if report.state in ("ACCEPTED", "SUBMITTED") and report.diagnostics and report.diagnostics != last_note:
+                last_note = report.diagnostics
+                if "not yet activated" in last_note or "exceed" in last_note.lower() or "limit" in last_note.lower():
+                    say(f"{application} waits in the queue {report.queue}: {last_note}")
             time.sleep(_POLL)
 
     def logs(self, application: str, out: Path) -> bool:
-        """Write what YARN has collected of its containers' logs into a file; False: there is nothing.
+        """Write the logs that YARN has collected from containers into a file; False = there are none.
 
         Raises:
             YarnError: it can't be read.
         """
-        made = self._id(application)
-        found = self.report(application)
+        application_id = self._id(application)
+        report = self.report(application)
         with yarn_errors(f"the logs of {application} can't be read"):
             jvm = self._jvm
             request = jvm.org.apache.hadoop.yarn.logaggregation.ContainerLogsRequest()
-            request.setAppId(made)
-            request.setAppOwner(found.user)
+            request.setAppId(application_id)
+            request.setAppOwner(report.user)
             request.setBytes((1 << 63) - 1)
             request.setLogTypes(jvm.java.util.HashSet())
             reader = jvm.org.apache.hadoop.yarn.logaggregation.LogCLIHelpers()
             reader.setConf(self._configuration)
             stream = jvm.java.io.PrintStream(str(out))
-            before = jvm.java.lang.System.out
+            standard_output = jvm.java.lang.System.out
             jvm.java.lang.System.setOut(stream)
             try:
                 code = int(reader.dumpAllContainersLogs(request))
             finally:
-                jvm.java.lang.System.setOut(before)
+                jvm.java.lang.System.setOut(standard_output)
                 stream.close()
         return code == 0
 
     def containers(self, application: str) -> list[tuple[str, str, str]]:
-        """(id, node, URL of its logs) of the containers that run.
+        """The running containers: id, node, URL of the logs.
 
         Raises:
             YarnError: YARN does not answer.
         """
-        made = self._id(application)
+        application_id = self._id(application)
         with yarn_errors(f"YARN does not tell of the containers of {application}"):
-            attempt = self._client.getApplicationReport(made).getCurrentApplicationAttemptId()
+            attempt = self._client.getApplicationReport(application_id).getCurrentApplicationAttemptId()
             return [
-                (str(one.getContainerId()), str(one.getAssignedNode()), str(one.getLogUrl() or ""))
-                for one in self._client.getContainers(attempt).toArray()
+                (str(container.getContainerId()), str(container.getAssignedNode()), str(container.getLogUrl() or ""))
+                for container in self._client.getContainers(attempt).toArray()
             ]
 
     # -- a new one
 
     def submit(self, submission: YarnSubmission) -> str:
-        """Submit a cluster; returns its application's id, before anything of it runs.
+        """Submit a cluster; returns the id of its application, before anything of it runs.
 
         Raises:
-            ConfigurationError: something is wrong with the settings.
-            YarnError: YARN or the file system refuse.
+            ConfigurationError: the settings are wrong.
+            YarnError: YARN or the file system refuses.
         """
         settings = submission.settings
         with yarn_errors("YARN gives no new application"):
-            made = self._client.createApplication()
-            context = made.getApplicationSubmissionContext()
+            new_application = self._client.createApplication()
+            context = new_application.getApplicationSubmissionContext()
             application = str(context.getApplicationId())
-            largest = made.getNewApplicationResponse().getMaximumResourceCapability()
+            largest = new_application.getNewApplicationResponse().getMaximumResourceCapability()
             most = int(largest.getMemorySize()), int(largest.getVirtualCores())
         cluster = cluster_settings(settings, application)
         sizes = container_sizes(cluster)
@@ -284,16 +286,16 @@ class Yarn:
         return application
 
     def _tidy(self, staging: Staging) -> None:
-        """Remove what applications have left that YARN has killed: nobody was there to do it then."""
+        """Remove staging directories of applications that YARN has killed: nobody could do that at the time."""
         try:
             for application in staging.left_over(self._state):
                 Staging(self._jvm, self._configuration, self._settings, application, Path()).remove()
-                logger.info("what %s has left in the staging directory is removed: it has ended", application)
+                logger.info("%s has ended: its staging directory is removed", application)
         except YarnError as error:
-            logger.warning("what ended applications have left stays in the staging directory: %s", error)
+            logger.warning("staging directories of ended applications can't be removed: %s", error)
 
     def _state(self, application: str) -> str | None:
-        """Of an application; None: YARN does not know it."""
+        """State of an application; None = YARN does not know it."""
         try:
             return self.report(application).state
         except YarnError as error:
@@ -311,13 +313,13 @@ class Yarn:
         shipped += [staging.ship(text) for text in settings.get(options.YARN_SHIP_FILES)]
         shipped += [staging.ship(text, unpacked=True) for text in settings.get(options.YARN_SHIP_ARCHIVES)]
         shipped += [staging.ship(text, name) for name, text in submission.ship.items()]
-        own = {}
+        token_settings = {}
         if submission.token is not None:
             shipped.append(staging.upload_text(submission.token, TOKEN))
-            own[options.REST_TOKEN_FILE.key] = TOKEN
+            token_settings[options.REST_TOKEN_FILE.key] = TOKEN
         else:
             staging.upload_text(rest_token(secret), TOKEN)
-        plain = {**cluster.to_plain(), **own}
+        plain = {**cluster.to_plain(), **token_settings}
         shipped.append(staging.upload_text(yaml.safe_dump(plain, allow_unicode=True), CONFIG_FILE))
         environment |= {"HADOOP_CONF_DIR": f"{_HERE}/{CONF_LINK}"}
         keytab = settings.get(options.KERBEROS_KEYTAB)
@@ -366,10 +368,10 @@ class Yarn:
         if (priority := settings.get(options.YARN_PRIORITY)) >= 0:
             context.setPriority(records.Priority.newInstance(priority))
         if tags := {tag.strip() for tag in settings.get(options.YARN_TAGS).split(",") if tag.strip()}:
-            made = self._jvm.java.util.HashSet()
+            tag_set = self._jvm.java.util.HashSet()
             for tag in sorted(tags):
-                made.add(tag)
-            context.setApplicationTags(made)
+                tag_set.add(tag)
+            context.setApplicationTags(tag_set)
         if label := settings.get(options.YARN_NODE_LABEL):
             context.setNodeLabelExpression(label)
         context.setResource(records.Resource.newInstance(sizes.master_megabytes, sizes.master_cores))
@@ -389,7 +391,7 @@ class Yarn:
         return bool(self._jvm.org.apache.hadoop.security.UserGroupInformation.isSecurityEnabled())
 
     def _python(self, settings: Settings, staging: Staging) -> tuple[str, dict[str, str], list[Shipped]]:
-        """Command of the interpreter, variables and files of containers."""
+        """Interpreter, variables and files of containers."""
         executable, archive = settings.get(options.YARN_PYTHON_EXECUTABLE), settings.get(options.YARN_PYTHON_ARCHIVE)
         if archive is not None:
             relative = executable or "bin/python"
@@ -417,11 +419,11 @@ class Yarn:
 
 @contextmanager
 def connected(settings: Settings) -> Iterator[Yarn]:
-    """YARN, for this block.
+    """Connect to YARN for this block.
 
     Raises:
-        ConfigurationError: where it is, is not known.
-        YarnError: it does not answer.
+        ConfigurationError: the place of YARN is unknown.
+        YarnError: YARN does not answer.
     """
     conf = hadoop_configuration(settings)
     with hadoop_jvm(settings) as gateway:
@@ -429,11 +431,11 @@ def connected(settings: Settings) -> Iterator[Yarn]:
 
 
 def rest_address(tracking: str, application: str) -> str:
-    """Where the REST API of an application's cluster is; empty: nobody has said so.
+    """URL of the REST API of an application's cluster; empty = it is unknown.
 
     Args:
-        tracking: URL that the ApplicationMaster has named. Between two attempts, and after the last, YARN names its own
-            page about the application instead.
+        tracking: URL announced by the ApplicationMaster. Between two attempts, and after the last, YARN has the URL of
+            its own page about the application here.
         application: its id.
     """
     url = tracking.rstrip("/")
@@ -454,10 +456,10 @@ class ContainerSizes:
 
 
 def container_sizes(settings: Settings) -> ContainerSizes:
-    """How large containers have to be.
+    """Compute the sizes of containers.
 
     Args:
-        settings: of the cluster, from `cluster_settings`.
+        settings: of the cluster, from ``cluster_settings``.
 
     Raises:
         ConfigurationError: memory options contradict each other.
@@ -472,10 +474,10 @@ def container_sizes(settings: Settings) -> ContainerSizes:
 
 
 def check_sizes(sizes: ContainerSizes, megabytes: int, cores: int) -> None:
-    """Compare with YARN's largest container.
+    """Compare sizes with YARN's largest container.
 
     Raises:
-        ConfigurationError: one does not fit.
+        ConfigurationError: a container is too large.
     """
     rows: Sequence[tuple[str, int, int, str]] = (
         ("the ApplicationMaster", sizes.master_megabytes, megabytes, f"MiB: lower {options.JOBMANAGER_MEMORY.key}"),
@@ -484,22 +486,22 @@ def check_sizes(sizes: ContainerSizes, megabytes: int, cores: int) -> None:
         ("a TaskManager", sizes.cores, cores, f"cores: lower {options.TASKMANAGER_SLOTS.key} or "
          f"{options.YARN_VCORES.key}"),
     )  # fmt: skip
-    for what, needed, most, unit in rows:
+    for subject, needed, most, unit in rows:
         if needed > most:
-            raise ConfigurationError(f"{what} needs {needed} and YARN's largest container has {most} {unit}")
+            raise ConfigurationError(f"{subject} needs {needed} and YARN's largest container has {most} {unit}")
 
 
 def attempts_of(settings: Settings) -> int:
-    """How many ApplicationMasters YARN may start."""
+    """Number of ApplicationMasters that YARN may start, one after the other."""
     return settings.get(options.YARN_ATTEMPTS) or (2 if leaders_are_announced(settings) else 1)
 
 
 def cluster_settings(settings: Settings, application: str) -> Settings:
-    """What the cluster's own config.yaml says.
+    """Settings for the config.yaml of a cluster.
 
     Args:
-        settings: that the client has.
-        application: its id, by which high availability knows the cluster.
+        settings: of the client.
+        application: its id, which is the cluster's id in high availability.
     """
     left_out = {option.key for option in _NOT_HANDED_ON}
     plain = {
@@ -514,6 +516,6 @@ def cluster_settings(settings: Settings, application: str) -> Settings:
         if is_loopback(settings.get(option)):  # containers are on several hosts
             plain[option.key] = _EVERYWHERE
     if not settings.is_set(options.REST_TOKEN_FILE):
-        defaults[options.REST_ALLOW_UNAUTHENTICATED.key] = "true"  # YARN's proxy hands on no tokens
+        defaults[options.REST_ALLOW_UNAUTHENTICATED.key] = "true"  # YARN's proxy does not forward tokens
     forced = {options.RESOURCEMANAGER_DRIVER.key: "yarn"}
     return Settings.from_plain({**defaults, **plain, **forced})

@@ -42,11 +42,11 @@ _SHIPPED: Final[Mapping[str, ConfigOption[str | None]]] = {
 
 
 def use_cluster(parsed: argparse.Namespace, console: Console) -> bool:
-    """Go by the application on YARN that the command line or the settings name; False: they name none.
+    """Send the command to the application on YARN that the command line or the settings name; False = they name none.
 
     Raises:
         ConfigurationError: the target is YARN, and no application is named.
-        YarnError: it has no cluster that can be used.
+        YarnError: the application has no usable cluster.
     """
     target = getattr(parsed, "target", None)
     settings = load_settings(definitions=read(parsed))
@@ -63,54 +63,54 @@ def use_cluster(parsed: argparse.Namespace, console: Console) -> bool:
     if target not in (None, TARGET, "remote"):
         return False
     with connected(settings) as yarn:
-        found = yarn.report(application)
-        if not found.has_ended and not found.rest:
-            console.note(f"{application} is {found.state}; its cluster is waited for")
-            found = yarn.wait(application, lambda report: bool(report.rest), console.note)
-        if found.has_ended:
-            raise YarnError(f"{application} has no cluster any more: {_ended(found)}")
+        application_report = yarn.report(application)
+        if not application_report.has_ended and not application_report.rest:
+            console.note(f"{application} is {application_report.state}; its cluster is waited for")
+            application_report = yarn.wait(application, lambda report: bool(report.rest), console.note)
+        if application_report.has_ended:
+            raise YarnError(f"{application} has no cluster any more: {_ended(application_report)}")
         token = yarn.token(application)
     if token is None and not settings.is_set(options.REST_TOKEN_FILE) and not settings.is_set(options.SECRET_FILE):
         console.note(
             f"there is no token of {application} in the staging directory of this user: it was started by "
-            f"{found.user}, or with another {options.YARN_STAGING.key}"
+            f"{application_report.user}, or with another {options.YARN_STAGING.key}"
         )
-    own = _rest_definitions(found, token)
-    parsed.definitions += own
+    definitions = _rest_definitions(application_report, token)
+    parsed.definitions += definitions
     if target is not None:
         parsed.target = "remote"
         parsed.definitions.append(f"{options.EXECUTION_TARGET.key}=remote")
     return True
 
 
-def _rest_definitions(found: Report, token: str | None) -> list[str]:
-    where = urlsplit(found.rest)
-    made = [f"{options.REST_ADDRESS.key}={where.hostname}", f"{options.REST_PORT.key}={where.port}"]
+def _rest_definitions(report: Report, token: str | None) -> list[str]:
+    url = urlsplit(report.rest)
+    definitions = [f"{options.REST_ADDRESS.key}={url.hostname}", f"{options.REST_PORT.key}={url.port}"]
     if token is not None:
         folder = Path(tempfile.mkdtemp(prefix="firesteel-token-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         file = folder / "rest-token"
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
             out.write(token)
-        made.append(f"{options.REST_TOKEN_FILE.key}={file}")
-    return made
+        definitions.append(f"{options.REST_TOKEN_FILE.key}={file}")
+    return definitions
 
 
-# -- clusters that begin
+# -- new clusters
 
 
 def yarn_session(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel yarn-session``."""
+    """Run ``firesteel yarn-session``."""
     settings = _settings(parsed)
     if parsed.stop or parsed.yarn_application is not None:
         return _existing(parsed, settings, console)
     with connected(settings) as yarn:
         application = yarn.submit(YarnSubmission(settings, _SESSION_NAME, token=_own_token(settings)))
-        found = _await_start(yarn, application, console)
+        report = _await_start(yarn, application, console)
         console.say_result(
             parsed.json,
-            f"{application}: session cluster at {found.rest} (through YARN: {found.tracking})",
-            {"application": application, "rest": found.rest, "tracking": found.tracking},
+            f"{application}: session cluster at {report.rest} (through YARN: {report.tracking})",
+            {"application": application, "rest": report.rest, "tracking": report.tracking},
         )
         if parsed.detached:
             if not parsed.json:
@@ -119,7 +119,7 @@ def yarn_session(parsed: argparse.Namespace, console: Console) -> int:
                     f"program there; `firesteel yarn-session --stop -id {application}` ends it"
                 )
             return exit_codes.DONE
-        return _follow(yarn, found, console)
+        return _follow(yarn, report, console)
 
 
 def _existing(parsed: argparse.Namespace, settings: Settings, console: Console) -> int:
@@ -127,17 +127,17 @@ def _existing(parsed: argparse.Namespace, settings: Settings, console: Console) 
     if application is None:
         raise ConfigurationError("--stop: say which session, with -id application_...")
     with connected(settings) as yarn:
-        found = yarn.report(application)
-        if found.has_ended:
-            raise YarnError(f"{application} has ended: {_ended(found)}")
+        report = yarn.report(application)
+        if report.has_ended:
+            raise YarnError(f"{application} has ended: {_ended(report)}")
         if parsed.stop:
-            return _stop(yarn, found, console)
-        console.say(f"{application}: session cluster at {found.rest} (through YARN: {found.tracking})")
-        return _follow(yarn, found, console)
+            return _stop(yarn, report, console)
+        console.say(f"{application}: session cluster at {report.rest} (through YARN: {report.tracking})")
+        return _follow(yarn, report, console)
 
 
 def run_application(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel run-application -t yarn``."""
+    """Run ``firesteel run-application -t yarn``."""
     settings = _settings(parsed)
     ship: dict[str, str] = {}
     definitions = _program(parsed, ship)
@@ -149,17 +149,17 @@ def run_application(parsed: argparse.Namespace, console: Console) -> int:
     with connected(settings) as yarn:
         name = f"{_APPLICATION_NAME}: {Path(parsed.program).name}"
         application = yarn.submit(YarnSubmission(settings, name, ship, _own_token(settings)))
-        found = _await_start(yarn, application, console)
-        if not found.has_ended:
+        application_report = _await_start(yarn, application, console)
+        if not application_report.has_ended:
             console.say_result(
                 parsed.json and parsed.detached,
-                f"application {application}: {found.rest} (through YARN: {found.tracking})",
-                {"application": application, "rest": found.rest, "tracking": found.tracking},
+                f"application {application}: {application_report.rest} (through YARN: {application_report.tracking})",
+                {"application": application, "rest": application_report.rest, "tracking": application_report.tracking},
             )
-        if parsed.detached and not found.has_ended:
+        if parsed.detached and not application_report.has_ended:
             return exit_codes.DONE
         try:
-            found = yarn.wait(application, lambda report: False, console.note)
+            application_report = yarn.wait(application, lambda report: False, console.note)
         except KeyboardInterrupt:
             if parsed.shutdown_on_exit:
                 console.note("firesteel run-application: interrupted; the application ends")
@@ -170,24 +170,24 @@ def run_application(parsed: argparse.Namespace, console: Console) -> int:
                     f"{application}` ends it"
                 )
             return exit_codes.INTERRUPTED
-    console.say(f"application {application} is {found.state}/{found.final}")
-    if found.diagnostics:
-        console.note(found.diagnostics)
-    was_cancelled = found.state == "FINISHED" and found.final == "KILLED"
-    return exit_codes.DONE if found.final == "SUCCEEDED" or was_cancelled else exit_codes.FAILED
+    console.say(f"application {application} is {application_report.state}/{application_report.final}")
+    if application_report.diagnostics:
+        console.note(application_report.diagnostics)
+    was_cancelled = application_report.state == "FINISHED" and application_report.final == "KILLED"
+    return exit_codes.DONE if application_report.final == "SUCCEEDED" or was_cancelled else exit_codes.FAILED
 
 
 def yarn_logs(parsed: argparse.Namespace, console: Console) -> int:
-    """``firesteel yarn-logs``."""
+    """Run ``firesteel yarn-logs``."""
     settings = settings_of(parsed)
     application = parsed.application or settings.get(options.YARN_APPLICATION_ID)
     if application is None:
         raise ConfigurationError("say which application: yarn-logs application_...")
     with connected(settings) as yarn, tempfile.TemporaryDirectory(prefix="firesteel-logs-") as folder:
-        found = yarn.report(application)
-        if not found.has_ended:
+        report = yarn.report(application)
+        if not report.has_ended:
             console.note(
-                f"{application} is {found.state}: YARN collects logs when it has ended. Until then `firesteel logs "
+                f"{application} is {report.state}: YARN collects logs when it has ended. Until then `firesteel logs "
                 f"-D{options.YARN_APPLICATION_ID.key}={application}` shows them, and nodes do:"
             )
             for container, node, url in yarn.containers(application):
@@ -205,7 +205,7 @@ def yarn_logs(parsed: argparse.Namespace, console: Console) -> int:
     return exit_codes.DONE
 
 
-# -- parts of them
+# -- helpers
 
 
 def _settings(parsed: argparse.Namespace) -> Settings:
@@ -219,7 +219,7 @@ def _settings(parsed: argparse.Namespace) -> Settings:
 
 
 def _of_options(parsed: argparse.Namespace) -> dict[str, str | None]:
-    """Options of Flink's ``yarn-session.sh`` -> settings."""
+    """Settings for the options of Flink's ``yarn-session.sh``."""
     return {
         options.YARN_NAME.key: getattr(parsed, "name", None),
         options.YARN_QUEUE.key: getattr(parsed, "queue", None),
@@ -233,7 +233,7 @@ def _of_options(parsed: argparse.Namespace) -> dict[str, str | None]:
 
 
 def _memory(text: str | None) -> str | None:
-    """A bare number of these options means MiB, as in Flink."""
+    """Memory size; a bare number of these options means MiB, as in Flink."""
     return f"{text}m" if text is not None and text.isdecimal() else text
 
 
@@ -245,53 +245,55 @@ def _own_token(settings: Settings) -> str | None:
 def _await_start(yarn: Yarn, application: str, console: Console) -> Report:
     console.note(f"{application} is submitted")
     try:
-        found = yarn.wait(application, lambda report: report.state == "RUNNING" and bool(report.rest), console.note)
+        started = yarn.wait(application, lambda report: report.state == "RUNNING" and bool(report.rest), console.note)
     except KeyboardInterrupt:
         yarn.kill(application)
         raise
-    if found.has_ended and found.final != "SUCCEEDED":
-        raise YarnError(f"{application} did not start: {_ended(found)}; `firesteel yarn-logs {application}` shows more")
-    return found
+    if started.has_ended and started.final != "SUCCEEDED":
+        raise YarnError(
+            f"{application} did not start: {_ended(started)}; `firesteel yarn-logs {application}` shows more"
+        )
+    return started
 
 
-def _follow(yarn: Yarn, found: Report, console: Console) -> int:
-    """Until a session ends; Ctrl-C ends it."""
+def _follow(yarn: Yarn, session: Report, console: Console) -> int:
+    """Wait until a session ends; Ctrl-C ends it."""
     console.note("Ctrl-C ends the session.")
     try:
-        ended = yarn.wait(found.id, lambda report: False, console.note)
+        ended = yarn.wait(session.id, lambda report: False, console.note)
     except KeyboardInterrupt:
-        _stop(yarn, yarn.report(found.id), console)
+        _stop(yarn, yarn.report(session.id), console)
         return exit_codes.INTERRUPTED
-    console.note(f"{found.id} has ended: {_ended(ended)}")
+    console.note(f"{session.id} has ended: {_ended(ended)}")
     return exit_codes.DONE if ended.final == "SUCCEEDED" else exit_codes.FAILED
 
 
-def _stop(yarn: Yarn, found: Report, console: Console) -> int:
-    """In order, by the cluster itself; where that does not answer, by YARN."""
-    definitions = _rest_definitions(found, yarn.token(found.id))
+def _stop(yarn: Yarn, session: Report, console: Console) -> int:
+    """End a session through its own cluster; if that does not answer, through YARN."""
+    definitions = _rest_definitions(session, yarn.token(session.id))
     try:
         connection = connect(load_settings(definitions=definitions))
         connection.loop.run(connection.rest.shut_down_cluster())
     except FiresteelError as error:
-        console.note(f"{found.id} does not end by itself ({error}); YARN kills it")
-        yarn.kill(found.id)
+        console.note(f"{session.id} does not end by itself ({error}); YARN kills it")
+        yarn.kill(session.id)
     finally:
         close_connections()
-    ended = yarn.wait(found.id, lambda report: False, console.note)
-    console.say(f"{found.id} has ended: {_ended(ended)}")
+    ended = yarn.wait(session.id, lambda report: False, console.note)
+    console.say(f"{session.id} has ended: {_ended(ended)}")
     return exit_codes.DONE
 
 
-def _ended(found: Report) -> str:
-    text = f"{found.state}, {found.final}"
-    return f"{text}: {found.diagnostics}" if found.diagnostics else text
+def _ended(report: Report) -> str:
+    text = f"{report.state}, {report.final}"
+    return f"{text}: {report.diagnostics}" if report.diagnostics else text
 
 
 def _program(parsed: argparse.Namespace, ship: dict[str, str]) -> list[str]:
-    """Settings of the program, and what of it is shipped to the ApplicationMaster."""
-    program, made = str(parsed.program), list[str]()
+    """Settings of a program; ``ship`` gets the files that the ApplicationMaster needs."""
+    program, definitions = str(parsed.program), list[str]()
     if parsed.as_module:
-        made.append(f"{options.APPLICATION_ENTRY.key}={program}")
+        definitions.append(f"{options.APPLICATION_ENTRY.key}={program}")
         name = program.partition(":")[0].replace(".", "/")
         program = str(Path.cwd())
         if not Path(f"{name}.py").is_file() and not Path(name).is_dir():
@@ -301,28 +303,28 @@ def _program(parsed: argparse.Namespace, ship: dict[str, str]) -> list[str]:
         if not path.exists():
             raise ConfigurationError(f"there is no program {program}")
         program = _shipped(path, ship)
-    made.append(f"{options.APPLICATION_PROGRAM.key}={program}")
+    definitions.append(f"{options.APPLICATION_PROGRAM.key}={program}")
     if parsed.arguments:
         words = parsed.arguments[1:] if parsed.arguments[0] == "--" else parsed.arguments
-        made.append(f"{options.APPLICATION_ARGUMENTS.key}={json.dumps(words)}")
+        definitions.append(f"{options.APPLICATION_ARGUMENTS.key}={json.dumps(words)}")
     if parsed.job_id is not None:
-        made.append(f"{options.APPLICATION_JOB_ID.key}={parse_job_id(parsed.job_id)}")
-    made += state_recovery(parsed)
-    return made
+        definitions.append(f"{options.APPLICATION_JOB_ID.key}={parse_job_id(parsed.job_id)}")
+    definitions += state_recovery(parsed)
+    return definitions
 
 
 def _ship_each(text: str, ship: dict[str, str], name: str) -> str:
-    """Of paths with commas between them, those of this host become paths in the container."""
-    made = []
-    for one in filter(None, (part.strip() for part in text.split(","))):
-        where, mark, rest = one.partition("#")
-        path = Path(where.removeprefix("file://")).expanduser()
-        if ":/" not in where or where.startswith("file:"):
+    """Replace paths of this host, in a list with commas, by paths in the container."""
+    parts = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        location, mark, fragment = entry.partition("#")
+        path = Path(location.removeprefix("file://")).expanduser()
+        if ":/" not in location or location.startswith("file:"):
             if not path.exists():
-                raise ConfigurationError(f"{name}: there is no file {where}")
-            where = _shipped(path.absolute(), ship)
-        made.append(f"{where}{mark}{rest}")
-    return ",".join(made)
+                raise ConfigurationError(f"{name}: there is no file {location}")
+            location = _shipped(path.absolute(), ship)
+        parts.append(f"{location}{mark}{fragment}")
+    return ",".join(parts)
 
 
 def _shipped(path: Path, ship: dict[str, str]) -> str:

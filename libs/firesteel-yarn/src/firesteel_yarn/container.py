@@ -1,9 +1,8 @@
 """``python -m firesteel_yarn.container``: the first process of the ApplicationMaster's container.
 
-YARN knows a container by its first process, and ends the process group of that one. Services have sessions of their
-own, and some of their children outlive them on purpose. So this process takes in whatever loses its parent, and when
-the ApplicationMaster has ended, or YARN wants the container to end, it ends all of them: none stays beside the next
-attempt.
+YARN identifies a container with its first process, and ends the process group of that one. Services have sessions of
+their own, and some of their children outlive them on purpose. So this process adopts all orphans, and when the
+ApplicationMaster has ended, or YARN ends the container, it kills them all: none may run beside the next attempt.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _SECONDS = 5.0
 
 
 def main(command: Sequence[str]) -> int:
-    """Run a command; returns its exit code, when nothing of it is left."""
+    """Run a command; returns its exit code once nothing of it is left."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     parent = os.getpid()
     signal.signal(signal.SIGTERM, _end)
@@ -44,13 +43,13 @@ def main(command: Sequence[str]) -> int:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """YARN kills the process group a quarter of a second later."""
+    """Kill everything at once: YARN kills the process group a quarter of a second later."""
     _kill_all()
     os._exit(128 + number)
 
 
 def _kill_all() -> None:
-    """Until this process has no children any more: whatever loses its parent meanwhile becomes one."""
+    """Kill processes until this one has no children any more: orphans become its children meanwhile."""
     deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline:
         for process in descendants(os.getpid()):

@@ -1,4 +1,4 @@
-"""A JVM with Hadoop's clients (they are among PySpark's jars), which Python uses through py4j: ``Gateway.java``."""
+"""A JVM with Hadoop's clients, which are among PySpark's jars; Python uses it through py4j (``Gateway.java``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from firesteel.spark.quiet import without_py4j_log
 _JARS: Final = (
     "hadoop-client-api", "hadoop-client-runtime", "py4j", "slf4j-api", "log4j-", "jcl-over-slf4j", "commons-logging",
 )  # fmt: skip
-"""What Hadoop's clients need of PySpark's jars; the JVM opens these few much faster than all."""
+"""Jars of PySpark that Hadoop's clients need; the JVM opens these few much faster than all."""
 _HEAP_MB: Final = 128
 _ANSWER_SECONDS: Final = 120.0
 _END_SECONDS: Final = 2.0
@@ -34,29 +34,29 @@ CONF_FILES: Final = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml", "ssl-cli
 
 
 class YarnError(FiresteelError):
-    """YARN or the file system below it refused something; the message says what, and why."""
+    """YARN or the file system below it has refused something; the message says what, and why."""
 
 
 def hadoop_configuration(settings: Settings) -> Path:
     """The directory with the configuration of Hadoop's clients.
 
     Raises:
-        ConfigurationError: nobody says where it is, or there is no ``yarn-site.xml`` in it.
+        ConfigurationError: it is not configured, or has no ``yarn-site.xml``.
     """
     named = settings.get(options.HADOOP_CONF_DIR)
-    found = named or next((os.environ[name] for name in CONF_VARIABLES if os.environ.get(name)), None)
-    if found is None:
+    folder = named or next((os.environ[name] for name in CONF_VARIABLES if os.environ.get(name)), None)
+    if folder is None:
         raise ConfigurationError(
-            "where YARN is, is not known: set HADOOP_CONF_DIR (or env.hadoop.conf.dir) to the directory with "
+            "the place of YARN is unknown: set HADOOP_CONF_DIR (or env.hadoop.conf.dir) to the directory with "
             "core-site.xml and yarn-site.xml"
         )
-    if not (Path(found) / "yarn-site.xml").is_file():
-        raise ConfigurationError(f"there is no yarn-site.xml in {found}, which HADOOP_CONF_DIR or settings name")
-    return Path(found).absolute()
+    if not (Path(folder) / "yarn-site.xml").is_file():
+        raise ConfigurationError(f"there is no yarn-site.xml in {folder}, which HADOOP_CONF_DIR or settings name")
+    return Path(folder).absolute()
 
 
 class HadoopJvm(OwnedProcess):
-    """Such a JVM. It ends with the process that has started it.
+    """A JVM with Hadoop's clients. It ends with the process that has started it.
 
     Args:
         conf: directory of Hadoop's configuration.
@@ -90,7 +90,7 @@ class HadoopJvm(OwnedProcess):
         return self._info.exists()
 
     def wait_ready(self) -> GatewayAddress:
-        """Wait until it listens.
+        """Wait until the JVM listens.
 
         Raises:
             FleetError: it ended, or was not ready in time.
@@ -99,13 +99,13 @@ class HadoopJvm(OwnedProcess):
 
 
 def _kerberos_flags(settings: Settings) -> list[str]:
-    """Kerberos' own configuration, where it is not in its usual place: Java does not know the variable."""
+    """Flags for a Kerberos configuration that is not in its usual place: Java does not know the variable."""
     named = settings.to_plain().get(_KRB5_CONF) or os.environ.get("KRB5_CONFIG")
     return [] if named is None else [f"-Djava.security.krb5.conf={named}"]
 
 
 def attach(address: GatewayAddress) -> Any:
-    """py4j's gateway to such a JVM, whoever has started it. Any number of threads may use it."""
+    """Connect py4j to such a JVM, whoever has started it. Any number of threads may use the gateway."""
     from py4j.java_gateway import GatewayParameters, JavaGateway
 
     return JavaGateway(
@@ -116,17 +116,17 @@ def attach(address: GatewayAddress) -> Any:
 
 
 def hang_up(gateway: Any) -> None:
-    """Close our connections to a JVM, which goes on; objects of it that are forgotten later are not told any more."""
+    """Close the connections to a JVM, which goes on running and hears nothing of objects that are forgotten later."""
     gateway.close()
     gateway._gateway_client.is_connected = False
 
 
 @contextmanager
 def hadoop_jvm(settings: Settings) -> Iterator[Any]:
-    """py4j's view of a JVM that is there for this block.
+    """Run a JVM for this block; yields py4j's gateway to it.
 
     Raises:
-        ConfigurationError: where YARN is, is not known.
+        ConfigurationError: the place of YARN is unknown.
         FleetError: the JVM can't be started.
     """
     conf = hadoop_configuration(settings)
@@ -143,11 +143,11 @@ def hadoop_jvm(settings: Settings) -> Iterator[Any]:
 
 
 @contextmanager
-def yarn_errors(what: str) -> Iterator[None]:
-    """Within this block errors of Java's are told in one sentence.
+def yarn_errors(problem: str) -> Iterator[None]:
+    """Turn Java's errors within this block into one sentence.
 
     Raises:
-        YarnError: there was one.
+        YarnError: an error occurred.
     """
     from py4j.protocol import Py4JError
 
@@ -156,4 +156,4 @@ def yarn_errors(what: str) -> Iterator[None]:
             yield
     except (Py4JError, OSError) as error:
         reason = reason_of(error).splitlines()[0] if reason_of(error) else type(error).__name__
-        raise YarnError(f"{what}: {reason}") from error
+        raise YarnError(f"{problem}: {reason}") from error

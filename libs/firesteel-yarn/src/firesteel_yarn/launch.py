@@ -1,6 +1,6 @@
-"""What containers are started with: a plain description, which travels with the application, and how YARN is told.
+"""The description of an application's containers, which travels with the application, and its translation for YARN.
 
-The client makes it; the ApplicationMaster starts TaskManagers by it. It holds no secrets: these are credentials.
+The client writes it, and the ApplicationMaster starts TaskManagers by it. It has no secrets: these are credentials.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ APPLICATION, PRIVATE, PUBLIC = "APPLICATION", "PRIVATE", "PUBLIC"
 
 @dataclass(frozen=True)
 class Shipped:
-    """A file that YARN brings to containers.
+    """A file that YARN copies to containers.
 
     Attributes:
         name: in the container's directory.
-        uri: where it is.
-        size, timestamp: of it there, bytes and milliseconds; YARN refuses one that was changed.
+        uri: of the file.
+        size: in bytes.
+        timestamp: of its last change, milliseconds; YARN refuses a file that was changed later.
         kind: FILE, or ARCHIVE, which YARN unpacks.
-        visibility: for whom a node keeps it: PUBLIC, PRIVATE (this user), APPLICATION.
+        visibility: for whom a node caches it: PUBLIC, PRIVATE (this user), APPLICATION.
     """
 
     name: str
@@ -52,11 +53,13 @@ class Launch:
         python: command of the interpreter; ``{{PWD}}`` is the container's directory.
         shipped: files of every container.
         environment: variables of every container.
-        master_environment, taskmanager_environment: more of them.
-        megabytes, cores: of a TaskManager's container.
-        label: of the nodes for TaskManagers; empty: any.
-        attempts: how many ApplicationMasters YARN may start.
-        staging: the application's own directory, which goes with it.
+        master_environment: additional variables of the ApplicationMaster.
+        taskmanager_environment: additional variables of TaskManagers.
+        megabytes: of a TaskManager's container.
+        cores: of a TaskManager's container.
+        label: of the nodes for TaskManagers; empty = any.
+        attempts: number of ApplicationMasters that YARN may start.
+        staging: the application's own directory, which is removed with it.
     """
 
     python: str
@@ -75,11 +78,11 @@ class Launch:
 
     @classmethod
     def read(cls, path: Path) -> Launch:
-        """What ``to_json`` gave.
+        """Inverse of ``to_json``, from a file.
 
         Raises:
             OSError: it can't be read.
-            ValueError: it is something else.
+            ValueError: it is no such description.
         """
         try:
             plain = json.loads(path.read_text())
@@ -88,18 +91,18 @@ class Launch:
             raise ValueError(f"{path} is no description of containers: {error}") from error
 
     def command(self, *words: str, out: str) -> str:
-        """The shell's line of a container's command.
+        """Command of a container, as a line for the shell.
 
         Args:
-            words: behind the interpreter; ``{{...}}`` and ``<...>`` are YARN's, all else is quoted.
-            out: beginning of the names of the files, among the container's logs, for what it prints.
+            words: after the interpreter; ``{{...}}`` and ``<...>`` are YARN's, everything else is quoted.
+            out: prefix of the names of the container's log files for its output.
         """
         quoted = [word if word.startswith(("{{", "<LOG_DIR>")) or "{{" in word else shlex.quote(word) for word in words]
         return " ".join(["exec", self.python, "-P", *quoted, f"1><LOG_DIR>/{out}.out", f"2><LOG_DIR>/{out}.err"])
 
 
 def keytab_of(jvm: Any, settings: Settings, launch: Launch) -> Any:
-    """A ``Keytab`` of Java's, where settings name one and Hadoop is secured by Kerberos; else None."""
+    """A Java ``Keytab``, if one is configured and Hadoop is secured by Kerberos; else None."""
     keytab, principal = login_keytab(settings), settings.get(options.KERBEROS_PRINCIPAL)
     if keytab is None or principal is None:
         return None
@@ -109,19 +112,19 @@ def keytab_of(jvm: Any, settings: Settings, launch: Launch) -> Any:
 
 
 def fill(jvm: Any, launch: Launch, more: Iterable[Shipped], environment: Mapping[str, str], command: str) -> Any:
-    """A ``Launches`` of Java's with all of it but credentials.
+    """A Java ``Launches`` with everything but credentials.
 
     Args:
         jvm: py4j's view of the JVM.
         launch: for every container.
-        more: files of this one.
-        environment: more variables of this one.
-        command: of ``Launch.command``.
+        more: additional files of this one.
+        environment: additional variables of this one.
+        command: from ``Launch.command``.
     """
-    made = jvm.firesteel.yarn.Launches()
-    for one in (*launch.shipped, *more):
-        made.resource(one.name, one.uri, one.size, one.timestamp, one.kind, one.visibility)
+    container = jvm.firesteel.yarn.Launches()
+    for file in (*launch.shipped, *more):
+        container.resource(file.name, file.uri, file.size, file.timestamp, file.kind, file.visibility)
     for name, value in {**launch.environment, **environment}.items():
-        made.variable(name, value)
-    made.command(command)
-    return made
+        container.variable(name, value)
+    container.command(command)
+    return container

@@ -1,6 +1,6 @@
-"""The packages of this command's environment as one archive, for nodes that have a Python and nothing else.
+"""Packs the packages of this command's environment into one archive, for nodes that only have a Python.
 
-It is named by a hash of what is in it, so it is made and uploaded once, and each node keeps it unpacked.
+The archive is named by a hash of its content, so it is packed and uploaded once, and each node keeps it unpacked.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _CACHE_TAG: Final = f".{sys.implementation.cache_tag}."
 
 @dataclass(frozen=True)
 class Packages:
-    """What is shipped.
+    """The packages to ship.
 
     Attributes:
-        name: of the archive; it says what is in it.
-        files: name in the archive -> file.
+        name: of the archive, with a hash of its content.
+        files: of this host, by their names in the archive.
     """
 
     name: str
     files: dict[str, Path]
 
     def pack(self, path: Path) -> None:
-        """Write the archive, uncompressed: most of it are jars.
+        """Write the archive, uncompressed: most files are jars.
 
         Raises:
             YarnError: it can't be written.
@@ -48,10 +48,10 @@ class Packages:
 
 
 def packages_here(folders: list[Path] | None = None) -> Packages:
-    """The packages of this environment, and those that it takes from elsewhere (installed for development).
+    """The packages of this environment, and those that it uses from elsewhere (installed for development).
 
     Args:
-        folders: where they are; by default those of this interpreter.
+        folders: with the packages; by default those of this interpreter.
 
     Raises:
         YarnError: they can't be read.
@@ -65,9 +65,9 @@ def packages_here(folders: list[Path] | None = None) -> Packages:
                 for name, file in _files(folder, ""):
                     files.setdefault(name, file)
         for name in sorted(files):
-            found = files[name].stat()
+            status = files[name].stat()
             if "__pycache__" not in name:
-                digest.update(f"{name} {found.st_size} {found.st_mtime_ns}\n".encode())
+                digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
     except OSError as error:
         raise YarnError(f"the packages of this environment can't be read: {error}") from error
     return Packages(f"packages-{digest.hexdigest()[:16]}.tar", dict(sorted(files.items())))
@@ -83,7 +83,7 @@ def _added(root: Path) -> Iterator[Path]:
 
 def _files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
     with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda one: one.name):
+        for entry in sorted(entries, key=lambda item: item.name):
             name = entry.name
             if not prefix and (name.partition("-")[0] in _LEFT_OUT or name.endswith(".pth")):
                 continue

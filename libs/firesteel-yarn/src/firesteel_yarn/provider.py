@@ -1,8 +1,8 @@
-"""The provider ``yarn``: TaskManagers are containers of the application on YARN that the ResourceManager belongs to.
+"""The provider ``yarn``: TaskManagers are containers of the YARN application that the ResourceManager belongs to.
 
-It speaks to YARN through the JVM of the ApplicationMaster (``firesteel.yarn``), which keeps registration and containers
-while ResourceManagers come and go. A worker's id is a number, which YARN keeps with the container: so the next attempt
-knows which of the containers that were left to it is which worker.
+It uses YARN through the JVM of the ApplicationMaster (``firesteel.yarn``), which keeps registration and containers
+while ResourceManagers come and go. The id of a worker is a number, which YARN stores with the container: so the next
+attempt knows the worker of each container that it inherits.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _PREFIX: Final = "worker-"
 _REGISTERED_SECONDS: Final = 120.0
 _POLL: Final = 0.05
 _NODE_SECONDS: Final = 3.0
-"""In which a NodeManager notices that a container has ended, and YARN hears of it."""
+"""Seconds until a NodeManager notices that a container has ended, and YARN hears of it."""
 _PRIORITY: Final = 1
 _LONGEST_TEXT: Final = 1000
 _WAITING_SECONDS: Final = 20.0
 _IN_ORDER: Final = frozenset({0, -100, -105, -107})
-"""Exit codes of containers that tell nothing against their node: done, released, stopped."""
+"""Exit codes that are no failure of the node: success, released, stopped."""
 _TELLING: Final = {
     -101: "the disks of the node have failed",
     -102: "it was preempted: YARN needs its room for others",
@@ -45,16 +45,16 @@ _TELLING: Final = {
     137: "it was killed (SIGKILL)",
     143: "it was ended (SIGTERM)",
 }
-"""Facts: ``org.apache.hadoop.yarn.api.records.ContainerExitStatus``, Hadoop 3.5.0."""
+"""Source of the codes: ``org.apache.hadoop.yarn.api.records.ContainerExitStatus``, Hadoop 3.5.0."""
 
 
 class YarnProvider(HostedProvider):
-    """Containers of our application; safe with any number of threads.
+    """Starts TaskManagers as containers of this application; may be used by any number of threads.
 
     Args:
-        context: what it is made of.
-        folder: the ApplicationMaster's container, with what containers are started with; by default the directory that
-            this process works in.
+        context: settings and clock of the cluster.
+        folder: directory of the ApplicationMaster's container, with the description of containers; by default the
+            working directory.
     """
 
     is_active = True
@@ -65,7 +65,7 @@ class YarnProvider(HostedProvider):
         self.ends_within = settings.get(options.YARN_HEARTBEAT) + _NODE_SECONDS
         self._folder = folder or Path.cwd()
         self._guard = threading.Lock()
-        """Held around the fields below."""
+        """Guards the fields below."""
         self._gateway: Any = None
         self._master: Any = None
         self._keytab: Any = None
@@ -75,15 +75,15 @@ class YarnProvider(HostedProvider):
             settings.get(options.YARN_NODE_FAILURES), settings.get(options.YARN_NODE_EXCLUSION).total_seconds()
         )
         self._waiting: dict[str, float] = {}
-        """Workers whose containers are waited for, and since when."""
+        """Workers that wait for their containers, and since when."""
 
     # -- contract
 
     def recover(self, resourcemanager_address: str) -> list[str]:
-        """Attach to the ApplicationMaster's JVM, when the attempt is registered; the containers that it has are ours.
+        """Attach to the ApplicationMaster's JVM once the attempt is registered; returns the workers of its containers.
 
         Raises:
-            WorkerError: there is none, or YARN's largest container is too small for a TaskManager.
+            WorkerError: there is no such JVM, or YARN's largest container is too small for a TaskManager.
         """
         deadline = time.monotonic() + _REGISTERED_SECONDS
         try:
@@ -98,7 +98,7 @@ class YarnProvider(HostedProvider):
             with yarn_errors("the ApplicationMaster's JVM can't be used"):
                 master = gateway.jvm.firesteel.yarn.Master.current()
                 largest = [int(word) for word in str(master.maximum()).split()]
-                found = [line.split("\t") for line in str(master.workers()).splitlines()]
+                workers = [line.split("\t") for line in str(master.workers()).splitlines()]
                 keytab = keytab_of(gateway.jvm, self.context.settings, launch)
         except (FiresteelError, OSError, ValueError) as error:
             raise WorkerError(str(error)) from error
@@ -108,14 +108,14 @@ class YarnProvider(HostedProvider):
             self._gateway, self._master, self._launch, self._keytab = gateway, master, launch, keytab
             self._address = resourcemanager_address.removeprefix("http://")
             now = self.context.clock.monotonic()
-            self._waiting = {_worker(number): now for number, container, _ in found if container == "-"}
-        return [_worker(number) for number, _, _ in found]
+            self._waiting = {_worker(number): now for number, container, _ in workers if container == "-"}
+        return [_worker(number) for number, _, _ in workers]
 
     def start_worker(self, spec: WorkerSpec) -> None:
-        """Ask YARN for a container; the JVM starts the TaskManager in it as soon as it is there.
+        """Request a container from YARN; the JVM starts the TaskManager in it once it is allocated.
 
         Raises:
-            WorkerError: it can't be asked for.
+            WorkerError: the request can't be made.
         """
         number = _number(spec.worker_id)
         with self._guard:
@@ -132,75 +132,77 @@ class YarnProvider(HostedProvider):
             )
             try:
                 with yarn_errors(f"no container can be asked for ({spec.worker_id})"):
-                    made = fill(self._gateway.jvm, launch, (), launch.taskmanager_environment, command)
-                    made.ownCredentials()
-                    self._renew(made)
-                    self._master.request(number, launch.megabytes, launch.cores, launch.label, _PRIORITY, made.make())
+                    container = fill(self._gateway.jvm, launch, (), launch.taskmanager_environment, command)
+                    container.ownCredentials()
+                    self._renew(container)
+                    self._master.request(
+                        number, launch.megabytes, launch.cores, launch.label, _PRIORITY, container.make()
+                    )
             except YarnError as error:
                 raise WorkerError(str(error)) from error
             self._waiting.setdefault(spec.worker_id, self.context.clock.monotonic())
 
-    def _renew(self, made: Any) -> None:
-        """Tokens that the application was submitted with end with their longest life: a keytab brings others."""
+    def _renew(self, container: Any) -> None:
+        """Give a container new delegation tokens, if there is a keytab: the application's own tokens expire."""
         if self._keytab is None:
             return
         try:
             with yarn_errors(
                 "no new delegation tokens can be had, so the container gets those of its ApplicationMaster"
             ):
-                made.credentials(self._keytab.tokens())
+                container.credentials(self._keytab.tokens())
         except YarnError as error:
             logger.warning("%s", error)
 
     def stop_worker(self, worker_id: str) -> None:
-        """Have its container end, or no longer wait for it."""
+        """End a worker's container, or withdraw the request for it."""
         with self._guard:
             if self._master is None:
                 return
             try:
                 with yarn_errors(f"the container of {worker_id} can't be stopped"):
                     self._master.stop(_number(worker_id))
-            except (WorkerError, YarnError) as error:  # no container is of another name
+            except (WorkerError, YarnError) as error:  # a WorkerError: no container can have this id
                 logger.warning("%s", error)
 
     def ended_workers(self) -> list[tuple[str, str]]:
-        """What YARN has said since the last call."""
+        """Workers whose containers YARN has ended since the last call, with the causes."""
         with self._guard:
             if self._master is None:
                 return []
             try:
                 with yarn_errors("YARN's news can't be taken"):
                     lines = str(self._master.takeEvents()).splitlines()
-                    ended = [found for line in lines if (found := self._told(line.split("\t"))) is not None]
+                    ended = [end for line in lines if (end := self._told(line.split("\t"))) is not None]
                     self._exclude()
-            except YarnError as error:  # the ApplicationMaster ends with its JVM, and this process with it
+            except YarnError as error:  # the JVM is gone: the ApplicationMaster ends, and this process with it
                 logger.error("%s", error)
                 return []
             return ended
 
     def waiting_workers(self) -> dict[str, str]:
-        """A queue or a cluster that is full is nobody's fault, and people want to know what they wait for."""
+        """Reasons why workers have no containers yet, such as a full queue, for people."""
         with self._guard:
             now = self.context.clock.monotonic()
             late = [worker for worker, since in self._waiting.items() if now - since >= _WAITING_SECONDS]
             if not late or self._master is None or self._launch is None:
                 return {}
             try:
-                with yarn_errors("what the queue has left can't be told"):
+                with yarn_errors("the free room of the queue is unknown"):
                     free = str(self._master.available()).split() or ["?", "?"]
             except YarnError as error:
                 logger.warning("%s", error)
                 free = ["?", "?"]
             queue = self.context.settings.get(options.YARN_QUEUE) or "default"
-            wanted = f"{self._launch.megabytes} MiB and {self._launch.cores} cores"
+            size = f"{self._launch.megabytes} MiB and {self._launch.cores} cores"
             reason = (
-                f"YARN has given no container of {wanted} yet: the queue {queue} has room for {free[0]} MiB and "
+                f"YARN has given no container of {size} yet: the queue {queue} has room for {free[0]} MiB and "
                 f"{free[1]} cores more, or no node has so much in one piece"
             )
             return dict.fromkeys(late, reason)
 
     def terminate(self) -> None:
-        """End all containers: YARN does it as the application ends, which the ApplicationMaster says."""
+        """Stop all containers; YARN also does so when the ApplicationMaster reports the end of the application."""
         with self._guard:
             if self._master is None:
                 return
@@ -213,7 +215,7 @@ class YarnProvider(HostedProvider):
             self._detach()
 
     def close(self) -> None:
-        """Leave them to the next ResourceManager."""
+        """Detach; the containers are left to the next ResourceManager."""
         with self._guard:
             self._detach()
 
@@ -223,7 +225,7 @@ class YarnProvider(HostedProvider):
             hang_up(self._gateway)
             self._gateway = None
 
-    # -- news
+    # -- events of YARN
 
     def _told(self, words: list[str]) -> tuple[str, str] | None:
         kind, now = words[0], self.context.clock.monotonic()
@@ -251,39 +253,39 @@ class YarnProvider(HostedProvider):
         assert self._launch is not None
         if code == -104:
             settings = self.context.settings
-            where = f"taskmanager.memory.process.size is {self._launch.megabytes} MiB" + (
+            configured = f"taskmanager.memory.process.size is {self._launch.megabytes} MiB" + (
                 "" if settings.is_set(options.MEMORY_PROCESS_SIZE) or not has_memory_options(settings) else " in all"
             )
             overhead = taskmanager_memory(settings).overhead >> 20 if has_memory_options(settings) else 0
             return (
-                f"container {container} on {node} has used more memory than it has ({where}): raise it, or, if it is "
-                "no slot that needs more (a slot over its share is named by its own error), "
+                f"container {container} on {node} has used more memory than it has ({configured}): raise it, or, if it "
+                "is no slot that needs more (a slot over its share is named by its own error), "
                 f"taskmanager.memory.jvm-overhead.min ({overhead} MiB)." + _without_dump(diagnostics)
             )
-        told = _TELLING.get(code, "")
+        explanation = _TELLING.get(code, "")
         return f"container {container} on {node} has ended with {code}" + "".join(
-            f": {text}" for text in (told, diagnostics) if text
+            f": {text}" for text in (explanation, diagnostics) if text
         )
 
     def _exclude(self) -> None:
-        more, less = self._nodes.changes(self.context.clock.monotonic())
-        for node in more:
+        excluded, readmitted = self._nodes.changes(self.context.clock.monotonic())
+        for node in excluded:
             logger.warning(
                 "node %s gets no TaskManagers for %g s: %d of them have failed there (firesteel.yarn.node-failures)",
                 node, self._nodes.seconds, self._nodes.most,
             )  # fmt: skip
-        if more or less:
-            self._master.exclude(more, less)
+        if excluded or readmitted:
+            self._master.exclude(excluded, readmitted)
 
 
 def _without_dump(diagnostics: str) -> str:
-    """What YARN says; of long texts it keeps the end, and that is only a list of processes."""
+    """Diagnostics of YARN without the list of processes, which is all that is left of long texts."""
     text = diagnostics.partition("Dump of the process-tree")[0]
     return f" YARN says: {text}" if 0 < len(text) < _LONGEST_TEXT else ""
 
 
 def too_large(megabytes: int, cores: int, most_megabytes: int, most_cores: int) -> str:
-    """What to say of a TaskManager for which YARN has no container."""
+    """Message about a TaskManager for which YARN's containers are too small."""
     return (
         f"a TaskManager needs {megabytes} MiB and {cores} cores, and YARN's largest container has {most_megabytes} MiB "
         f"and {most_cores} cores: lower taskmanager.memory.process.size and taskmanager.numberOfTaskSlots (or "
@@ -293,11 +295,11 @@ def too_large(megabytes: int, cores: int, most_megabytes: int, most_cores: int) 
 
 @dataclass
 class FailingNodes:
-    """Which nodes get no more TaskManagers. Pure.
+    """Decides which nodes get no more TaskManagers. Pure.
 
     Args:
-        most: failures on a node within ``seconds`` that exclude it; 0 = any number may.
-        seconds: for which failures count, and a node is excluded.
+        most: failures on a node within ``seconds`` that exclude it; 0 = no node is excluded.
+        seconds: for which failures count, and for which a node is excluded.
     """
 
     most: int
@@ -307,7 +309,7 @@ class FailingNodes:
     _told: set[str] = field(default_factory=set)
 
     def failed(self, node: str, now: float) -> None:
-        """A container has failed on this node (``host:port``)."""
+        """Count a failed container on a node (``host:port``)."""
         if self.most == 0:
             return
         host = node.rpartition(":")[0]
@@ -320,12 +322,12 @@ class FailingNodes:
             del self._failures[host]
 
     def changes(self, now: float) -> tuple[list[str], list[str]]:
-        """Hosts that are excluded, and those that are no longer, since the last call."""
-        self._excluded = {host: until for host, until in self._excluded.items() if until > now}
-        wanted = set(self._excluded)
-        more, less = sorted(wanted - self._told), sorted(self._told - wanted)
-        self._told = wanted
-        return more, less
+        """Hosts newly excluded, and hosts no longer excluded, since the last call."""
+        self._excluded = {host: end for host, end in self._excluded.items() if end > now}
+        excluded_now = set(self._excluded)
+        added, removed = sorted(excluded_now - self._told), sorted(self._told - excluded_now)
+        self._told = excluded_now
+        return added, removed
 
 
 def _number(worker_id: str) -> int:
@@ -333,7 +335,7 @@ def _number(worker_id: str) -> int:
     try:
         if worker_id == text or not 0 < len(text) <= 15:
             raise ValueError
-        return int(text, 16) + (1 << 60)  # greater than 0, and as many digits come back
+        return int(text, 16) + (1 << 60)  # positive, and the digits can be recovered
     except ValueError:
         raise WorkerError(f"{worker_id!r} is not an id of a worker: worker- and up to 15 hex digits") from None
 

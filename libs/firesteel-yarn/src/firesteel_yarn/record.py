@@ -1,4 +1,4 @@
-"""Where the ApplicationMaster's JVM listens, for the ResourceManager: a private file in the cluster's directory."""
+"""File in the cluster's directory with the address of the ApplicationMaster's JVM, for the ResourceManager."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME: Final = "application-master.json"
 
 
 def write_record(cluster_directory: Path, address: GatewayAddress) -> None:
-    """Say that the attempt is registered with YARN, and where its JVM is.
+    """Record that the attempt is registered with YARN, and the address of its JVM.
 
     Raises:
         OSError: it can't be written.
@@ -23,7 +23,7 @@ def write_record(cluster_directory: Path, address: GatewayAddress) -> None:
 
 
 def read_record(cluster_directory: Path) -> GatewayAddress | None:
-    """What ``write_record`` wrote; None: the attempt is not registered yet."""
+    """Address that ``write_record`` has written; None = the attempt is not registered yet."""
     try:
         plain = json.loads((cluster_directory / _NAME).read_text())
         return GatewayAddress(plain["port"], plain["secret"])

@@ -1,4 +1,4 @@
-"""What an application's containers are given, in a file system that all nodes see."""
+"""Files for an application's containers, in a file system that all nodes share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from firesteel_yarn.packages import Packages
 FOLDER: Final = ".firesteel"
 TOKEN: Final = "rest-token"
 ENDED: Final = frozenset({"FINISHED", "FAILED", "KILLED"})
-"""States of applications on YARN."""
+"""Final states of applications on YARN."""
 MOST_LOOKED_AT: Final = 100
 _APPLICATION: Final = re.compile(r"application_\d+_\d+")
 _FORGOTTEN_SECONDS: Final = 24 * 3600.0
@@ -27,14 +27,14 @@ _OWN_FOLDER, _OWN_FILE = 0o700, 0o600
 
 
 class Staging:
-    """The directory of one application, and what applications share beside it.
+    """The staging directory of one application, and the cache that applications share beside it.
 
     Args:
         jvm: py4j's view of the JVM.
         configuration: Hadoop's.
         settings: of the cluster.
         application: its id.
-        scratch: a directory of this host, for what is packed.
+        scratch: directory of this host for archives.
     """
 
     def __init__(self, jvm: Any, configuration: Any, settings: Settings, application: str, scratch: Path) -> None:
@@ -54,21 +54,21 @@ class Staging:
             self.path = self._path(str(self._shared.toString()), application)
 
     def _path(self, *parts: str) -> Any:
-        made = self._jvm.org.apache.hadoop.fs.Path(parts[0])
+        path = self._jvm.org.apache.hadoop.fs.Path(parts[0])
         for part in parts[1:]:
-            made = self._jvm.org.apache.hadoop.fs.Path(made, part)
-        return made
+            path = self._jvm.org.apache.hadoop.fs.Path(path, part)
+        return path
 
     @property
     def uri(self) -> str:
-        """Of the application's directory."""
+        """URI of the application's directory."""
         return str(self.path.toString())
 
     def make(self) -> None:
-        """Make the directory, for this user alone.
+        """Create the directory, for this user alone.
 
         Raises:
-            YarnError: that does not work.
+            YarnError: it can't be created.
         """
         with yarn_errors(f"the staging directory {self.uri} can't be made"):
             mode = self._jvm.org.apache.hadoop.fs.permission.FsPermission(f"{_OWN_FOLDER:o}")
@@ -78,32 +78,32 @@ class Staging:
     def tokens(self) -> Any:
         """Delegation tokens for the file systems of this directory and of Hadoop's configuration, as ``Credentials``.
 
-        YARN's ResourceManager renews them while the application runs; nodes bring files with them.
+        YARN's ResourceManager renews them while the application runs; nodes fetch files with them.
         """
-        found = self._jvm.org.apache.hadoop.security.Credentials()
+        credentials = self._jvm.org.apache.hadoop.security.Credentials()
         renewer = self._configuration.get("yarn.resourcemanager.principal")
         default = self._jvm.org.apache.hadoop.fs.FileSystem.get(self._configuration)
         for system in (default, self._system):
-            system.addDelegationTokens(renewer, found)
-        return found
+            system.addDelegationTokens(renewer, credentials)
+        return credentials
 
     def remove(self) -> None:
         """Remove the application's directory.
 
         Raises:
-            YarnError: that does not work.
+            YarnError: it can't be removed.
         """
         with yarn_errors(f"the staging directory {self.uri} can't be removed"):
             self._system.delete(self.path, True)
 
     def upload(self, file: Path, name: str, *, kind: str = FILE, link: str | None = None) -> Shipped:
-        """A file of this host becomes one of all containers.
+        """Upload a file of this host, as a file of all containers.
 
         Args:
-            file: here.
+            file: of this host.
             name: in the staging directory.
             kind: FILE or ARCHIVE.
-            link: its name in a container; by default ``name``.
+            link: name in a container; by default ``name``.
 
         Raises:
             YarnError: it can't be uploaded.
@@ -115,22 +115,22 @@ class Staging:
         return self._there(target, link or name, kind, APPLICATION)
 
     def upload_text(self, text: str, name: str) -> Shipped:
-        """A text becomes a file of all containers; see ``upload``."""
+        """Upload a text, as a file of all containers; see ``upload``."""
         file = self._scratch / name
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWN_FILE), "w") as out:
             out.write(text)
         return self.upload(file, name)
 
     def ship(self, text: str, link: str | None = None, *, unpacked: bool = False) -> Shipped:
-        """A file, a directory or an archive, of this host or where it is (``hdfs:``), for all containers.
+        """Ship a file, a directory or an archive to all containers, from this host or from a URI (``hdfs:``).
 
         Args:
             text: path or URI.
-            link: its name in a container; by default its own.
-            unpacked: it is an archive that is unpacked.
+            link: name in a container; by default its own.
+            unpacked: it is an archive to unpack.
 
         Raises:
-            YarnError: it is not there, or can't be uploaded.
+            YarnError: it does not exist, or can't be uploaded.
         """
         if ":/" in text and not text.startswith("file:"):
             path = self._path(text)
@@ -144,12 +144,12 @@ class Staging:
             packed = Path(shutil.make_archive(str(self._scratch / f"{name}-directory"), "zip", file))
             return self.upload(packed, packed.name, kind=ARCHIVE, link=name)
         if not file.is_file():
-            raise YarnError(f"there is no file {file} to be shipped")
-        own = file.name if link is None else f"{link}-{file.name}"
-        return self.upload(file, own, kind=ARCHIVE if unpacked else FILE, link=name)
+            raise YarnError(f"there is no file {file} to ship")
+        staged_name = file.name if link is None else f"{link}-{file.name}"
+        return self.upload(file, staged_name, kind=ARCHIVE if unpacked else FILE, link=name)
 
     def ship_configuration(self, conf: Path, link: str) -> Shipped:
-        """Hadoop's configuration of this host, for containers whose nodes may have another one."""
+        """Ship Hadoop's configuration of this host, since nodes may have another one."""
         folder = self._scratch / "hadoop-conf"
         folder.mkdir()
         for name in CONF_FILES:
@@ -159,7 +159,7 @@ class Staging:
         return self.upload(Path(packed), "hadoop-conf.zip", kind=ARCHIVE, link=link)
 
     def ship_packages(self, packages: Packages, link: str) -> Shipped:
-        """The packages of an environment; uploaded unless they are there.
+        """Ship the packages of an environment; they are uploaded only if they are missing.
 
         Raises:
             YarnError: they can't be uploaded.
@@ -167,8 +167,8 @@ class Staging:
         for folder in (*self._provided, str(self._path(str(self._shared.toString()), "cache").toString())):
             path = self._path(folder, packages.name)
             with yarn_errors(f"{path.toString()} can't be looked at"):
-                there = path.getFileSystem(self._configuration).exists(path)
-            if there:
+                is_uploaded = path.getFileSystem(self._configuration).exists(path)
+            if is_uploaded:
                 return self._there(path, link, ARCHIVE, PRIVATE)
         file = self._scratch / packages.name
         packages.pack(file)
@@ -177,7 +177,7 @@ class Staging:
             mode = self._jvm.org.apache.hadoop.fs.permission.FsPermission(f"{_OWN_FOLDER:o}")
             self._system.mkdirs(self._path(folder), mode)
             self._copy(file, draft)
-            if not self._system.rename(draft, path):  # another one was faster
+            if not self._system.rename(draft, path):  # another upload was faster
                 self._system.delete(draft, False)
         file.unlink()
         return self._there(path, link, ARCHIVE, PRIVATE)
@@ -195,42 +195,42 @@ class Staging:
             return Shipped(name, uri, int(status.getLen()), int(status.getModificationTime()), kind, visibility)
 
     def left_over(self, state: Callable[[str], str | None], most: int = MOST_LOOKED_AT) -> list[str]:
-        """Applications of this user that have ended, and whose directories have stayed: YARN has killed them.
+        """Applications of this user that have ended, but whose directories remain, since YARN has killed them.
 
         Args:
-            state: of an application on YARN; None: YARN does not know it.
-            most: so many directories are looked at.
+            state: returns the state of an application on YARN; None = YARN does not know it.
+            most: directories to check.
 
         Raises:
-            YarnError: that can't be told.
+            YarnError: they can't be read.
         """
-        found = []
+        names = []
         with yarn_errors(f"{self._shared.toString()} can't be looked at"):
-            mine, own = self._system.getFileStatus(self.path), str(self.path.getName())
+            status_here, own_name = self._system.getFileStatus(self.path), str(self.path.getName())
             for status in self._system.listStatus(self._shared):
                 name = str(status.getPath().getName())
-                if status.getOwner() != mine.getOwner() or name == own or not _APPLICATION.fullmatch(name):
+                if status.getOwner() != status_here.getOwner() or name == own_name or not _APPLICATION.fullmatch(name):
                     continue
                 most -= 1
                 if most < 0:
                     break
-                age = (int(mine.getModificationTime()) - int(status.getModificationTime())) / 1000
-                if is_left_over(state(name), age, same_yarn=_yarn_of(name) == _yarn_of(own)):
-                    found.append(name)
-        return found
+                age = (int(status_here.getModificationTime()) - int(status.getModificationTime())) / 1000
+                if is_left_over(state(name), age, same_yarn=_yarn_of(name) == _yarn_of(own_name)):
+                    names.append(name)
+        return names
 
 
 def is_left_over(state: str | None, age: float, *, same_yarn: bool) -> bool:
-    """Whether nobody needs the directory of an application any more.
+    """Whether the directory of an application is no longer needed.
 
     Args:
-        state: of the application, as YARN says; None: YARN does not know it.
-        age: seconds since its directory was changed.
-        same_yarn: its id is one of this YARN, since its ResourceManager was set up.
+        state: of the application on YARN; None = YARN does not know it.
+        age: seconds since the directory was changed.
+        same_yarn: its id was given by this YARN, since its ResourceManager was set up.
     """
     if state is not None:
         return state in ENDED
-    # one that is just being submitted is not known either, and several clusters may share a file system
+    # An application that is just being submitted is unknown, too, and several clusters may share a file system.
     return same_yarn and age > _FORGOTTEN_SECONDS
 
 
@@ -239,10 +239,10 @@ def _yarn_of(application: str) -> str:
 
 
 def twice(shipped: Iterable[Shipped]) -> str:
-    """A name that two files would have; empty: there is none."""
-    seen: set[str] = set()
-    for one in shipped:
-        if one.name in seen:
-            return one.name
-        seen.add(one.name)
+    """A name that two files would have; empty = there is none."""
+    names: set[str] = set()
+    for file in shipped:
+        if file.name in names:
+            return file.name
+        names.add(file.name)
     return ""

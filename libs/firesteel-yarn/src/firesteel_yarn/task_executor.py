@@ -1,6 +1,6 @@
-"""``python -m firesteel_yarn.task_executor``: becomes the TaskManager of a container, with its secret in a file.
+"""``python -m firesteel_yarn.task_executor``: writes the secret of a container into a file and becomes its TaskManager.
 
-Arguments are those of ``firesteel-taskmanager``; the container's directory is that of its configuration.
+Arguments are those of ``firesteel-taskmanager``; the container's directory has its configuration.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from firesteel_yarn.token_file import keep_secret
 
 
 def main(arguments: list[str]) -> int:
-    """Returns only where something is wrong."""
+    """Become the TaskManager; returns an exit code only after an error."""
     here = Path.cwd()
     try:
         keep_secret(os.environ, here, SECRET_FILE_NAME)

@@ -1,4 +1,4 @@
-"""The file with the credentials of a container, which YARN puts there: here, the secrets in it.
+"""The file with a container's credentials, which YARN writes; this module reads the secrets in it.
 
 Source of the format: Hadoop's ``Credentials.readTokenStorageStream`` and ``WritableUtils.readVLong`` (3.5.0): ``HDTS``,
 a byte for the version (0: writable), tokens, secrets; lengths are variable-length numbers.
@@ -15,9 +15,9 @@ from typing import Final
 from firesteel.core.errors import ConfigurationError
 
 LOCATION: Final = "HADOOP_TOKEN_FILE_LOCATION"
-"""The variable in which YARN names the file."""
+"""Variable in which YARN names the file."""
 SECRET: Final = "firesteel.cluster.secret"
-"""Under which the cluster's secret travels."""
+"""Name of the cluster's secret in the file."""
 _MAGIC: Final = b"HDTS\0"
 
 
@@ -25,25 +25,25 @@ def secret_of_container(environ: Mapping[str, str]) -> str:
     """The cluster's secret, from the credentials of the container that this process runs in.
 
     Raises:
-        ConfigurationError: this is no container of ours.
+        ConfigurationError: this process runs in no container of the cluster.
     """
-    where = environ.get(LOCATION)
-    if not where:
+    path = environ.get(LOCATION)
+    if not path:
         raise ConfigurationError(f"this is no container of YARN: the variable {LOCATION} is not set")
     try:
-        found = read_secrets(Path(where).read_bytes()).get(SECRET)
+        secret = read_secrets(Path(path).read_bytes()).get(SECRET)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"the container's credentials in {where} can't be read: {error}") from error
-    if found is None:
-        raise ConfigurationError(f"the container's credentials in {where} have no secret of a cluster")
-    return found.decode()
+        raise ConfigurationError(f"the container's credentials in {path} can't be read: {error}") from error
+    if secret is None:
+        raise ConfigurationError(f"the container's credentials in {path} have no secret of a cluster")
+    return secret.decode()
 
 
 def read_secrets(content: bytes) -> dict[str, bytes]:
-    """The secrets in such a file, by their names.
+    """The secrets in such a file, by name.
 
     Raises:
-        ValueError: it is none, or of another version.
+        ValueError: it is no such file, or has another version.
     """
     if not content.startswith(_MAGIC):
         raise ValueError("it is no file of tokens that this version can read")
@@ -56,14 +56,14 @@ def read_secrets(content: bytes) -> dict[str, bytes]:
 
 def _bytes(stream: BytesIO) -> bytes:
     size = _number(stream)
-    found = stream.read(size)
-    if size < 0 or len(found) < size:
+    content = stream.read(size)
+    if size < 0 or len(content) < size:
         raise ValueError("it ends too early")
-    return found
+    return content
 
 
 def _number(stream: BytesIO) -> int:
-    """A variable-length number: itself from -112 to 127, else how many bytes follow."""
+    """A variable-length number: the first byte is the number, from -112 to 127, or says how many bytes follow."""
     first = stream.read(1)
     if not first:
         raise ValueError("it ends too early")
@@ -72,15 +72,15 @@ def _number(stream: BytesIO) -> int:
         return value
     negative = value < -120
     size = -120 - value if negative else -112 - value
-    found = int.from_bytes(stream.read(size))
-    return ~found if negative else found
+    magnitude = int.from_bytes(stream.read(size))
+    return ~magnitude if negative else magnitude
 
 
 def keep_secret(environ: Mapping[str, str], folder: Path, name: str) -> None:
     """Write the cluster's secret into a file that only this user can read.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: the credentials have no such secret.
         OSError: it can't be written.
     """
     path = folder / name

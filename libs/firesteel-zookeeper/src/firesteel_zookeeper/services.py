@@ -3,16 +3,16 @@
 Nodes below ``<high-availability.zookeeper.path.root>/<high-availability.cluster-id>``::
 
     <component>/epoch           the last epoch
-               /held-<epoch>    ephemeral: somebody leads; address and token. It goes with the session of its process
+               /held-<epoch>    ephemeral: somebody leads; address and token. It ends with the session of its process
                /records/<name>  see ``firesteel.ha.cells``
 
-Each write is a transaction that begins with the condition that ``held-<epoch>`` is there, so ZooKeeper itself refuses
-those of an epoch that is over. A campaign compares the version of ``epoch``, so that of two one wins.
+Each write is a transaction with the condition that ``held-<epoch>`` exists, so ZooKeeper itself refuses writes of an
+epoch that is over. A campaign compares the version of ``epoch``, so that one of two wins.
 
-ZooKeeper ends a session when it has heard nothing for the session time-out. A leader asks it for an answer all the
-time (``sync``, which goes through the leader of ZooKeeper), and leads no more as soon as two thirds of the time-out
-have passed since it *asked* for the last answer that it got, on its own clock: ZooKeeper has heard it later than that,
-so nobody else can lead yet. The clock counts the time in which the machine sleeps.
+ZooKeeper ends a session when it has heard nothing for the session time-out. A leader asks it for an answer all the time
+(``sync``, which goes through the leader of ZooKeeper), and leads no more as soon as two thirds of the time-out have
+passed, on its own clock, since it *asked* for the last answer that it got: ZooKeeper has heard it later than that, so
+nobody else can lead yet. The clock counts the time in which the machine sleeps.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _HELD: Final = "held-"
 _LEASE: Final = 2 / 3
-"""Of the session time-out: so long a leader leads without an answer."""
+"""Longest time that a leader leads without an answer, as a share of the session time-out."""
 _LOOK_SECONDS: Final = 5.0
-"""Between two looks at who leads of which ZooKeeper has told nothing."""
+"""Seconds between two looks at a component's leader while ZooKeeper reports no change."""
 _TRIES: Final = 10
 _AWAY: Final = (
     ConnectionLoss, SessionExpiredError, ConnectionClosedError, OperationTimeoutError, SessionMovedError,
@@ -79,12 +79,12 @@ _KERBEROS: Final = "GSSAPI"
 
 
 def _now() -> float:
-    """Seconds; those in which the machine sleeps count."""
+    """Seconds since the start of the machine, including those in which it slept."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ZooKeeperCells(Cells):
-    """See ``Cells`` and the head of this module. The connection is made when it is needed.
+    """Cells in ZooKeeper's nodes; the head of this module lists them. The connection is made when it is needed.
 
     Args:
         settings: of the cluster.
@@ -121,15 +121,15 @@ class ZooKeeperCells(Cells):
         self._zookeeper: KazooClient | None = None
         self._connected, self._closed = threading.Event(), threading.Event()
         self._refusal = ""
-        """Why the last server to which there was a connection did not take it."""
-        self._heard = 0.0
-        """When ZooKeeper was asked for the last answer that came."""
+        """Why the last server that was reached has refused the connection."""
+        self._answered_at = 0.0
+        """When the last question was asked that ZooKeeper has answered."""
         self._led: set[tuple[str, int]] = set()
         self._last_change: dict[str, object] = {}
         self._written: dict[str, dict[str, Record]] = {}
-        """Records that this process has written to cells that it leads: nobody else changes them before it is deposed,
-        and then its next change is refused. They need not be read again."""
-        self._known: dict[str, Leader | None] = {}
+        """Records that this process has written to cells that it leads. They need not be read again: nobody else
+        changes them before it is deposed, and then its next change is refused."""
+        self._last_leaders: dict[str, Leader | None] = {}
         self._watches = PolledWatches(self.leader, _LOOK_SECONDS)
         self._keeper: threading.Thread | None = None
 
@@ -141,23 +141,23 @@ class ZooKeeperCells(Cells):
             if self._closed.is_set():
                 raise OSError(errno.ENOTCONN, "the connection to ZooKeeper was closed")
             if self._zookeeper is None:
-                again = KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0, ignore_expire=True)
+                retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0, ignore_expire=True)
                 client = KazooClient(
                     self._hosts,
                     timeout=self._session,
-                    connection_retry=again,
+                    connection_retry=retry,
                     command_retry=KazooRetry(max_tries=0),
                     auth_data=self._authorization,
                     default_acl=OPEN_ACL_UNSAFE if self._is_open else CREATOR_ALL_ACL,
                     sasl_options=None if self._sasl is None else dict(self._sasl),
                     **self._tls,
                 )
-                # Not promised by kazoo (checked with 2.10): it tells the granted time-out to nobody, and the reason of
-                # a refusal only to its own log.
+                # kazoo (checked with 2.10) does not offer this: it keeps the granted time-out to itself, and writes the
+                # reason of a refusal only to its own log.
                 connect = client._connection._connect
 
-                def connect_and_tell(*where: Any) -> Any:
-                    """Remember the session time-out that the servers grant, which nothing else tells, and refusals."""
+                def connect_and_note(*where: Any) -> Any:
+                    """Connect, and note the session time-out that the servers grant, or the reason of a refusal."""
                     try:
                         read_timeout, connect_timeout = connect(*where)
                     except (AuthFailedError, SessionClosedRequireSaslError, *_refusals(self._sasl)) as error:
@@ -172,23 +172,23 @@ class ZooKeeperCells(Cells):
                     self._connected.set()
                     return read_timeout, connect_timeout
 
-                client._connection._connect = connect_and_tell
+                client._connection._connect = connect_and_note
                 client.add_listener(self._changed)
                 client.start_async()
                 self._zookeeper = client
             return self._zookeeper
 
-    def _refused(self, why: str) -> None:
-        if why != self._refusal:
-            logger.error("ZooKeeper (%s): %s", self._hosts, why)
-        self._refusal = why
+    def _refused(self, reason: str) -> None:
+        if reason != self._refusal:
+            logger.error("ZooKeeper (%s): %s", self._hosts, reason)
+        self._refusal = reason
 
-    def _why(self) -> str:
+    def _refusal_hint(self) -> str:
         return f" ({self._refusal})" if self._refusal else ""
 
     def _changed(self, state: str) -> None:
         if state == "CONNECTED":
-            if self._sasl is None:  # else it is told before the server has taken the user
+            if self._sasl is None:  # with SASL this is reported before the server has accepted the user
                 self._connected.set()
         else:
             self._connected.clear()
@@ -196,36 +196,36 @@ class ZooKeeperCells(Cells):
                 self._lose("its session with ZooKeeper is over")
         self._watches.wake()
 
-    def _told(self, _: object) -> None:
-        """Something has changed that was looked at."""
+    def _on_change(self, _: object) -> None:
+        """Note that a watched node has changed."""
         self._watches.wake()
 
     def _ask(self, ask: Callable[[KazooClient], Any], seconds: float | None = None) -> Any:
-        """One question, and its answer.
+        """Ask ZooKeeper once, and return its answer.
 
         Raises:
             UnsureError: no answer came.
-            OSError: ZooKeeper refuses it.
+            OSError: ZooKeeper refuses, or is unreachable.
         """
         client = self._client
         if not self._connected.wait(self._patience if seconds is None else seconds):
-            raise OSError(errno.ENOTCONN, f"ZooKeeper is not to be reached at {self._hosts}{self._why()}")
+            raise OSError(errno.ENOTCONN, f"ZooKeeper is not to be reached at {self._hosts}{self._refusal_hint()}")
         try:
             return ask(client).get(timeout=self._session if seconds is None else seconds)
         except _AWAY as error:
             raise UnsureError(
-                f"ZooKeeper ({self._hosts}) has not answered: {type(error).__name__}{self._why()}"
+                f"ZooKeeper ({self._hosts}) has not answered: {type(error).__name__}{self._refusal_hint()}"
             ) from error
         except (NoNodeError, NodeExistsError, BadVersionError):
             raise
         except KazooException as error:
             raise OSError(f"ZooKeeper ({self._hosts}) refuses: {type(error).__name__} {error}") from error
 
-    def _look(self, ask: Callable[[KazooClient], Any]) -> Any:
-        """A question that may be asked again.
+    def _repeat(self, ask: Callable[[KazooClient], Any]) -> Any:
+        """Ask ZooKeeper again and again, which is harmless for this question.
 
         Raises:
-            OSError: no answer came, after all tries.
+            OSError: no answer came to any attempt.
         """
         for attempt in range(self._retries):
             try:
@@ -234,18 +234,18 @@ class ZooKeeperCells(Cells):
                 self._connected.wait(min(self._pause * 2**attempt, self._longest_pause))
         return self._ask(ask)
 
-    def _get(self, path: str, told: Callable[[object], None] | None = None) -> Any:
+    def _get(self, path: str, on_change: Callable[[object], None] | None = None) -> Any:
         """Value and status of a node."""
-        return self._look(lambda client: client.get_async(path, watch=told))
+        return self._repeat(lambda client: client.get_async(path, watch=on_change))
 
-    def _status(self, path: str, told: Callable[[object], None] | None = None) -> Any:
-        """Status of a node; None: it is not there."""
-        return self._look(lambda client: client.exists_async(path, watch=told))
+    def _status(self, path: str, on_change: Callable[[object], None] | None = None) -> Any:
+        """Status of a node; None = there is no such node."""
+        return self._repeat(lambda client: client.exists_async(path, watch=on_change))
 
     def _delete(self, path: str) -> None:
-        """Remove a node; nothing there is fine."""
+        """Remove a node, if it exists."""
         with suppress(NoNodeError):
-            self._look(lambda client: client.delete_async(path))
+            self._repeat(lambda client: client.delete_async(path))
 
     # -- leading
 
@@ -259,7 +259,7 @@ class ZooKeeperCells(Cells):
                 last, status = self._get(f"{path}/epoch")
                 if self._is_held(component):
                     return None
-                epoch, asked = int(last or b"0") + 1, _now()
+                epoch, asked_at = int(last or b"0") + 1, _now()
 
                 def begin(client: KazooClient, epoch: int = epoch, version: int = status.version) -> Any:
                     change = client.transaction()
@@ -269,67 +269,68 @@ class ZooKeeperCells(Cells):
 
                 results = self._ask(begin)
             except (UnsureError, NoNodeError):
-                continue  # what is there now tells; or the cell was forgotten
+                continue  # the nodes that exist now tell the outcome; or the cell was forgotten
             if any(isinstance(result, Exception) for result in results):
                 if isinstance(results[0], BadVersionError):
                     return None  # somebody else was faster
                 continue
             with self._lock:
-                self._heard = max(self._heard, asked)
+                self._answered_at = max(self._answered_at, asked_at)
                 self._led.add((component, epoch))
                 if self._keeper is None:
                     self._keeper = threading.Thread(target=self._keep, name="zookeeper-lease", daemon=True)
                     self._keeper.start()
             return epoch
         raise UnsureError(
-            f"who leads {component} can't be told: ZooKeeper does not answer, or others get in the way{self._why()}"
+            f"nobody can lead {component} now: ZooKeeper does not answer, or others get in the way"
+            f"{self._refusal_hint()}"
         )
 
     def _is_held(self, component: str) -> bool:
-        """Whether somebody leads. What this process has won without hearing of it, or led before, is let go."""
-        path, held = self._cell(component), False
+        """Whether somebody leads. Epochs of this process that it does not know of, or led before, are released."""
+        path, is_led = self._cell(component), False
         for epoch in self._epochs(component):
-            status, own = self._status(f"{path}/{_HELD}{epoch}"), self._client.client_id
-            is_own = status is not None and own is not None and status.ephemeralOwner == own[0]
+            status, own_session = self._status(f"{path}/{_HELD}{epoch}"), self._client.client_id
+            is_own = status is not None and own_session is not None and status.ephemeralOwner == own_session[0]
             if is_own and (component, epoch) not in self._led:
                 self._delete(f"{path}/{_HELD}{epoch}")
             else:
-                held = held or status is not None
-        return held
+                is_led = is_led or status is not None
+        return is_led
 
-    def _epochs(self, component: str, told: Callable[[object], None] | None = None) -> list[int]:
-        """Those that are not over: one, or none."""
+    def _epochs(self, component: str, on_change: Callable[[object], None] | None = None) -> list[int]:
+        """Epochs that have not ended: one, or none."""
         path = self._cell(component)
-        names = self._look(lambda client: client.get_children_async(path, watch=told))
+        names = self._repeat(lambda client: client.get_children_async(path, watch=on_change))
         return sorted(int(name.removeprefix(_HELD)) for name in names if name.startswith(_HELD))
 
     def _keep(self) -> None:
-        """Have ZooKeeper answer, so that this process knows that it leads; lose what it leads when that fails."""
+        """Ask ZooKeeper for answers, which prove that this process leads; lead no more once they fail for too long."""
         while not self._closed.wait(min(1.0, self._session / 12)):
             if not self._led:
                 continue
-            asked = _now()
+            asked_at = _now()
             try:
                 self._ask(lambda client: client.sync_async("/"), max(0.01, self._left()))
             except OSError:
                 pass
             else:
-                self._heard = max(self._heard, asked)
+                self._answered_at = max(self._answered_at, asked_at)
             if self._left() <= 0:
                 self._lose(f"ZooKeeper has not answered for {self._session * _LEASE:.1f} s")
 
     def _left(self) -> float:
-        """Seconds in which this process leads without another answer."""
-        return self._heard + self._session * _LEASE - _now()
+        """Seconds for which this process leads without another answer."""
+        return self._answered_at + self._session * _LEASE - _now()
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, reason: str) -> None:
         with self._lock:
             lost, self._led = self._led, set()
             self._written.clear()
         for component, epoch in sorted(lost):
-            logger.error("this process leads %s no more (epoch %d): %s", component, epoch, why)
+            logger.error("this process leads %s no more (epoch %d): %s", component, epoch, reason)
 
-    def _over(self, component: str, epoch: int) -> None:
+    def _end(self, component: str, epoch: int) -> None:
         with self._lock:
             self._led.discard((component, epoch))
             self._written.pop(component, None)
@@ -344,15 +345,15 @@ class ZooKeeperCells(Cells):
     @override
     def check(self, component: str, epoch: int) -> None:
         self._leads(component, epoch)
-        path, left = f"{self._cell(component)}/{_HELD}{epoch}", self._left()
+        path, seconds = f"{self._cell(component)}/{_HELD}{epoch}", self._left()
         try:
-            self._ask(lambda client: client.sync_async(path), left)
-            there = self._ask(lambda client: client.exists_async(path), max(0.01, self._left()))
+            self._ask(lambda client: client.sync_async(path), seconds)
+            status = self._ask(lambda client: client.exists_async(path), max(0.01, self._left()))
         except OSError:
             self._leads(component, epoch)
             raise
-        if there is None:
-            self._over(component, epoch)
+        if status is None:
+            self._end(component, epoch)
             raise FencedError(f"epoch {epoch} of {component} is over")
         self._leads(component, epoch)
 
@@ -362,21 +363,21 @@ class ZooKeeperCells(Cells):
         value = json.dumps({"address": leader.address, "token": leader.token}).encode()
         path = f"{self._cell(component)}/{_HELD}{leader.epoch}"
         try:
-            self._look(lambda client: client.set_async(path, value))
+            self._repeat(lambda client: client.set_async(path, value))
         except NoNodeError:
             raise FencedError(f"epoch {leader.epoch} of {component} is over") from None
 
     def release(self, component: str, epoch: int) -> None:
-        """See ``Cells``. Where ZooKeeper can't be told, the epoch ends with the session."""
+        """End the epoch. If ZooKeeper can't be told, it ends with the session."""
         with self._lock:
             if (component, epoch) not in self._led:
                 return
-            self._over(component, epoch)
+            self._end(component, epoch)
         try:
             with suppress(NoNodeError):
                 self._ask(lambda client: client.delete_async(f"{self._cell(component)}/{_HELD}{epoch}"), _CLOSE_SECONDS)
         except OSError as error:
-            logger.warning("that nobody leads %s any more could not be said: %s", component, error)
+            logger.warning("the epoch of %s could not be ended in ZooKeeper: %s", component, error)
 
     @override
     def depose(self, component: str) -> None:
@@ -386,26 +387,26 @@ class ZooKeeperCells(Cells):
             for epoch in self._epochs(component):
                 self._delete(f"{path}/{_HELD}{epoch}")
 
-    # -- who leads
+    # -- leaders
 
     def leader(self, component: str) -> Leader | None:
-        """See ``Cells``. As long as ZooKeeper can't be reached: who has led."""
+        """Current leader; the last known one while ZooKeeper is unreachable."""
         try:
-            self._known[component] = self._leader(component)
+            self._last_leaders[component] = self._leader(component)
         except OSError as error:
-            logger.info("who leads %s can't be looked up: %s", component, error)
-        return self._known.get(component)
+            logger.info("the leader of %s can't be looked up: %s", component, error)
+        return self._last_leaders.get(component)
 
     def _leader(self, component: str) -> Leader | None:
         path = self._cell(component)
         try:
-            for epoch in reversed(self._epochs(component, self._told)):
+            for epoch in reversed(self._epochs(component, self._on_change)):
                 with suppress(NoNodeError):
-                    value, _ = self._get(f"{path}/{_HELD}{epoch}", self._told)
+                    value, _ = self._get(f"{path}/{_HELD}{epoch}", self._on_change)
                     plain = json.loads(value)
                     return Leader(epoch, str(plain.get("address", "")), str(plain.get("token", "")))
         except NoNodeError:
-            if self._status(path, self._told) is not None:
+            if self._status(path, self._on_change) is not None:
                 self._watches.wake()
         return None
 
@@ -419,7 +420,7 @@ class ZooKeeperCells(Cells):
     def names(self, component: str) -> list[str]:
         path = f"{self._cell(component)}/records"
         try:
-            return sorted(self._look(lambda client: client.get_children_async(path)))
+            return sorted(self._repeat(lambda client: client.get_children_async(path)))
         except NoNodeError:
             return []
 
@@ -456,11 +457,11 @@ class ZooKeeperCells(Cells):
             return transaction.commit_async()
 
         with self._lock:
-            written = self._written.pop(component, {})  # what comes of an error is read
-            mine = self._last_change[component] = object()
+            written = self._written.pop(component, {})  # after an error the records are read again
+            own_change = self._last_change[component] = object()
         results = self._ask(commit, max(0.01, self._left()))
         if isinstance(results[0], NoNodeError):
-            self._over(component, epoch)
+            self._end(component, epoch)
             raise FencedError(f"epoch {epoch} of {component} is over")
         for result in results:
             if isinstance(result, NoNodeError | NodeExistsError | BadVersionError):
@@ -474,7 +475,7 @@ class ZooKeeperCells(Cells):
             elif isinstance(change, RemoveRecord):
                 written.pop(change.name, None)
         with self._lock:
-            if (component, epoch) in self._led and self._last_change.get(component) is mine:
+            if (component, epoch) in self._led and self._last_change.get(component) is own_change:
                 self._written[component] = written
 
     @override
@@ -487,12 +488,12 @@ class ZooKeeperCells(Cells):
         path = self._cell(component)
         names = [f"{path}/records/{name}" for name in self.names(component)]
         with suppress(NoNodeError):
-            inner = self._look(lambda client: client.get_children_async(path))
+            inner = self._repeat(lambda client: client.get_children_async(path))
             names += [f"{path}/{name}" for name in sorted(inner, key=lambda name: name == "records")]
         for name in [*names, path]:
             self._delete(name)
         with self._lock:
-            self._led = {one for one in self._led if one[0] != component}
+            self._led = {term for term in self._led if term[0] != component}
             self._written.pop(component, None)
 
     @override
@@ -520,19 +521,19 @@ class ZooKeeperCells(Cells):
 
     def _make(self, path: str) -> None:
         if self._status(path) is None:
-            self._look(lambda client: client.ensure_path_async(path))
+            self._repeat(lambda client: client.ensure_path_async(path))
 
 
 def _authorization(text: str) -> list[tuple[str, str]]:
-    found = []
+    pairs = []
     for part in text.split(","):
         scheme, colon, credentials = part.strip().partition(":")
         if not (scheme and colon and credentials):
             raise ConfigurationError(
                 f"{options.ZOOKEEPER_AUTHORIZATION.key}: scheme:credentials is expected, as digest:user:password"
             )
-        found.append((scheme, credentials))
-    return found
+        pairs.append((scheme, credentials))
+    return pairs
 
 
 def _reason(error: ssl.SSLError) -> str:
@@ -540,14 +541,14 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 def _close_socket(error: ssl.SSLError) -> None:
-    """kazoo leaves open what could not agree on TLS: it is in none but the frame that raised."""
+    """Close a socket that kazoo leaves open after TLS has failed: only the frame that raised has it."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        if isinstance(left := frame.f_locals.get("conn"), ssl.SSLSocket):
-            left.close()
+        if isinstance(connection := frame.f_locals.get("conn"), ssl.SSLSocket):
+            connection.close()
 
 
 def _refusals(sasl: dict[str, str] | None) -> tuple[type[Exception], ...]:
-    """What else is raised where the client can't show who it is."""
+    """Other errors that are raised when the client can't authenticate."""
     if sasl is None or sasl["mechanism"] != _KERBEROS:
         return ()
     import kerberos
@@ -560,8 +561,11 @@ def _why_refused(sasl: dict[str, str] | None, error: Exception) -> str:
         return f"it wants to know the user: see {options.ZOOKEEPER_SASL.key} and {options.KERBEROS_CONTEXTS.key}"
     if sasl["mechanism"] != _KERBEROS:
         return f"it does not know the user and password of {options.ZOOKEEPER_SASL.key}"
-    found = error.__cause__ or error  # of GSSAPI's two statuses, texts with codes
-    reason = "; ".join(str(one[0] if isinstance(one, tuple) else one) for one in found.args) or type(found).__name__
+    cause = error.__cause__ or error  # of the two statuses of GSSAPI, texts with codes
+    reason = (
+        "; ".join(str(status[0] if isinstance(status, tuple) else status) for status in cause.args)
+        or type(cause).__name__
+    )
     return (
         f"Kerberos: {reason}: see {options.KERBEROS_PRINCIPAL.key}, {options.KERBEROS_KEYTAB.key} (or kinit) and "
         f"{options.ZOOKEEPER_SASL_SERVICE.key} = {sasl['service']}"
@@ -569,8 +573,8 @@ def _why_refused(sasl: dict[str, str] | None, error: Exception) -> str:
 
 
 def _by_kerberos(settings: Settings) -> dict[str, str] | None:
-    """What the client needs to be the user of ``security.kerberos.login.*``."""
-    contexts = [one.strip() for one in settings.get(options.KERBEROS_CONTEXTS).split(",")]
+    """SASL options of the client for the user of ``security.kerberos.login.*``; None = Kerberos is not used."""
+    contexts = [context.strip() for context in settings.get(options.KERBEROS_CONTEXTS).split(",")]
     if "Client" not in contexts or settings.get(options.ZOOKEEPER_SASL_DISABLE):
         return None
     missing = [name for name in ("puresasl", "kerberos") if find_spec(name) is None]
@@ -581,8 +585,11 @@ def _by_kerberos(settings: Settings) -> dict[str, str] | None:
         )
     keytab, principal = login_keytab(settings), settings.get(options.KERBEROS_PRINCIPAL)
     if (keytab is None) != (principal is None):
-        one, other = options.KERBEROS_KEYTAB.key, options.KERBEROS_PRINCIPAL.key
-        raise ConfigurationError(f"{other if keytab else one} is missing: {one} and {other} are set both, or none")
+        missing_key = options.KERBEROS_KEYTAB.key if keytab is None else options.KERBEROS_PRINCIPAL.key
+        raise ConfigurationError(
+            f"{missing_key} is missing: {options.KERBEROS_KEYTAB.key} and {options.KERBEROS_PRINCIPAL.key} are set "
+            "both, or none"
+        )
     if keytab is not None and not os.access(keytab, os.R_OK):
         raise ConfigurationError(
             f"{options.KERBEROS_KEYTAB.key} = {keytab!r}: there is no such file on {socket.gethostname()}, or it can't "
@@ -590,21 +597,21 @@ def _by_kerberos(settings: Settings) -> dict[str, str] | None:
         )
     if (krb5_conf := settings.get(options.KRB5_CONF)) is not None:
         os.environ["KRB5_CONFIG"] = krb5_conf
-    made = {"mechanism": _KERBEROS, "service": settings.get(options.ZOOKEEPER_SASL_SERVICE)}
+    sasl_options = {"mechanism": _KERBEROS, "service": settings.get(options.ZOOKEEPER_SASL_SERVICE)}
     if keytab is not None and principal is not None:
-        # MIT's library gets tickets by itself, again and again; they stay in this process
+        # MIT's library gets tickets by itself, again and again; they stay in this process.
         os.environ[KEYTAB_VARIABLE] = f"FILE:{keytab}"
         os.environ["KRB5CCNAME"] = f"MEMORY:firesteel-{os.getpid()}"
-        made["principal"] = principal
-    return made
+        sasl_options["principal"] = principal
+    return sasl_options
 
 
 def _sasl(settings: Settings) -> dict[str, str] | None:
-    """What the client needs to authenticate connections."""
-    given = settings.get(options.ZOOKEEPER_SASL)
-    if given is None:
+    """SASL options of the client; None = it does not authenticate."""
+    user_and_password = settings.get(options.ZOOKEEPER_SASL)
+    if user_and_password is None:
         return _by_kerberos(settings)
-    user, colon, password = given.reveal().partition(":")
+    user, colon, password = user_and_password.reveal().partition(":")
     if not (user and colon and password):
         raise ConfigurationError(f"{options.ZOOKEEPER_SASL.key}: user:password is expected")
     if find_spec("puresasl") is None:
@@ -616,35 +623,36 @@ def _sasl(settings: Settings) -> dict[str, str] | None:
 
 
 def _tls(settings: Settings) -> dict[str, Any]:
-    """What the client needs for encrypted connections."""
+    """TLS options of the client."""
     files = {
         "ca": options.ZOOKEEPER_TLS_CA,
         "certfile": options.ZOOKEEPER_TLS_CERTIFICATE,
         "keyfile": options.ZOOKEEPER_TLS_KEY,
     }
-    given = {name: (option.key, path) for name, option in files.items() if (path := settings.get(option)) is not None}
+    paths = {name: (option.key, path) for name, option in files.items() if (path := settings.get(option)) is not None}
     if not settings.get(options.ZOOKEEPER_TLS):
-        if given:
-            key, _ = next(iter(given.values()))
+        if paths:
+            key, _ = next(iter(paths.values()))
             raise ConfigurationError(f"{key} is of no use without {options.ZOOKEEPER_TLS.key}: true")
         return {}
-    for key, path in given.values():
+    for key, path in paths.values():
         if not os.access(path, os.R_OK):
-            where = socket.gethostname()
-            raise ConfigurationError(f"{key} = {path!r}: there is no such file on {where}, or it can't be read")
-    if ("certfile" in given) != ("keyfile" in given):
-        one, other = options.ZOOKEEPER_TLS_CERTIFICATE.key, options.ZOOKEEPER_TLS_KEY.key
-        raise ConfigurationError(f"{other if 'certfile' in given else one} is missing: {one} and {other} are set both")
+            host = socket.gethostname()
+            raise ConfigurationError(f"{key} = {path!r}: there is no such file on {host}, or it can't be read")
+    if ("certfile" in paths) != ("keyfile" in paths):
+        certificate, key = options.ZOOKEEPER_TLS_CERTIFICATE.key, options.ZOOKEEPER_TLS_KEY.key
+        missing = key if "certfile" in paths else certificate
+        raise ConfigurationError(f"{missing} is missing: {certificate} and {key} are set both")
     password = settings.get(options.ZOOKEEPER_TLS_KEY_PASSWORD)
     return {
         "use_ssl": True, "verify_certs": True, "check_hostname": True,
         "keyfile_password": None if password is None else password.reveal(),
-        **{name: path for name, (_, path) in given.items()},
+        **{name: path for name, (_, path) in paths.items()},
     }  # fmt: skip
 
 
 class ZooKeeperServices(CellServices):
-    """See ``HighAvailabilityServices`` and the head of this module.
+    """Services on ZooKeeper, with payloads in a directory or an object store.
 
     Args:
         settings: of the cluster.

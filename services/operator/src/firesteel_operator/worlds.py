@@ -86,7 +86,7 @@ class Rest(Protocol):
         """Upload a program and run it."""
 
 
-class RestOfCluster:
+class RestOfCluster(Rest):
     """REST API of a running cluster. Raises ``RpcError`` if the cluster does not answer, or refuses.
 
     Args:
@@ -96,9 +96,8 @@ class RestOfCluster:
     def __init__(self, found: Found) -> None:
         self._url, self._token = f"http://{found.host}:{found.port}", found.token
 
+    @override
     def job(self, job_id: str) -> JobSeen | None:
-        """See ``Rest``."""
-
         async def ask(client: RestClient) -> JobSeen | None:
             try:
                 job = await client.get(f"/jobs/{job_id}", _REST_SECONDS)
@@ -114,9 +113,8 @@ class RestOfCluster:
 
         return _ask(self._url, self._token, ask)
 
+    @override
     def operation(self, job_id: str, operation_id: str) -> OperationSeen | None:
-        """See ``Rest``."""
-
         async def ask(client: RestClient) -> OperationSeen | None:
             try:
                 result = await client.savepoint_result(job_id, operation_id)
@@ -131,22 +129,21 @@ class RestOfCluster:
 
         return _ask(self._url, self._token, ask)
 
+    @override
     def stop(self, job_id: str, operation_id: str) -> None:
-        """See ``Rest``."""
         _ask(self._url, self._token, lambda client: client.stop(job_id, operation_id, None))
 
+    @override
     def savepoint(self, job_id: str, operation_id: str) -> None:
-        """See ``Rest``."""
         _ask(self._url, self._token, lambda client: client.trigger_savepoint(job_id, operation_id, None))
 
+    @override
     def cancel(self, job_id: str) -> None:
-        """See ``Rest``."""
         with suppress(JobNotFoundError):
             _ask(self._url, self._token, lambda client: client.cancel(job_id))
 
+    @override
     def run(self, name: str, program: bytes, order: Mapping[str, Any]) -> None:
-        """See ``Rest``."""
-
         async def ask() -> None:
             headers = {"Authorization": f"Bearer {self._token}"}
             timeout = aiohttp.ClientTimeout(total=_RUN_SECONDS)
