@@ -18,7 +18,7 @@ from firesteel.checkpoint.storage import StateWriter
 from firesteel.core.errors import CheckpointStorageError, FiresteelError
 from firesteel.graph.job_graph import JobGraph
 from firesteel_dispatcher.checkpoint_requests import SavepointRequest
-from firesteel_jobmaster.checkpoints.requests import Requests
+from firesteel_jobmaster.checkpoints.requests import CheckpointRequests
 from tests.simulation.ledger import SAVEPOINTS
 from tests.simulation.storage import METADATA, Disk, Writer, look
 
@@ -95,9 +95,9 @@ def on_disk(cluster: Callable[[], Cluster]) -> Iterator[None]:
         disk.answer("prepare a savepoint")
         return path
 
-    completed = Requests.completed
+    completed = CheckpointRequests.completed
 
-    def told(requests: Requests, trigger_id: str, checkpoint_id: int, location: str = "") -> None:
+    def told(requests: CheckpointRequests, trigger_id: str, checkpoint_id: int, location: str = "") -> None:
         if location:
             cluster().ledger.savepoint_told(location, cluster().disk.files)
         completed(requests, trigger_id, checkpoint_id, location)
@@ -109,7 +109,7 @@ def on_disk(cluster: Callable[[], Cluster]) -> Iterator[None]:
             "read_savepoint_metadata": lambda path, settings=None: read(cluster().disk, path),
         }.items():
             patches.enter_context(mock.patch.object(savepoint_places, name, replacement))
-        patches.enter_context(mock.patch.object(Requests, "completed", told))
+        patches.enter_context(mock.patch.object(CheckpointRequests, "completed", told))
         yield
 
 

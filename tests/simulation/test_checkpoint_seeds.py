@@ -11,7 +11,7 @@ import pytest
 from firesteel.ha.cells import MemoryCells
 from firesteel.testing import check_checkpoint_storage
 from firesteel_jobmaster import shell
-from firesteel_jobmaster.checkpoint_work import Complete, Done
+from firesteel_jobmaster.checkpoint_work import Complete, WorkResult
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.dispatcher import DispatcherReporter
 from tests.simulation.ledger import Ledger
@@ -53,7 +53,7 @@ def test_every_record_counts_once_in_jobs_that_are_stopped_and_go_on() -> None:
 def test_a_stop_that_the_next_jobmaster_does_not_know_of_is_found_out() -> None:
     complete = CheckpointWorker._complete
 
-    def unknown(worker: CheckpointWorker, work: Complete, *more: Any) -> Done:
+    def unknown(worker: CheckpointWorker, work: Complete, *more: Any) -> WorkResult:
         return complete(worker, replace(work, stored=work.stored and not work.savepoint), *more)
 
     patch = mock.patch.object(CheckpointWorker, "_complete", unknown)

@@ -34,7 +34,7 @@ from firesteel.protocol.stages import (
 from firesteel_jobmaster import batch_layout
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.batch_layout import KEPT_RESULTS, batch_settings
-from firesteel_jobmaster.checkpoint_work import Complete, Done, Prepare, Recover, RecoveredCheckpoint, Work
+from firesteel_jobmaster.checkpoint_work import Complete, Prepare, Recover, RecoveredCheckpoint, Work, WorkResult
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
@@ -65,21 +65,21 @@ class Batch(Driver):
                 self.did(self.core.checkpoint_work_done(self.answer(instruction.work)))
         return instructions
 
-    def answer(self, work: Work) -> Done:
+    def answer(self, work: Work) -> WorkResult:
         if self.storage_is_away:
-            return Done(work, error="away")
+            return WorkResult(work, error="away")
         match work:
             case Recover():
-                return Done(
+                return WorkResult(
                     work, recovered=tuple(RecoveredCheckpoint(StoredCheckpoint(1, "here"), one) for one in self.stored)
                 )
             case Prepare():
-                return Done(work, checkpoint_id=1)
+                return WorkResult(work, checkpoint_id=1)
             case Complete(metadata):
                 self.stored.append(CheckpointMetadata.from_bytes(metadata.to_bytes(), "here"))
-                return Done(work, location="here", stored=True)
+                return WorkResult(work, location="here", stored=True)
             case _:
-                return Done(work)
+                return WorkResult(work)
 
     def begun(self) -> do.StartStageRun:
         self.start()

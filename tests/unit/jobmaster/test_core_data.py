@@ -18,7 +18,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoint_work import Complete, Done, Prepare
+from firesteel_jobmaster.checkpoint_work import Complete, Prepare, WorkResult
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.archives import seen
 from tests.unit.jobmaster.jobs import Driver, failure, two_by_two, vertex_id
@@ -34,7 +34,7 @@ def test_commit_when_every_task_is_finished_or_at_its_end_of_data() -> None:
     assert not d.seen(do.CheckpointWork)
     d.report(source_1, "FINISHED")
     (prepare,) = [work.work for work in d.seen(do.CheckpointWork)]
-    d.did(d.core.checkpoint_work_done(Done(prepare, checkpoint_id=1)))
+    d.did(d.core.checkpoint_work_done(WorkResult(prepare, checkpoint_id=1)))
     assert {id_ for trigger in d.seen(do.SendTriggerCheckpoint) for id_ in trigger.execution_ids} == {sink_0, sink_1}
     prepared = OperatorSubtaskState(committables=(Committables(1, 1, (InlineState(b"a part"),)),))
     for sink in (sink_0, sink_1):
@@ -44,7 +44,7 @@ def test_commit_when_every_task_is_finished_or_at_its_end_of_data() -> None:
     assert isinstance(complete, Complete)
     assert [o.finished for o in complete.metadata.operators] == [True, True]
     assert not d.seen(do.NotifyCheckpointComplete), "it is not stored yet"
-    d.did(d.core.checkpoint_work_done(Done(complete, stored=True, location="memory:1")))
+    d.did(d.core.checkpoint_work_done(WorkResult(complete, stored=True, location="memory:1")))
     told = d.seen(do.NotifyCheckpointComplete)
     assert {id_ for one in told for id_ in one.execution_ids} == {sink_0, sink_1}
     assert seen(d.core)["checkpoints"] is None, "the job takes no checkpoints, as people see it"
@@ -63,7 +63,7 @@ def committing(d: Driver) -> tuple[str, str]:
         d.report(source, "FINISHED")
     d.did(d.core.end_of_data(m.ExecutionRef(sink_0)))
     d.did(d.core.end_of_data(m.ExecutionRef(sink_1)))
-    d.did(d.core.checkpoint_work_done(Done(d.seen(do.CheckpointWork)[-1].work, checkpoint_id=1)))
+    d.did(d.core.checkpoint_work_done(WorkResult(d.seen(do.CheckpointWork)[-1].work, checkpoint_id=1)))
     prepared = OperatorSubtaskState(committables=(Committables(1, 1, (InlineState(b"a part"),)),))
     for sink in (sink_0, sink_1):
         state = TaskState({vertex_id(2): prepared}, finished=True).to_bytes().decode()
@@ -74,7 +74,7 @@ def committing(d: Driver) -> tuple[str, str]:
 def test_a_slot_that_is_lost_between_two_commits_is_no_end_of_the_job() -> None:
     d = Driver(two_by_two(commits=True))
     sink_0, sink_1 = committing(d)
-    d.did(d.core.checkpoint_work_done(Done(d.seen(do.CheckpointWork)[-1].work, stored=True, location="memory:1")))
+    d.did(d.core.checkpoint_work_done(WorkResult(d.seen(do.CheckpointWork)[-1].work, stored=True, location="memory:1")))
     d.report(sink_0, "FINISHED")
     lost = d.core.graph.execution(sink_1)
     assert lost is not None
@@ -102,7 +102,7 @@ def test_a_slot_that_is_lost_before_that_is_stored_ends_a_job_without_a_strategy
     d.did(d.core.fail_slot(m.FailSlot("tm", lost.slot.allocation_id, "killed")))
     d.finish_cancelled()
     assert not d.seen(do.NotifyCheckpointComplete)
-    d.did(d.core.checkpoint_work_done(Done(d.seen(do.CheckpointWork)[-1].work, stored=True, location="memory:1")))
+    d.did(d.core.checkpoint_work_done(WorkResult(d.seen(do.CheckpointWork)[-1].work, stored=True, location="memory:1")))
     assert not d.seen(do.NotifyCheckpointComplete), "nobody is to commit for a job that fails"
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
@@ -112,7 +112,7 @@ def test_what_is_to_be_committed_is_stored_again_and_again_until_it_can_be() -> 
     d = Driver(two_by_two(commits=True))
     committing(d)
     for attempt in range(2, 6):
-        d.did(d.core.checkpoint_work_done(Done(d.seen(do.CheckpointWork)[-1].work, error="no space left")))
+        d.did(d.core.checkpoint_work_done(WorkResult(d.seen(do.CheckpointWork)[-1].work, error="no space left")))
         assert d.core.state.name == "RUNNING"
         assert seen(d.core)["checkpoints"]["counts"]["failed"] == attempt - 1
         assert do.SetTimer("checkpoint", 1.0) in d.all
@@ -120,7 +120,7 @@ def test_what_is_to_be_committed_is_stored_again_and_again_until_it_can_be() -> 
         d.did(d.core.timer_fired("checkpoint"))
         for work in [one.work for one in d.seen(do.CheckpointWork)]:
             if isinstance(work, Prepare) and work.number == attempt:
-                d.did(d.core.checkpoint_work_done(Done(work, checkpoint_id=attempt)))
+                d.did(d.core.checkpoint_work_done(WorkResult(work, checkpoint_id=attempt)))
         for sink in d.ids()[2:]:
             state = TaskState(finished=True).to_bytes().decode()
             d.did(d.core.acknowledge_checkpoint(m.AcknowledgeCheckpoint(sink, attempt, {}, state)))

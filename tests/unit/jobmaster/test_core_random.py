@@ -14,7 +14,7 @@ from firesteel.core.errors import ProtocolError
 from firesteel.graph.execution_states import EXECUTION_MOVES, JOB_MOVES
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoint_work import Done, Prepare
+from firesteel_jobmaster.checkpoint_work import Prepare, WorkResult
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.archives import seen
 from tests.examples import examples
@@ -168,7 +168,7 @@ class World(RuleBasedStateMachine):
             self.answered += 1
             work = waiting[0].work
             number = self.answered if isinstance(work, Prepare) else 0
-            self.d.did(self.d.core.checkpoint_work_done(Done(work, stored=True, checkpoint_id=number)))
+            self.d.did(self.d.core.checkpoint_work_done(WorkResult(work, stored=True, checkpoint_id=number)))
 
     @property
     def waiting_for_state(self) -> list[tuple[str, int]]:

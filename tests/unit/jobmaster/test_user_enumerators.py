@@ -15,7 +15,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol import operator_events as events
 from firesteel.protocol.split_messages import OperatorEvents
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoint_work import Complete, Done
+from firesteel_jobmaster.checkpoint_work import Complete, WorkResult
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.unit.jobmaster import jobs
@@ -172,7 +172,7 @@ def test_the_last_commit_does_not_wait_for_it() -> None:
     for subtask in (0, 1):
         d.did(d.core.end_of_data(m.ExecutionRef(f"{vertex_id(2)}_{subtask}_0")))
     (prepare,) = [work.work for work in d.seen(do.CheckpointWork)]
-    d.did(d.core.checkpoint_work_done(Done(prepare, checkpoint_id=1)))
+    d.did(d.core.checkpoint_work_done(WorkResult(prepare, checkpoint_id=1)))
     triggered = {id_ for one in d.seen(do.SendTriggerCheckpoint) for id_ in one.execution_ids}
     assert triggered == {f"{vertex_id(2)}_{subtask}_0" for subtask in (0, 1)}
     for id_ in triggered:

@@ -16,7 +16,7 @@ from firesteel.graph.job_archive import at_once
 from firesteel.graph.job_graph import JobGraph
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Dispose, Done, Prepare, Undo, Work
+from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Dispose, Prepare, Undo, Work, WorkResult
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
 from firesteel_jobmaster.checkpoints.coordinator import CheckpointCoordinator
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
@@ -44,9 +44,9 @@ class Storage:
         fenced: bool = False,
         hung: bool = False,
         removed: bool = False,
-    ) -> Done:
+    ) -> WorkResult:
         """Do a piece of work; with an error nothing is done, or, if ``stored`` or ``removed``, all but the answer."""
-        failed = Done(work, None, stored, fenced=fenced, hung=hung, removed=removed, location=_location(work))
+        failed = WorkResult(work, None, stored, fenced=fenced, hung=hung, removed=removed, location=_location(work))
         failed = replace(failed, error=error)
         if error is not None and not stored and not removed:
             return failed
@@ -54,11 +54,11 @@ class Storage:
             case Prepare(_, above, savepoint):
                 self.last_id = max(self.last_id, above) + 1
                 location = "" if savepoint is None else f"{savepoint}/savepoint-{self.last_id}"
-                return Done(work, checkpoint_id=self.last_id, location=location)
+                return WorkResult(work, checkpoint_id=self.last_id, location=location)
             case Complete(metadata, savepoint, in_store):
                 if not in_store:
                     self.savepoints.add(savepoint)
-                    return Done(work, location=savepoint)
+                    return WorkResult(work, location=savepoint)
                 missing = metadata.files() - self.files
                 assert not missing, f"files of checkpoint {metadata.checkpoint_id} were removed before: {missing}"
                 assert metadata.checkpoint_id not in self.metadata, "a second checkpoint of one id"
@@ -67,7 +67,7 @@ class Storage:
                 self.entered.add(metadata.checkpoint_id)
                 self.metadata[metadata.checkpoint_id] = set(metadata.files())
                 self.store.append(metadata.checkpoint_id)
-                return failed if error is not None else Done(work, stored=True, location=_location(work))
+                return failed if error is not None else WorkResult(work, stored=True, location=_location(work))
             case Undo(checkpoint_id, _, files) | Discard(checkpoint_id, files):
                 assert not work.savepoint or work.savepoint not in self.savepoints, "a savepoint was removed"
                 self._forget(checkpoint_id, isinstance(work, Undo))
@@ -84,7 +84,7 @@ class Storage:
                 for one in drop:
                     self.do(one)
                 self.closed = True
-        return Done(work)
+        return WorkResult(work)
 
     def _forget(self, checkpoint_id: int, may_be_there: bool) -> None:
         assert may_be_there or checkpoint_id not in self.store, f"checkpoint {checkpoint_id} is discarded but complete"
@@ -221,11 +221,11 @@ class FakeJob:
             self.coordinator.timer_fired(name)
         self.clock.advance(end - self.clock.monotonic())
 
-    def do_work(self, **how: Any) -> Done:
+    def do_work(self, **how: Any) -> WorkResult:
         """Do the oldest piece of work."""
         self.done.append(self.work.pop(0))
         done = self.storage.do(self.done[-1], **how)
-        self.coordinator.done(done)
+        self.coordinator.work_done(done)
         return done
 
     def do_all(self) -> None:

@@ -11,7 +11,16 @@ from firesteel.core.errors import StateRestoreError
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import at_once
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Dispose, Done, Recover, RemoveOrphans, Undo
+from firesteel_jobmaster.checkpoint_work import (
+    Close,
+    Complete,
+    Discard,
+    Dispose,
+    Recover,
+    RemoveOrphans,
+    Undo,
+    WorkResult,
+)
 from firesteel_jobmaster.checkpoints import coordinator as coordinator_module
 from firesteel_jobmaster.checkpoints.coordinator import LATE_SECONDS, UNDO_SECONDS
 from firesteel_jobmaster.checkpoints.plan import CheckpointPlan, plan_checkpoint
@@ -145,7 +154,7 @@ def test_what_is_left_of_a_newer_one_is_removed_although_an_older_one_completes_
     if hung == "Prepare":
         prepare = job.work.pop(0)
         job.storage.last_id = 2
-        job.coordinator.done(Done(prepare, error=HUNG, hung=True, checkpoint_id=2))
+        job.coordinator.work_done(WorkResult(prepare, error=HUNG, hung=True, checkpoint_id=2))
     else:
         job.do_work()
         job.acknowledge_all(2)
@@ -256,11 +265,11 @@ def test_storage_that_can_not_be_read_at_the_start_is_tried_again_until_it_can()
         assert job.coordinator.is_unread
         recover = job.work.pop(0)
         assert isinstance(recover, Recover)
-        job.coordinator.done(Done(recover, error="no answer"))
+        job.coordinator.work_done(WorkResult(recover, error="no answer"))
         (pause,) = [at - job.clock.monotonic() for at in job.timers.values()]
         assert pause <= 10
         job.advance(pause)
-    job.coordinator.done(Done(job.work.pop(0)))
+    job.coordinator.work_done(WorkResult(job.work.pop(0)))
     assert job.coordinator.is_settled
     assert not job.coordinator.is_unread
     assert job.settled == 1
@@ -269,11 +278,11 @@ def test_storage_that_can_not_be_read_at_the_start_is_tried_again_until_it_can()
 def test_a_checkpoint_that_a_user_has_named_is_tried_for_a_short_time_only() -> None:
     job = FakeJob()
     job.coordinator.recover(follows=False)
-    job.coordinator.done(Done(job.work.pop(0), error="no answer", of_user=True))
+    job.coordinator.work_done(WorkResult(job.work.pop(0), error="no answer", of_user=True))
     job.advance(1)
     assert not job.unrestorable
     job.advance(9)
-    job.coordinator.done(Done(job.work.pop(0), error="no answer", of_user=True))
+    job.coordinator.work_done(WorkResult(job.work.pop(0), error="no answer", of_user=True))
     (error,) = job.unrestorable
     assert isinstance(error, StateRestoreError)
     assert "no answer" in str(error)
@@ -463,7 +472,7 @@ def test_a_place_that_was_made_in_part_for_a_checkpoint_that_was_given_up_meanwh
     job.advance(10)
     prepare = job.work.pop()
     job.fail()
-    job.coordinator.done(Done(prepare, error="no answer", checkpoint_id=1))
+    job.coordinator.work_done(WorkResult(prepare, error="no answer", checkpoint_id=1))
     assert job.work == [Discard(1, frozenset())]
 
 

@@ -14,7 +14,7 @@ from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpoin
 from firesteel.core.errors import CheckpointStorageError
 from firesteel.graph.job_archive import CLEAN_UP
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoint_work import Complete, Done, Recover, Work
+from firesteel_jobmaster.checkpoint_work import Complete, Recover, Work, WorkResult
 from firesteel_jobmaster.checkpoints.coordinator import END_SECONDS, LATE_SECONDS
 from firesteel_jobmaster.checkpoints.pending import SavepointTarget
 from firesteel_jobmaster.checkpoints.worker import AbandonableCall
@@ -34,17 +34,17 @@ class Away:
 
     def __init__(self, found: Cluster) -> None:
         self.unreadable = self.holds = False
-        self.held: list[Done] = []
+        self.held: list[WorkResult] = []
         self._found, self._inner = found, found.worker.do
         found.worker.do = self.do  # type: ignore[method-assign]
 
-    def do(self, work: Work, call: AbandonableCall | None = None) -> Done:
+    def do(self, work: Work, call: AbandonableCall | None = None) -> WorkResult:
         if self.unreadable and isinstance(work, Recover):
-            return Done(work, error=str(CheckpointStorageError("the storage is away")))
+            return WorkResult(work, error=str(CheckpointStorageError("the storage is away")))
         done = self._inner(work)
         if self.holds and isinstance(work, Complete):
             self.held.append(done)
-            return Done(type("Nothing", (), {})())
+            return WorkResult(type("Nothing", (), {})())
         return done
 
     def answer(self) -> None:

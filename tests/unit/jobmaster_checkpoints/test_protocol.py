@@ -13,7 +13,7 @@ from firesteel.graph.execution_states import ExecutionState
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoint_work import Complete, Discard, Dispose, Undo, Work
 from firesteel_jobmaster.checkpoints.coordinator import LATE_SECONDS, LATE_TIMER
-from firesteel_jobmaster.checkpoints.pending import CheckpointCause, CheckpointPhase, Pending
+from firesteel_jobmaster.checkpoints.pending import CheckpointCause, CheckpointPhase, PendingCheckpoint
 from tests.examples import examples
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob
@@ -71,7 +71,7 @@ class Checkpoints(RuleBasedStateMachine):
         return [e for e in self.job.executions if e.state is ExecutionState.RUNNING]
 
     @property
-    def waiting(self) -> list[Pending]:
+    def waiting(self) -> list[PendingCheckpoint]:
         """Checkpoints that tasks may answer, the oldest first."""
         found = [p for p in self.job.coordinator.pending if p.phase is CheckpointPhase.WAITING and p.given_up is None]
         return sorted(found, key=lambda pending: pending.checkpoint_id)
@@ -158,7 +158,7 @@ class Checkpoints(RuleBasedStateMachine):
         for execution in self.running:
             self._acknowledge(execution, checkpoint_id)
 
-    def _all_acknowledge(self, pending: Pending) -> None:
+    def _all_acknowledge(self, pending: PendingCheckpoint) -> None:
         for execution in pending.plan.running:
             if pending.waits_for(execution):
                 self._acknowledge(execution, pending.checkpoint_id)

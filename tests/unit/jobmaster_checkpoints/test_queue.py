@@ -15,7 +15,7 @@ from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, l
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore, StoredCheckpoint
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointStorageError
-from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Done, Prepare, Recover, Undo, Work
+from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Prepare, Recover, Undo, Work, WorkResult
 from firesteel_jobmaster.checkpoints import queue
 from firesteel_jobmaster.checkpoints.queue import WorkQueue, call_seconds, in_a_thread
 from firesteel_jobmaster.checkpoints.worker import AbandonableCall, CheckpointWorker
@@ -28,19 +28,19 @@ class Worker:
         self.done: list[Work] = []
         self.failures, self.fenced = failures, fenced
 
-    def do(self, work: Work, call: AbandonableCall) -> Done:
+    def do(self, work: Work, call: AbandonableCall) -> WorkResult:
         self.done.append(work)
         if self.failures:
             self.failures -= 1
-            return Done(work, error="no space", fenced=self.fenced)
-        return Done(work)
+            return WorkResult(work, error="no space", fenced=self.fenced)
+        return WorkResult(work)
 
 
 class Job:
     """A queue, its worker, and what was answered."""
 
     def __init__(self, worker: Worker) -> None:
-        self.worker, self.answers = worker, list[Done]()
+        self.worker, self.answers = worker, list[WorkResult]()
         self.end_is_known = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.queue = WorkQueue(worker, self.answers.append, self._spawn, self._at_once, self.end_is_known.wait)  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ class Job:
         self._tasks.append(asyncio.ensure_future(coroutine))
         return self._tasks[-1]
 
-    async def _at_once(self, work: Callable[[], Done]) -> Done:
+    async def _at_once(self, work: Callable[[], WorkResult]) -> WorkResult:
         return work()
 
 
@@ -82,7 +82,7 @@ def test_the_end_is_waited_for_though_a_late_clean_up_takes_its_turn() -> None:
     async def run() -> None:
         job, goes_on = Job(Worker()), asyncio.Event()
 
-        async def slowly(work: Callable[[], Done]) -> Done:
+        async def slowly(work: Callable[[], WorkResult]) -> WorkResult:
             await goes_on.wait()
             return work()
 
@@ -242,7 +242,7 @@ class HungJob:
         self.worker = CheckpointWorker(
             "ab" * 16, lambda: self.storage, StoppedStore(self.entries, self.storage, renewals)
         )
-        self.answers: list[Done] = []
+        self.answers: list[WorkResult] = []
         self._tasks: list[asyncio.Task[None]] = []
         end = asyncio.Event()
         end.set()
@@ -253,7 +253,7 @@ class HungJob:
 
         self.queue = WorkQueue(self.worker, self.answers.append, spawn, in_a_thread, end.wait, 0.05)
 
-    async def do(self, work: Work) -> Done:
+    async def do(self, work: Work) -> WorkResult:
         self.queue.add(work)
         await self.queue.done()
         return self.answers[-1]
@@ -265,7 +265,7 @@ class HungJob:
         while self.queue.hung:
             await asyncio.sleep(0)
 
-    async def patiently(self, work: Work) -> Done:
+    async def patiently(self, work: Work) -> WorkResult:
         """Done again and again, as the coordinator does what it has to."""
         while (done := await self.do(work)).error is not None:
             pass

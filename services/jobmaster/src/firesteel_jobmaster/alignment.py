@@ -11,7 +11,7 @@ class AlignmentGroups:
     """Watermarks of the source subtasks of a job, by group.
 
     Args:
-        is_live: whether an execution still runs: what has ended holds back nobody.
+        is_live: whether an execution still runs; one that has ended holds its group back no more.
     """
 
     def __init__(self, is_live: Callable[[str], bool]) -> None:
@@ -19,7 +19,7 @@ class AlignmentGroups:
         self._groups: dict[str, dict[str, int]] = {}
 
     def report(self, group: str, execution_id: str, watermark: int) -> int:
-        """A subtask has come so far (``MAX_WATERMARK``: it is idle); returns the smallest watermark of its group."""
+        """Take the watermark of a subtask (``MAX_WATERMARK``: it is idle); returns the smallest one of its group."""
         members = self._groups.setdefault(group, {})
         members[execution_id] = watermark
         for member in [member for member in members if not self._is_live(member)]:

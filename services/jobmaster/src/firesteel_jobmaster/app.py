@@ -1,4 +1,4 @@
-"""JobMasters in the process of whoever starts the service: all of an embedded cluster, or the one of a job process."""
+"""JobMasters in the process of the service: all of an embedded cluster, or the one of a job process."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ from firesteel_jobmaster.submission import check_leads, check_term, leads_elsewh
 logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 2.0
 KEPT_JOBS = 32
-"""So many JobMasters of ended jobs still answer (late messages, the last results); older ones are forgotten."""
+"""JobMasters of ended jobs that still answer late messages, and give away last results; older ones are forgotten."""
 
 
 @dataclass
-class _Left:
-    """What a JobMaster in this process leaves to the one that follows it.
+class _Legacy:
+    """What JobMasters of a job in this process leave to the one that follows them.
 
     Attributes:
         store: of completed checkpoints.
-        jobmasters: how many there were.
+        jobmasters: how many JobMasters the job has had.
     """
 
     store: CompletedCheckpointStore = field(default_factory=MemoryCheckpointStore)
     jobmasters: int = 0
 
-    def attempts(self, before: JobMaster | None, takeover: int) -> JobAttempts | None:
-        """What one more JobMaster has to know of those before it; ``before`` is the last of them."""
+    def attempts(self, former: JobMaster | None, takeover: int) -> JobAttempts | None:
+        """Attempts that the next JobMaster must not use again; ``former`` is the JobMaster before it."""
         self.jobmasters += 1
-        if before is None:
+        if former is None:
             return None
-        return JobAttempts(max(before.core.graph.next_attempt(), takeover), lambda _: None, self.jobmasters)
+        return JobAttempts(max(former.core.graph.next_attempt(), takeover), lambda _: None, self.jobmasters)
 
 
 class JobMasterService(Service):
@@ -89,7 +89,7 @@ class JobMasterService(Service):
         self._leaders: LeaderRetrieval | None = ha
         self._candidate = Candidate(ha, JOBMASTER_HOST) if ha is not None and takes_jobs else None
         self._jobs: dict[str, JobMaster] = {}
-        self._left: dict[str, _Left] = {}
+        self._legacies: dict[str, _Legacy] = {}
         self._graphs: dict[str, JobGraph] = {}
         self._rpc: RpcClient | None = None
         self._calls = BackgroundTasks("calls of the jobmaster")
@@ -107,12 +107,12 @@ class JobMasterService(Service):
             await self._candidate.announce(self.address, "")
 
     async def measured(self) -> list[Measured]:
-        """Also the jobs that run here."""
-        found, labels = await super().measured(), {"host": self.host}
+        """Figures of the service, and of the jobs that run here."""
+        measurements, labels = await super().measured(), {"host": self.host}
         for job_id, job in self._jobs.items():
             if not job.dispatcher.acknowledged.is_set():
-                found += of_job(job_id, job.core.graph.job_graph.name, job.core.job_values(), labels)
-        return found
+                measurements += of_job(job_id, job.core.graph.job_graph.name, job.core.job_values(), labels)
+        return measurements
 
     async def start_job(self, message: m.StartJob) -> m.JobStarted:
         """Run a job; a job that is here already goes on, if it is the same.
@@ -147,13 +147,13 @@ class JobMasterService(Service):
         leaders: LeaderRetrieval | None = None,
         attempts: JobAttempts | None = None,
     ) -> JobMaster:
-        """The JobMaster of a job, which begins with its ``start``.
+        """Make the JobMaster of a job, which begins with its ``start``.
 
         Args:
             message: of the Dispatcher.
             checkpoint_store: remembers completed checkpoints; None: for as long as this JobMaster lives.
             leaders: say where the ResourceManager is; None: the services of this host do.
-            attempts: of JobMasters before; None: there were none.
+            attempts: of former JobMasters; None: there were none.
 
         Raises:
             GraphError: the graph or its settings are malformed.
@@ -173,10 +173,10 @@ class JobMasterService(Service):
             self._rpc = RpcClient(self.session, self._secret, self._clock)
         if self._tracing is None:
             self._tracing = tracing_of(self._trace_reporters, "jobmaster")
-        left = None
+        legacy = None
         if checkpoint_store is None:
-            left = self._left.setdefault(graph.job_id, _Left())
-            checkpoint_store, attempts = left.store, left.attempts(self._jobs.get(graph.job_id), message.takeover)
+            legacy = self._legacies.setdefault(graph.job_id, _Legacy())
+            checkpoint_store, attempts = legacy.store, legacy.attempts(self._jobs.get(graph.job_id), message.takeover)
         job = JobMaster(
             graph,
             message,
@@ -188,7 +188,7 @@ class JobMasterService(Service):
             self.spawn,
             self._calls.spawn,
             checkpoint_store=checkpoint_store,
-            may_recover=left is None or left.jobmasters > 1,
+            may_recover=legacy is None or legacy.jobmasters > 1,
             leaders=leaders or self._leaders,
             attempts=attempts,
             tracing=self._tracing,
@@ -196,12 +196,12 @@ class JobMasterService(Service):
         )
         self._jobs[graph.job_id], self._graphs[graph.job_id] = job, graph
         self.spawn(self._forget_later(job), f"end of job {graph.job_id}")
-        if left is not None:
+        if legacy is not None:
             self.spawn(self._report_crash(job), f"loss of job {graph.job_id}")
         return job
 
     async def _report_crash(self, job: JobMaster) -> None:
-        """Where JobMasters have no process that could die, one that crashes is lost all the same."""
+        """Report a JobMaster that crashes as lost: here it has no process that could die."""
         await job.door.crashed.wait()
         assert self._rpc is not None
         job.resourcemanager.disconnect()  # the slots go back, for the JobMaster that follows
@@ -216,10 +216,10 @@ class JobMasterService(Service):
         Raises:
             JobNotFoundError: there is none, or it ended long ago.
         """
-        found = self._jobs.get(job_id)
-        if found is None:
+        jobmaster = self._jobs.get(job_id)
+        if jobmaster is None:
             raise JobNotFoundError(f"no JobMaster here runs job {job_id[:80]!r}", job_id)
-        return found
+        return jobmaster
 
     def running_jobs(self) -> m.RunningJobs:
         """The jobs that run, and those whose end no Dispatcher has acknowledged."""
@@ -236,7 +236,7 @@ class JobMasterService(Service):
         ended = [id_ for id_, job in self._jobs.items() if job.dispatcher.acknowledged.is_set()]
         for job_id in ended[:-KEPT_JOBS]:
             del self._jobs[job_id], self._graphs[job_id]
-            self._left.pop(job_id, None)
+            self._legacies.pop(job_id, None)
 
     async def on_drain(self) -> None:
         """Give the slots of all jobs back."""
@@ -245,7 +245,7 @@ class JobMasterService(Service):
         await self._calls.drain(DRAIN_SECONDS)
 
     async def on_stop(self) -> None:
-        """Give up calls that nobody answers; the last spans leave."""
+        """Give up calls that nobody answers, and export the last spans."""
         await self._calls.close()
         if self._tracing is not None:
             await close_in_time(self._tracing.close, "traces")

@@ -53,15 +53,15 @@ KEPT_RESULTS = 64 << 20
 """Bytes of results for the client that are stored with what is to be committed, for a JobMaster that follows. It costs
 the JobMaster about a second of its time, once."""
 SPILLED = "numBytesSpilled"
-"""Metric of a task: what it, or Spark's shuffle below it, has written to disk, since it did not fit into memory."""
+"""Metric of a task: bytes that it, or Spark's shuffle below it, has written to disk as they did not fit into memory."""
 _REASON_LINES = 15
-"""Lines of a message of Spark that say enough."""
+"""Lines of a message of Spark that are shown; the rest is its stack."""
 
 
 def batch_settings(settings: JobMasterSettings) -> JobMasterSettings:
-    """What is only for live jobs has no effect: there are no checkpoints, and the job is one region."""
-    kept = settings.checkpoints
-    checkpoints = CheckpointSettings(history=kept.history, storage=kept.storage, backend=kept.backend)
+    """The settings of a batch job: it takes no periodic checkpoints, and is one region."""
+    former = settings.checkpoints
+    checkpoints = CheckpointSettings(history=former.history, storage=former.storage, backend=former.backend)
     return replace(settings, checkpoints=checkpoints, failover_by_region=False)
 
 
@@ -75,9 +75,9 @@ class BatchLayout(FixedLayout):
         self._runs = SparkRuns(self.state)
         self._stages: tuple[Stage, ...] = ()
         self._prepared: dict[tuple[str, int], TaskState] | None = None
-        """What is to be stored, by vertex and subtask; there from when all stages have ended."""
+        """States to be stored, by vertex and subtask; None until all stages have ended."""
         self._commit: Stage | None = None
-        """What is to be committed, from when it is stored."""
+        """The stage that commits; None until what it commits is stored."""
         self._results = ClientResults()
 
     # -- from its start to its end
@@ -87,7 +87,7 @@ class BatchLayout(FixedLayout):
         return not self.state.checkpoints.is_settled or self._plan_all()
 
     def _plan_all(self) -> bool:
-        """Whether it is known what to run."""
+        """Plan the stages; returns False if that fails, by which the job fails."""
         try:
             self._stages = plan_stages(self.state.graph.job_graph, self.job.sources.create)
         except Exception as error:  # enumerators are plug-ins, and look at the world outside
@@ -97,14 +97,14 @@ class BatchLayout(FixedLayout):
 
     @override
     def settled(self) -> None:
-        """A JobMaster before has stored what is to be committed, or all is run."""
+        """Begin with the commit, if a former JobMaster has stored what is to be committed; else run all stages."""
         is_planned = self.state.checkpoints.is_committing or self._stages
         if self.state.is_active and (is_planned or self._plan_all()):
             super().settled()
 
     @override
     def may_cancel(self) -> bool:
-        """A commit that has begun comes to its end."""
+        """Refuse to cancel a commit that has begun: some results may be visible."""
         return not (self.state.checkpoints.is_committing or self._results.are_visible)
 
     @override
@@ -127,7 +127,7 @@ class BatchLayout(FixedLayout):
 
     @override
     def submit(self, by_slot: Sequence[SlotTasks]) -> Iterable[None]:
-        """All that is scheduled is submitted at once, when everything is."""
+        """Submit all tasks at once, as soon as the last one is scheduled."""
         graph, checkpoints = self.state.graph, self.state.checkpoints
         scheduled = [e for e in graph.executions() if e.state is ExecutionState.SCHEDULED]
         if not scheduled or not self.state.is_active or graph.tally.states[ExecutionState.CREATED]:
@@ -155,7 +155,7 @@ class BatchLayout(FixedLayout):
     # -- what runs in Spark
 
     def stages_seen(self, run_id: str, look: RunLook) -> None:
-        """So far has the run come."""
+        """Take over how far a run has come."""
         if run_id == self._runs.current and self.state.is_active and self._commit is None:
             self.state.graph.spark_pages = look.pages
             for job_vertex in self.state.graph.vertices.values():
@@ -171,7 +171,7 @@ class BatchLayout(FixedLayout):
                     self._may_finish(execution, "what there is to read needs no more tasks")
 
     def _task_seen(self, execution: Execution, task: TaskProgress) -> None:
-        """Spark says how far a task has come; one that has something to commit or to give away has not finished."""
+        """Take over how far a task has come; one that commits, or has results for the client, has not finished."""
         execution.update_metrics(
             {
                 "numRecordsIn": task.records_in,
@@ -197,7 +197,7 @@ class BatchLayout(FixedLayout):
             self.state.checkpoints.task_reported(execution)
 
     def stages_lost(self, run_id: str) -> None:
-        """Nobody knows the run any more: the driver in which it was has gone. That is no fault of the job."""
+        """Run the stages again: the driver in which they ran has gone, which is no fault of the job."""
         if run_id != self._runs.current or not self.state.is_active:
             return
         if self._runs.driver_lost():
@@ -211,13 +211,13 @@ class BatchLayout(FixedLayout):
             self._runs.begin_all(self._stages)
 
     def stages_failed(self, run_id: str, message: str) -> None:
-        """The run has failed."""
+        """Fail the job, or run the commit again: Spark could not finish a run."""
         if run_id != self._runs.current or not self.state.is_active:
             return
         self._runs.drop()
-        found = failure_in(message)
-        plain = None if found is None else found.failure
-        self._show(() if found is None else found.printed)
+        failure_report = failure_in(message)
+        plain = None if failure_report is None else failure_report.failure
+        self._show(() if failure_report is None else failure_report.printed)
         if plain is None and self._commit is not None:
             logger.warning("the commit is run again in %g s: %s", COMMIT_PAUSE, message)
             self.state.set_timer(COMMIT_TIMER, COMMIT_PAUSE)
@@ -243,7 +243,12 @@ class BatchLayout(FixedLayout):
         return None
 
     def stages_ended(self, run_id: str, results: Sequence[bytes]) -> None:
-        """The run is done; this is what its tasks have told."""
+        """A run is done. Its results are stored to be committed; after the run of the commit the job has succeeded.
+
+        Args:
+            run_id: of the run.
+            results: reports of its tasks.
+        """
         if run_id != self._runs.current or not self.state.is_active:
             return
         self._runs.drop()
@@ -275,13 +280,13 @@ class BatchLayout(FixedLayout):
     # -- what is to be committed is stored before it is
 
     def _store(self, states: dict[tuple[str, int], TaskState]) -> None:
-        """As the checkpoint at the end of all data, so that a JobMaster that follows has to do nothing but commit."""
+        """Store what is to be committed as a last checkpoint, so that a JobMaster that follows only commits it."""
         if self._results.size <= KEPT_RESULTS:
             for vertex in self.state.graph.job_graph.vertices:
                 if vertex.collects is not None:
-                    before = states[vertex.id, 0]
-                    own = {**before.operators, vertex.collects: self._results.stored(vertex.collects)}
-                    states[vertex.id, 0] = replace(before, operators=own)
+                    state = states[vertex.id, 0]
+                    operators = {**state.operators, vertex.collects: self._results.stored(vertex.collects)}
+                    states[vertex.id, 0] = replace(state, operators=operators)
         self._prepared = states
         for execution in self.state.graph.executions():
             execution.end_of_data = True
@@ -289,7 +294,7 @@ class BatchLayout(FixedLayout):
 
     @override
     def checkpoint_work_done(self) -> None:
-        """Acknowledge for tasks, which have ended; when all is stored, it is committed."""
+        """Acknowledge the last checkpoint in place of the tasks, which have ended; commit once it is complete."""
         prepared = self._prepared
         if self.state.status is JobStatus.RUNNING and prepared is not None and self._commit is None:
             for pending in self.state.checkpoints.coordinator.pending:
@@ -301,7 +306,7 @@ class BatchLayout(FixedLayout):
                 self._begin_commit()
 
     def _begin_commit(self) -> None:
-        """All is stored: what the sinks have prepared becomes visible."""
+        """Run the commit, by which what the sinks have prepared becomes visible: all of it is stored."""
         point = self.state.checkpoints.restore_point()
         assert point is not None
         states = point.metadata.operators
@@ -317,7 +322,7 @@ class BatchLayout(FixedLayout):
             self._succeeded()
 
     def _succeeded(self) -> None:
-        """All is done, and visible."""
+        """Finish the job: all results are visible."""
         if self._results.are_lost:
             text = (
                 "What the job's sinks have written is visible, but its results for the program were more than "
@@ -329,11 +334,11 @@ class BatchLayout(FixedLayout):
         self._finish()
 
     def _show(self, printed: Iterable[tuple[int, str]]) -> None:
-        for stream, some in groupby(printed, key=itemgetter(0)):
-            self.state.emit(do.WriteOutput("".join(text for _, text in some), is_error=stream == STDERR))
+        for stream, pieces in groupby(printed, key=itemgetter(0)):
+            self.state.emit(do.WriteOutput("".join(text for _, text in pieces), is_error=stream == STDERR))
 
     def _finish(self) -> None:
-        """Tasks have finished; one whose results the client wants, when it has got them."""
+        """Finish the tasks; one with results for the client only when the client has got them."""
         for execution in self.state.graph.executions():
             collects = execution.vertex.collects
             if collects is None or self._results.has_given_all(collects) or self.state.status is not JobStatus.RUNNING:
@@ -343,7 +348,7 @@ class BatchLayout(FixedLayout):
     # -- results for the client
 
     def give(self, operator_id: str, offset: int) -> m.CollectedFromJob | None:
-        """Results from ``offset`` on; None as long as it is not known what there is."""
+        """Results from ``offset`` on; None as long as the job has not succeeded, and may."""
         if not self._results.are_visible:
             is_over = self.state.is_terminal
             return m.CollectedFromJob(offset, 0, True, "", self.state.status.name) if is_over else None

@@ -1,6 +1,6 @@
-"""What has to be done in the checkpoint storage and the store of completed checkpoints, and how it ended.
+"""Work in the checkpoint storage and the store of completed checkpoints, and its results.
 
-The coordinator asks for work, and hears of its end as an event: so it never waits. One piece is done after the other.
+The coordinator asks for work and hears of the result as an event, so it never waits. One piece is done after the other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from firesteel.checkpoint.store import StoredCheckpoint
 
 @dataclass(frozen=True)
 class Recover:
-    """Read what there is of the job's checkpoints.
+    """Read the checkpoints that the job has.
 
     Attributes:
         path: of the checkpoint that the job starts from, if the store has none of its own.
@@ -25,12 +25,12 @@ class Recover:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Get an id and make room for a checkpoint.
+    """Get an id for a checkpoint, and make its place.
 
     Attributes:
         number: names the attempt, which has no id yet.
         above: the id has to be larger.
-        savepoint: the directory below which a savepoint is to be; None = it is a checkpoint.
+        savepoint: the directory below which a savepoint is to be; None = the work is for a checkpoint.
     """
 
     number: int
@@ -43,8 +43,9 @@ class Complete:
     """Look whether all files are there, write the metadata, add the checkpoint to the store.
 
     Attributes:
-        savepoint: directory of a savepoint; empty = it is a checkpoint.
-        stored: it goes into the store: of savepoints only those with which the job ends do.
+        metadata: of the checkpoint.
+        savepoint: directory of a savepoint; empty = the work is for a checkpoint.
+        stored: the checkpoint goes into the store; of savepoints only those with which the job ends do.
     """
 
     metadata: CheckpointMetadata
@@ -54,7 +55,8 @@ class Complete:
 
 @dataclass(frozen=True)
 class Undo:
-    """A checkpoint may be in the store, and must not be; files that others need (``keep``) stay."""
+    """Take a checkpoint out of the store, if it is there, and remove its files but for those that others need
+    (``keep``)."""
 
     checkpoint_id: int
     location: str
@@ -65,10 +67,13 @@ class Undo:
 
 @dataclass(frozen=True)
 class Discard:
-    """Remove what was written for a checkpoint that did not complete; it is not in the store.
+    """Remove what was written for a checkpoint that did not complete, and is not in the store.
 
     Attributes:
-        savepoint: directory of a savepoint, which goes as a whole; empty = it is a checkpoint.
+        checkpoint_id: of the checkpoint.
+        files: that acknowledgements name.
+        keep: files that other checkpoints need.
+        savepoint: directory of a savepoint, which goes as a whole; empty = the work is for a checkpoint.
     """
 
     checkpoint_id: int
@@ -79,11 +84,11 @@ class Discard:
 
 @dataclass(frozen=True)
 class DisposeClaimed:
-    """Remove what the job was started from, and owns; harmless to repeat.
+    """Remove the checkpoint that the job was started from, and owns; harmless to repeat.
 
     Attributes:
-        path: of it.
-        keep: files that are needed.
+        path: of the checkpoint.
+        keep: files that other checkpoints need.
     """
 
     path: str
@@ -95,8 +100,8 @@ class RemoveOrphans:
     """Remove what is left of checkpoints that are not in the store, from the job's own place.
 
     Attributes:
-        below: ids have to be smaller: there is nobody any more who could complete them.
-        since_ms: what the metadata of the job's own checkpoints say: others belong to somebody else.
+        below: checkpoints with smaller ids go: nobody is left who could complete them.
+        since_ms: property of the metadata of the job's own checkpoints; others belong to somebody else, and stay.
     """
 
     below: int
@@ -136,11 +141,11 @@ Work = Recover | Prepare | Complete | Undo | Discard | DisposeClaimed | RemoveOr
 
 @dataclass(frozen=True)
 class RecoveredCheckpoint:
-    """A checkpoint that was found.
+    """A checkpoint that ``Recover`` has read.
 
     Attributes:
-        entry: of the store; None = it came from a path.
-        metadata: of it.
+        entry: of the store; None = the checkpoint was read from a path.
+        metadata: of the checkpoint.
     """
 
     entry: StoredCheckpoint | None
@@ -148,12 +153,12 @@ class RecoveredCheckpoint:
 
 
 @dataclass(frozen=True)
-class Damaged:
+class DamagedCheckpoint:
     """A checkpoint that can't be used.
 
     Attributes:
         checkpoint_id: 0 = not known.
-        reason: names the file.
+        reason: why, with the name of the file.
     """
 
     checkpoint_id: int
@@ -161,24 +166,24 @@ class Damaged:
 
 
 @dataclass(frozen=True)
-class Done:
+class WorkResult:
     """How a piece of work ended.
 
     Attributes:
         work: the piece.
-        error: None = it was done.
+        error: None = the work was done.
         stored: of ``Complete``: the store was asked, so that the checkpoint may be in it although there is an error.
         corrupted: no repeat will help.
-        foreign: of ``Recover``: another release has written it; no repeat will help this one.
+        foreign: of ``Recover``: another release has written the checkpoint; no repeat will help this one.
         of_user: of ``Recover``: what can't be read is the checkpoint that the user wants the job to start from.
-        refused: of ``Recover``: there are none, and none can be taken with these settings.
+        refused: of ``Recover``: there are no checkpoints, and none can be taken with these settings.
         fenced: another JobMaster leads the job.
-        hung: it was given up, since it took too long; what it may still do harms nothing.
+        hung: the work was given up, since it took too long; what it may still do harms nothing.
         removed: of ``Undo``: the checkpoint is not in the store, whatever else could not be done.
-        checkpoint_id: of ``Prepare``; 0 = it has got none.
+        checkpoint_id: that ``Prepare`` has got; 0 = none.
         location: of ``Complete``: where the metadata are; of ``Prepare``: the directory of a savepoint.
-        recovered: of ``Recover``: what can be read and is whole, in the order of ids.
-        damaged: of ``Recover``: what was left out, and why.
+        recovered: of ``Recover``: checkpoints that can be read and are whole, in the order of ids.
+        damaged: of ``Recover``: checkpoints that were left out, and why.
     """
 
     work: Work
@@ -194,4 +199,4 @@ class Done:
     checkpoint_id: int = 0
     location: str = ""
     recovered: tuple[RecoveredCheckpoint, ...] = ()
-    damaged: tuple[Damaged, ...] = ()
+    damaged: tuple[DamagedCheckpoint, ...] = ()

@@ -18,17 +18,17 @@ _MARKER = 0
 
 
 class ClientResults:
-    """Kept until all is done: nothing may be seen of a run that is repeated."""
+    """Results that are held back until the job has succeeded: nothing may be seen of a run that is repeated."""
 
     def __init__(self) -> None:
         self.pieces: dict[str, list[tuple[int, bytes]]] = {}
-        """By collect operator: how many results, and these."""
+        """Collect operator -> pieces: the number of results in a piece, and the results."""
         self._printed: list[tuple[int, bytes]] = []
-        """Stream and text."""
+        """Stream and text of what tasks have printed."""
         self.are_visible = False
-        """The job has succeeded: results may be given away."""
+        """The job has succeeded: results may be given to the client."""
         self.are_lost = False
-        """They were too many to be stored, and a JobMaster before this one had them."""
+        """A former JobMaster had the results, and they were too many to be stored."""
         self._given: set[str] = set()
         """Operators all of whose results the client has."""
 
@@ -38,7 +38,7 @@ class ClientResults:
         return sum(len(data) for pieces in self.pieces.values() for _, data in pieces)
 
     def read(self, results: Sequence[bytes], collects: Sequence[str | None]) -> list[dict[str, Any]]:
-        """Take what the tasks of a run have told; returns what they say about themselves.
+        """Take the results and output of the tasks of a run; returns the tasks' reports about themselves.
 
         Args:
             results: of the run.
@@ -65,16 +65,16 @@ class ClientResults:
         return OperatorSubtaskState(committables=(Committables(CHECKPOINT, 0, tuple(map(InlineState, pieces))),))
 
     def take_over(self, states: Mapping[str, OperatorSubtaskState | None]) -> None:
-        """Results that a JobMaster before has stored, by operator; None: it did not."""
+        """Take the results that a former JobMaster has stored, by operator; None: it has stored none."""
         for operator_id, state in states.items():
             if state is None:
                 self.are_lost = True
                 continue
-            items = [item.data for some in state.committables for item in some.items if isinstance(item, InlineState)]
+            items = [item.data for group in state.committables for item in group.items if isinstance(item, InlineState)]
             self.pieces[operator_id] = [(int.from_bytes(item[:8], "big"), item[8:]) for item in items]
 
     def show(self) -> list[tuple[int, str]]:
-        """All is done: results may be given away; returns what was printed."""
+        """Make results visible, as the job has succeeded; returns what its tasks have printed, by stream."""
         self.are_visible = True
         printed = [(stream, text.decode(errors=ESCAPED)) for stream, text in self._printed]
         self._printed = []

@@ -31,7 +31,7 @@ async def collect(
     gateway_of: Callable[[str], TaskManagerGateway | None],
     changed: Callable[[], asyncio.Event],
 ) -> m.CollectedFromJob:
-    """Ask the slot that holds the results; wait, at most as long as asked, until there is one and it has some.
+    """Ask the slot that holds the results for some; wait for the slot and its results, as long as the client asks.
 
     Args:
         core: of the job.
@@ -48,15 +48,15 @@ async def collect(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + min(max(message.wait_ms, 0), LONGEST_WAIT_MS) / 1000
-    asked = False
+    has_asked = False
     core.collector(message.operator_id)
     while not core.is_terminal:
-        left = deadline - loop.time()
-        if left <= 0 and asked:
+        remaining = deadline - loop.time()
+        if remaining <= 0 and has_asked:
             break
-        asked = True
+        has_asked = True
         execution = core.collector(message.operator_id)
-        # with checkpoints, only results that are in one are given
+        # Where checkpoints are taken, the slot gives only results that are in a completed one: these never repeat.
         had_ended = core.checkpoints.has_finished(execution)
         repeats = not (execution.results_given or had_ended or core.checkpoints.coordinator.is_periodic)
         if message.offset and execution.state in _READABLE and repeats:
@@ -68,7 +68,7 @@ async def collect(
         event = changed()
         gateway = gateway_of(execution.slot.taskmanager_id) if execution.slot is not None else None
         if gateway is not None and execution.state in _READABLE:
-            wait_ms = max(0, int(left * 1000))
+            wait_ms = max(0, int(remaining * 1000))
             allocation = execution.slot.allocation_id if execution.slot is not None else ""
             job_id = core.graph.job_graph.job_id
             request = m.Collect(execution.id, message.offset, message.max_bytes, wait_ms, job_id, allocation)
@@ -76,10 +76,10 @@ async def collect(
             if answer is not None and (answer.count or answer.end):
                 execution.results_given = True
                 return m.CollectedFromJob(answer.offset, answer.count, answer.end, answer.data, core.state.name)
-            left = min(deadline - loop.time(), ASK_AGAIN)
-        if left > 0:
+            remaining = min(deadline - loop.time(), ASK_AGAIN)
+        if remaining > 0:
             try:
-                await asyncio.wait_for(event.wait(), left)
+                await asyncio.wait_for(event.wait(), remaining)
             except TimeoutError:
                 pass
     execution = core.collector(message.operator_id)
@@ -88,7 +88,7 @@ async def collect(
 
 
 def _has_given_all(core: JobMasterCore, execution: Execution) -> bool:
-    """Whether the results were taken before the job began to commit what its sinks have; none stand in a checkpoint."""
+    """Whether the client took all results before the job began to commit: the task had finished by then."""
     waits = execution.vertex.needs_commit or core.checkpoints.coordinator.commits_at_end
     return not waits and core.checkpoints.has_finished(execution)
 

@@ -29,7 +29,7 @@ from firesteel.protocol.stages import RunLook
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.batch_layout import BatchLayout
-from firesteel_jobmaster.checkpoint_work import Done
+from firesteel_jobmaster.checkpoint_work import WorkResult
 from firesteel_jobmaster.checkpointed_job import CheckpointedJob
 from firesteel_jobmaster.checkpoints.coordinator import TIMER as CHECKPOINT_TIMER
 from firesteel_jobmaster.checkpoints.of_job import JobCheckpoints
@@ -444,9 +444,9 @@ class JobMasterCore:
         self.checkpoints.coordinator.request_savepoint(trigger_id, savepoint)
 
     @event
-    def checkpoint_work_done(self, done: Done) -> None:
-        """Storage and store have done something, or could not."""
-        self.checkpoints.coordinator.done(done)
+    def checkpoint_work_done(self, result: WorkResult) -> None:
+        """The storage or the store has done a piece of work, or could not."""
+        self.checkpoints.coordinator.work_done(result)
         self._layout.checkpoint_work_done()
 
     # -- stages of a bounded job, which run in Spark

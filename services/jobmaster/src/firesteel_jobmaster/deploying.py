@@ -24,7 +24,7 @@ class Deploying:
     def __init__(self, state: JobState) -> None:
         self._state = state
         self.has_begun = False
-        """This JobMaster has deployed something."""
+        """This JobMaster has deployed tasks."""
         self.is_placing = False
         """Slots that are there may still get tasks, or the tasks in them may still be scheduled."""
         self._regions: set[int] = set()
@@ -39,7 +39,7 @@ class Deploying:
         self._noted: do.NoteAttempts | None = None
 
     def schedule(self, regions: Iterable[int] = ()) -> None:
-        """Deploy what has its slots.
+        """Deploy the regions that have all their slots.
 
         Args:
             regions: that may have all their slots, beside those that get some now.
@@ -50,11 +50,11 @@ class Deploying:
             self._state.slices.run(self._deploy())
 
     def schedule_all(self) -> None:
-        """Any region may have all its slots."""
+        """Deploy the regions that have all their slots, whichever these are."""
         self.schedule(range(len(self._state.graph.regions)))
 
     def forget(self) -> None:
-        """What was about to be deployed is not: the graph is laid out anew."""
+        """End the pass under way, and deploy nothing of it: the graph is laid out anew."""
         self._regions.clear()
         self._state.placements.forget()
         self._pass, self.is_placing = None, False
@@ -148,10 +148,10 @@ class Deploying:
 
     def submit_to_slots(self, by_slot: Sequence[SlotTasks]) -> LongWork:
         """Submit SCHEDULED tasks to their slots, one deployment for each."""
-        for number, some in enumerate(batches(by_slot, slices.DEPLOYED_AT_ONCE)):
+        for number, batch in enumerate(batches(by_slot, slices.DEPLOYED_AT_ONCE)):
             if number:
                 yield
-            for slot_tasks in some:
+            for slot_tasks in batch:
                 self._submit(*slot_tasks)
 
     def _submit(self, slot: LogicalSlot, executions: Iterable[Execution]) -> None:
@@ -172,11 +172,11 @@ class Deploying:
         state.emit(do.SubmitSlot(slot.taskmanager_id, slot.allocation_id, deployment))
 
     def _note(self, taskmanagers: Iterable[str]) -> None:
-        """Tasks are about to run at these TaskManagers; they do when it was noted."""
+        """Have it noted that tasks are about to run at these TaskManagers; they are submitted when that is done."""
         state, now = self._state, self._state.clock.monotonic()
         self._used.update(dict.fromkeys((*taskmanagers, *state.pool.taskmanagers()), now))
         oldest = now - USED_TIMEOUTS * state.settings.heartbeat_timeout
-        self._used = {taskmanager: seen for taskmanager, seen in self._used.items() if seen >= oldest}
+        self._used = {taskmanager: last_used for taskmanager, last_used in self._used.items() if last_used >= oldest}
         note = do.NoteAttempts(state.graph.next_attempt(), tuple(sorted(self._used)))
         if note != self._noted:
             self._noted = note

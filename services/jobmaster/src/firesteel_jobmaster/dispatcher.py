@@ -44,22 +44,22 @@ class DispatcherReporter:
         self.heard = clock.monotonic()
         """When a Dispatcher was last reached."""
         self.acknowledged = asyncio.Event()
-        """Nothing is to be told any more: the Dispatcher has taken the end or does not want it, or nobody listens."""
+        """The end needs no more reports: a Dispatcher has taken or refused it, or none has taken it for too long."""
         self.is_end_stored = False
         """The Dispatcher has taken the end: no other JobMaster will go on with the job."""
 
     async def end_is_stored(self) -> bool:
-        """Wait until nothing is to be told any more; returns whether the Dispatcher has taken the end."""
+        """Wait until the end needs no more reports; returns whether the Dispatcher has taken it."""
         await self.acknowledged.wait()
         return self.is_end_stored
 
     def state(self, state: str, timestamps: Mapping[str, int]) -> None:
-        """The job entered a state."""
+        """Report that the job has entered a state."""
         if self._end is None:
             self._add(m.JobStateChanged(self._job_id, state, timestamps, self._token))
 
     def end(self, archive: Mapping[str, Any]) -> None:
-        """The job has ended: say so until the Dispatcher knows. The archive says more than the states before."""
+        """Report the end of the job until the Dispatcher knows; its archive replaces reports of states."""
         self._end = m.JobFinished(self._job_id, archive, self._token)
         self._give_up_at = self._clock.monotonic() + END_KEPT
         self._add(self._end)
@@ -69,37 +69,37 @@ class DispatcherReporter:
         self._news.set()
 
     def adopt(self, gateway: DispatcherGateway) -> None:
-        """Another Dispatcher leads: what is still to be told goes to it, at once."""
+        """Another Dispatcher leads: reports that wait go to it, at once."""
         self.gateway, self._pause = gateway, FIRST_PAUSE
         self._news.set()
 
     def hurry(self) -> None:
-        """The host stops: whatever is still to be told is tried once more and then given up."""
+        """The host stops: reports that wait are tried once more, and then given up."""
         self._persistent = False
         self._news.set()
 
     def silence(self) -> None:
-        """The JobMaster has crashed: what it believes is told to nobody."""
+        """The JobMaster has crashed: nothing that it believes is reported any more."""
         self._persistent, self._silent, self._end = False, True, None
         self._lane.clear()
         self._news.set()
 
     async def _tell(self, news: _News) -> None:
-        asked = self.gateway
+        told_gateway = self.gateway
 
         async def tell() -> None:
-            nonlocal news, asked
+            nonlocal news, told_gateway
             self._news.clear()
-            news, asked = self._lane.with_next(news), self.gateway
+            news, told_gateway = self._lane.with_next(news), self.gateway
             if self._silent:
                 return
             if isinstance(news, m.JobFinished):
-                await asked.job_finished(news)
+                await told_gateway.job_finished(news)
             else:
-                await asked.job_state_changed(news)
+                await told_gateway.job_state_changed(news)
 
         def goes_on(error: Failure) -> bool:
-            if asked is not self.gateway:  # the next one is told at once
+            if told_gateway is not self.gateway:  # the next one is told at once
                 return True
             if not self._worth_a_repeat(news, error):
                 return False

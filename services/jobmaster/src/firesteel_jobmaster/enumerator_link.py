@@ -20,11 +20,11 @@ from firesteel_jobmaster.split_assignments import Assignments
 
 logger = logging.getLogger(__name__)
 _SUBTASK = "subtask"
-"""Beside the members of a plain split that is kept: who had been given it."""
+"""Member of a plain split in a checkpoint: the subtask to which the split was given."""
 
 
 class EnumeratorLink:
-    """Of one source.
+    """Passes on what a user's enumerator and the readers of its source tell each other.
 
     Both sides run in one pipelined region, so they are always started again together. What is for the enumerator is
     kept until its task runs; then it goes out in order, numbered. What the enumerator decides comes in the same way.
@@ -52,11 +52,11 @@ class EnumeratorLink:
         self._requests: Counter[int] = Counter()
         self._asked: set[int] = set()
         self._told_to_finish = False
-        back: dict[int, list[Mapping[str, Any]]] = {}
+        splits_back: dict[int, list[Mapping[str, Any]]] = {}
         for split in returned:
             plain = dict(split)
-            back.setdefault(int(plain.pop(_SUBTASK)), []).append(plain)
-        self._out = [events.add_splits_back(subtask, splits) for subtask, splits in sorted(back.items())]
+            splits_back.setdefault(int(plain.pop(_SUBTASK)), []).append(plain)
+        self._out = [events.add_splits_back(subtask, splits) for subtask, splits in sorted(splits_back.items())]
 
     # -- checkpoints
 
@@ -64,17 +64,17 @@ class EnumeratorLink:
         """What a checkpoint has to hold besides the states of readers and enumerator.
 
         Args:
-            serials: of each subtask: of the last splits that its reader had got at the barrier.
-            number: of what the enumerator had said last before its snapshot, which was taken after theirs.
+            serials: subtask -> serial of the last splits that its reader had got at the barrier.
+            number: of the enumerator's last message before its snapshot, which was taken after the readers'.
 
         Raises:
-            ProtocolError: some of that has not come.
+            ProtocolError: some of these messages have not come.
         """
         if self._received < number:
-            what = f"its task has said {number} things before its snapshot, and {self._received} have come"
-            raise ProtocolError(f"enumerator of {self._source.name}", what)
-        kept = self._given.not_in_state(serials, number)
-        returned = tuple({**split.to_plain(), _SUBTASK: subtask} for subtask, split in kept)
+            missing = f"its task has said {number} things before its snapshot, and {self._received} have come"
+            raise ProtocolError(f"enumerator of {self._source.name}", missing)
+        not_in_state = self._given.not_in_state(serials, number)
+        returned = tuple({**split.to_plain(), _SUBTASK: subtask} for subtask, split in not_in_state)
         return EnumeratorState(USER_ENUMERATOR, None, returned)
 
     def completed(self, serials: Mapping[int, int]) -> None:
@@ -84,18 +84,18 @@ class EnumeratorLink:
     # -- tasks
 
     def enumerator_runs(self, execution: Execution) -> None:
-        """Its task is ready to hear."""
+        """The task of the enumerator is ready to hear."""
         self._enumerator = execution
 
     def reader_runs(self, execution: Execution) -> None:
-        """A reader can be given splits; it may have been said before."""
+        """A reader can be given splits; a repeated call changes nothing."""
         if execution.subtask not in self._readers:
             self._readers[execution.subtask] = execution
             host = "" if execution.slot is None else urlsplit(execution.slot.taskmanager_address).hostname
             self._out.append(events.add_reader(execution.subtask, host or ""))
 
     def reader_asks(self, execution: Execution, number: int) -> None:
-        """A reader has nothing left; asked again before it got something, the enumerator hears nothing of it.
+        """A reader has nothing left to read. The enumerator hears of it once until it gives the reader something.
 
         Args:
             execution: the reader.
@@ -109,7 +109,7 @@ class EnumeratorLink:
         self._requests[subtask] = max(number, self._requests[subtask])
 
     def readers_ended(self) -> None:
-        """All readers have finished: so may the enumerator."""
+        """All readers have finished, so the enumerator may finish, too."""
         if not self._told_to_finish:
             self._told_to_finish = True
             self._out.append(events.finish())
@@ -117,7 +117,7 @@ class EnumeratorLink:
     # -- what goes out, and what comes
 
     def take(self) -> tuple[Execution, int, tuple[events.Event, ...]] | None:
-        """What is to be said to the enumerator now: its task, a number, events."""
+        """The next message to the enumerator: its task, the message's number, events; None: there is none."""
         if self._enumerator is None or not self._out:
             return None
         out, self._out = tuple(self._out), []
@@ -125,26 +125,26 @@ class EnumeratorLink:
         return self._enumerator, self._sent, out
 
     def received(
-        self, execution: Execution, number: int, said: Sequence[events.Event]
+        self, execution: Execution, number: int, events_received: Sequence[events.Event]
     ) -> list[tuple[Execution, Splits]]:
-        """What the enumerator has decided: what readers are given for it.
+        """Take a message of the enumerator; returns the splits that readers are given by it.
 
         Raises:
-            ProtocolError: something before it did not come, or it can't be understood.
+            ProtocolError: an earlier message did not come, or an event can't be understood.
         """
-        where = f"events of {execution.task_name}"
+        place = f"events of {execution.task_name}"
         if number <= self._received:
             return []
         if number > self._received + 1:
-            raise ProtocolError(where, f"number {number} came behind {self._received}: what is between is lost")
+            raise ProtocolError(place, f"number {number} came behind {self._received}: what is between is lost")
         self._received = number
-        found = []
-        for event in said:
+        answers = []
+        for event in events_received:
             reader = self._readers.get(event.get("subtask", -1))
             if reader is None or event.get("type") not in (events.ASSIGN, events.NO_MORE):
-                raise ProtocolError(where, f"{event!r:.200}")
-            found.append((reader, self._give(reader, event, number)))
-        return [(reader, given) for reader, given in found if not reader.state.is_terminal]
+                raise ProtocolError(place, f"{event!r:.200}")
+            answers.append((reader, self._give(reader, event, number)))
+        return [(reader, splits) for reader, splits in answers if not reader.state.is_terminal]
 
     def _give(self, reader: Execution, event: events.Event, number: int) -> Splits:
         subtask = reader.subtask

@@ -99,7 +99,9 @@ class HostService(Service):
         )
         self._core = HostCore(clock)
         self._left_behind: list[Instruction] = []
+        """What is to be done about processes of a former host, once calls can be made."""
         self._looks_after = False
+        """This host leads, and answers for the processes."""
         self.template = TemplateProcess(self._template_reports)
         self._start = JobStart(
             self.template,
@@ -113,7 +115,9 @@ class HostService(Service):
         self._rpc: RpcClient | None = None
         self._starts: dict[str, asyncio.Future[m.JobStarted]] = {}
         self._generations: dict[str, int] = {}
+        """Job -> generation of the template that has forked its process, and reports how the process ends."""
         self._missing_since: dict[str, float] = {}
+        """Job -> when its process was first seen to be gone, with no report of the template."""
         self.app.add_routes([*host_routes(self, secret, clock), *process_routes(secret, clock)])
 
     def is_ready(self) -> bool:
@@ -122,7 +126,7 @@ class HostService(Service):
 
     def _recover(self) -> list[Instruction]:
         """Find what a former host left behind."""
-        out: list[Instruction] = []
+        instructions: list[Instruction] = []
         for entry in self._registry.read_all():
             try:
                 graph = JobGraph.from_plain(entry.start.job_graph)
@@ -131,11 +135,11 @@ class HostService(Service):
                 continue
             alive = is_running(entry.process)
             logger.info("job %s: process %d %s", entry.job_id, entry.process.pid, "runs" if alive else "is gone")
-            out += self._core.recovered(entry, graph, alive)
-        return out
+            instructions += self._core.recovered(entry, graph, alive)
+        return instructions
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, advertised_host: str = "") -> str:
-        """See ``Service``; where another host leads and others may wait, this one waits for its turn.
+        """Start the service; where another host leads and others may wait, this one waits for its turn.
 
         Raises:
             OSError: the port is taken.
@@ -147,7 +151,8 @@ class HostService(Service):
             except BaseException:
                 await self.stop()
                 raise
-        self._left_behind = self._recover()  # who does not lead must not know of them: it would stop them in the end
+        # Only a host that leads may know of the processes: another one would stop them when it ends.
+        self._left_behind = self._recover()
         return await super().start(host, port, advertised_host)
 
     @property
@@ -191,7 +196,7 @@ class HostService(Service):
         return await asyncio.shield(self._starts[graph.job_id])
 
     def running_jobs(self) -> m.RunningJobs:
-        """See ``JobMasterHostGateway.list_jobs``."""
+        """The jobs whose JobMasters run, for a Dispatcher that may adopt them."""
         return self._core.running_jobs()
 
     # -- instructions
@@ -289,11 +294,11 @@ class HostService(Service):
                 kill(error.process)  # it may still begin, and nobody would know of it
             raise
 
-    def _began(self, job_id: str, made: StartedProcess) -> None:
+    def _began(self, job_id: str, started: StartedProcess) -> None:
         self._generations[job_id] = self.template.generation
-        self._perform(self._core.started(job_id, made.process, made.address, made.token))
-        logger.info("job %s: runs in process %d, log %s", job_id, made.process.pid, self._logs / f"{job_id}.log")
-        self.spawn(self._listen(job_id, made), f"connection to job {job_id}")
+        self._perform(self._core.started(job_id, started.process, started.address, started.token))
+        logger.info("job %s: runs in process %d, log %s", job_id, started.process.pid, self._logs / f"{job_id}.log")
+        self.spawn(self._listen(job_id, started), f"connection to job {job_id}")
 
     def _start_failed(self, job_id: str, cause: str) -> RpcFault:
         entry = self._registry.read(job_id)
@@ -306,31 +311,31 @@ class HostService(Service):
             self._log_tail(job_id)
         return RpcFault(RpcCode.INTERNAL, f"the JobMaster of job {job_id} could not be started: {cause}")
 
-    async def _listen(self, job_id: str, made: StartedProcess) -> None:
+    async def _listen(self, job_id: str, started: StartedProcess) -> None:
         try:
-            while line := await made.reader.readline():
-                said = json.loads(line)
-                if "ended" in said:
+            while line := await started.reader.readline():
+                message = json.loads(line)
+                if "ended" in message:
                     self._perform(self._core.ended(job_id))
-                elif "crashed" in said:
-                    self._core.crashed(job_id, made.process, said["crashed"])
+                elif "crashed" in message:
+                    self._core.crashed(job_id, started.process, message["crashed"])
         except OSError:
             pass  # it is gone; how, the template tells
         finally:
-            made.writer.close()
+            started.writer.close()
 
-    def _template_reports(self, job_id: str, pid: int, what: str) -> None:
-        self._start.process_ended(job_id, what)
+    def _template_reports(self, job_id: str, pid: int, how_it_ended: str) -> None:
+        self._start.process_ended(job_id, how_it_ended)
         job = self._core.get(job_id)
         if job is not None and job.process is not None and job.process.pid == pid:
-            self._process_ended(job_id, job.process, what)
+            self._process_ended(job_id, job.process, how_it_ended)
 
-    def _process_ended(self, job_id: str, process: ProcessId, what: str) -> None:
+    def _process_ended(self, job_id: str, process: ProcessId, how_it_ended: str) -> None:
         self._generations.pop(job_id, None)
         self._missing_since.pop(job_id, None)
         in_order = not self._registry.has(job_id)
-        logger.info("job %s: process %d %s", job_id, process.pid, what)
-        self._perform(self._core.process_ended(job_id, process, what, in_order))
+        logger.info("job %s: process %d %s", job_id, process.pid, how_it_ended)
+        self._perform(self._core.process_ended(job_id, process, how_it_ended, in_order))
         self._trim_logs()
 
     async def _look(self) -> None:
@@ -342,8 +347,8 @@ class HostService(Service):
                 if process is None or is_running(process):
                     continue
                 since = self._missing_since.setdefault(job_id, now)
-                own = self._generations.get(job_id) == self.template.generation
-                if not own or now - since >= REPORT_SECONDS:
+                is_templates = self._generations.get(job_id) == self.template.generation
+                if not is_templates or now - since >= REPORT_SECONDS:
                     self._process_ended(job_id, process, "is gone")
 
     def _log_tail(self, job_id: str) -> None:
@@ -379,9 +384,9 @@ class HostService(Service):
             await asyncio.sleep(0.02)
             self._perform(self._core.leave(self.leaving))
         self._perform(self._core.overdue())
-        left = [job.process.pid for job in self._core.with_processes() if job.process is not None]
-        if left and self.leaving is Leaving.HAND_OVER:
-            logger.info("JobMasters go on for the next host: processes %s", ", ".join(map(str, left)))
+        pids = [job.process.pid for job in self._core.with_processes() if job.process is not None]
+        if pids and self.leaving is Leaving.HAND_OVER:
+            logger.info("JobMasters go on for the next host: processes %s", ", ".join(map(str, pids)))
 
     async def on_stop(self) -> None:
         self._dispatcher.close()

@@ -50,16 +50,16 @@ GONE: no process, nothing to tell."""
 
 @dataclass
 class Hosted:
-    """A JobMaster.
+    """A JobMaster, as its host knows it.
 
     Attributes:
-        graph: of its job.
-        start: what it was told, with the Dispatcher that leads.
-        machine: its state.
-        process, address, token: known once it runs.
-        cause: why it was lost.
-        crash: what it said of itself before its process ended.
-        given_up: it is being killed, since the Dispatcher wants another one.
+        graph: of the job.
+        start: order with which the JobMaster was started, with the Dispatcher that leads now.
+        machine: state of the JobMaster.
+        process, address, token: known once the JobMaster runs.
+        cause: why the JobMaster was lost.
+        crash: the JobMaster's own report before its process ended; empty = it gave none.
+        given_up: the JobMaster is being killed, since the Dispatcher wants another one.
     """
 
     graph: JobGraph
@@ -78,7 +78,7 @@ class Hosted:
 
     @property
     def started(self) -> m.JobStarted:
-        """What the Dispatcher is answered."""
+        """The answer to the Dispatcher's order."""
         return m.JobStarted(self.address, self.token)
 
 
@@ -145,11 +145,11 @@ class HostCore:
         """How the host leaves, once it does."""
 
     def get(self, job_id: str) -> Hosted | None:
-        """The JobMaster of a job that is not gone."""
+        """The JobMaster of a job; None: there is none, or it is gone."""
         return self._jobs.get(job_id)
 
     def with_processes(self) -> list[Hosted]:
-        """Those that have a process, as far as is known."""
+        """The JobMasters that have a process, as far as is known."""
         return [job for job in self._jobs.values() if job.process is not None and job.state is not HostedState.LOST]
 
     def running_jobs(self) -> m.RunningJobs:
@@ -173,15 +173,15 @@ class HostCore:
             raise RpcFault(RpcCode.INTERNAL, "the JobMaster host stops")
         remembered = self._ended.get(graph.job_id)
         job = self._jobs.get(graph.job_id)
-        known = job or remembered
-        if known is not None:
-            if known.graph != graph:
+        former = job or remembered
+        if former is not None:
+            if former.graph != graph:
                 raise other_job(graph.job_id)
-            check_term(graph.job_id, known.start, message)
+            check_term(graph.job_id, former.start, message)
         if job is not None and job.token in message.given_up:
             if job.state is not HostedState.LOST and job.process is not None:
                 return self._give_up(job, job.process)
-            job = None  # those who have to hear of it are being told
+            job = None  # Dispatcher and ResourceManager are being told that it is lost
         if job is None:
             if remembered is not None and _is_repeated(message, remembered):
                 return remembered.started, []
@@ -216,7 +216,7 @@ class HostCore:
         return [EndJobProcess(process)] if self._leaving is Leaving.END_ALL else []
 
     def start_failed(self, job_id: str, cause: str) -> list[Instruction]:
-        """There is no JobMaster for the job, and there will be none."""
+        """The process of a job could not be started: the job has no JobMaster."""
         self._jobs.pop(job_id).machine.move(HostedState.GONE, cause)
         return []
 
@@ -245,19 +245,19 @@ class HostCore:
         ended.sort(key=lambda j: j.machine.entered_ms[HostedState.ENDED])
         return [EndJobProcess(j.process) for j in ended[:-MOST_ENDED] if j.process is not None]
 
-    def crashed(self, job_id: str, process: ProcessId, what: str) -> None:
+    def crashed(self, job_id: str, process: ProcessId, message: str) -> None:
         """The process of a JobMaster is about to end, and says why."""
         job = self._jobs.get(job_id)
         if job is not None and job.process == process:
-            job.crash = what
+            job.crash = message
 
-    def process_ended(self, job_id: str, process: ProcessId, what: str, in_order: bool) -> list[Instruction]:
+    def process_ended(self, job_id: str, process: ProcessId, how_it_ended: str, in_order: bool) -> list[Instruction]:
         """The process of a JobMaster is gone.
 
         Args:
             job_id: of the job.
             process: that ended.
-            what: happened to it, such as ``was killed by signal 9 (SIGKILL)``.
+            how_it_ended: a verb phrase such as ``was killed by signal 9 (SIGKILL)``.
             in_order: the end of its job is stored, and it has cleaned up.
         """
         job = self._jobs.get(job_id)
@@ -266,13 +266,13 @@ class HostCore:
         ends_with_cluster = self._leaving is Leaving.END_ALL
         if in_order or ends_with_cluster or job.state is HostedState.ENDED:
             del self._jobs[job_id]
-            job.machine.move(HostedState.GONE, what)
+            job.machine.move(HostedState.GONE, how_it_ended)
             self._ended[job_id] = job
             self._ended.move_to_end(job_id)
             while len(self._ended) > KEPT_ENDED:
                 self._ended.popitem(last=False)
             return [ForgetEntry(job_id, job.token)] if ends_with_cluster and job.token else []
-        return self._lose(job_id, job, what)
+        return self._lose(job_id, job, how_it_ended)
 
     # -- the end of the host
 
@@ -282,7 +282,7 @@ class HostCore:
         Whoever ends the cluster has the last word: this may be called again.
 
         Args:
-            leaving: which of both.
+            leaving: whether they go on or end.
         """
         if self._leaving is not Leaving.END_ALL:
             self._leaving = leaving
@@ -297,20 +297,20 @@ class HostCore:
         return any(job.state is HostedState.STARTING for job in self._jobs.values())
 
     def overdue(self) -> list[Instruction]:
-        """The host has waited long enough."""
+        """The host has waited long enough for JobMasters to end: kill those that have not."""
         if self._leaving is not Leaving.END_ALL:
             return []
-        late = self.with_processes()
-        for job in late:
+        late_jobs = self.with_processes()
+        for job in late_jobs:
             logger.error("job %s did not stop in time: its JobMaster is killed", job.graph.job_id)
-        return [KillJobProcess(job.process) for job in late if job.process is not None]
+        return [KillJobProcess(job.process) for job in late_jobs if job.process is not None]
 
-    def _lose(self, job_id: str, job: Hosted, what: str) -> list[Instruction]:
+    def _lose(self, job_id: str, job: Hosted, how_it_ended: str) -> list[Instruction]:
         pid = job.process.pid if job.process is not None else 0
-        what = f"{job.crash}, and {what}" if job.crash else what
-        job.cause = f"The JobMaster of job {job.graph.name!r} (process {pid}) {what} before the job had ended"
+        how_it_ended = f"{job.crash}, and {how_it_ended}" if job.crash else how_it_ended
+        job.cause = f"The JobMaster of job {job.graph.name!r} (process {pid}) {how_it_ended} before the job had ended"
         logger.error("%s", job.cause)
-        job.machine.move(HostedState.LOST, what)
+        job.machine.move(HostedState.LOST, how_it_ended)
         return [ReportLoss(job_id, job)]
 
     def loss_told(self, job_id: str, job: Hosted) -> list[Instruction]:

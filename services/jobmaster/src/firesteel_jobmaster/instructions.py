@@ -44,14 +44,14 @@ class WatchTaskManager:
 
 @dataclass(frozen=True)
 class ForgetTaskManager:
-    """The job holds nothing there any more: no heartbeats."""
+    """Exchange no more heartbeats with a TaskManager at which the job holds no slot any more."""
 
     taskmanager_id: str
 
 
 @dataclass(frozen=True)
 class CheckTaskManagers:
-    """Something hints that one is gone: ask all that are watched now, not at their next heartbeat."""
+    """Ask all watched TaskManagers now whether they live: something hints that one of them is gone."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class PushSplits:
 
 @dataclass(frozen=True)
 class SendOperatorEvents:
-    """Tell a task that runs a user's enumerator something; report ``operator_events_lost`` if nobody takes it."""
+    """Send events to the task of a user's enumerator; report ``operator_events_lost`` if its TaskManager takes none."""
 
     taskmanager_id: str
     allocation_id: str
@@ -95,7 +95,7 @@ class SendOperatorEvents:
 
 @dataclass(frozen=True)
 class SendTriggerCheckpoint:
-    """Have tasks of a slot begin a checkpoint; report ``checkpoint_not_triggered`` if nobody takes the order."""
+    """Have tasks of a slot begin a checkpoint; report ``checkpoint_not_triggered`` if its TaskManager does not."""
 
     taskmanager_id: str
     allocation_id: str
@@ -123,7 +123,7 @@ class NotifyCheckpointAborted(_NotifyCheckpoint):
 
 @dataclass(frozen=True)
 class StartStageRun:
-    """Have Spark run these; report ``stages_seen``, and at the end ``stages_ended`` or ``stages_failed``."""
+    """Have Spark run stages; report ``stages_seen``, and at the end ``stages_ended`` or ``stages_failed``."""
 
     run_id: str
     description: str
@@ -134,14 +134,14 @@ class StartStageRun:
 
 @dataclass(frozen=True)
 class DropStages:
-    """Spark is to end this run, if it goes on, and to forget it."""
+    """Have Spark end a run of stages, if it goes on, and forget it."""
 
     run_id: str
 
 
 @dataclass(frozen=True)
 class WriteOutput:
-    """What a bounded job has printed: to standard output, or to standard error."""
+    """Write what a bounded job has printed to standard output, or to standard error."""
 
     text: str
     is_error: bool = False
@@ -149,14 +149,15 @@ class WriteOutput:
 
 @dataclass(frozen=True)
 class CheckpointWork:
-    """Do this in the checkpoint storage and the store, one after the other; report ``checkpoint_work_done``."""
+    """Do a piece of work in the checkpoint storage and the store, after all earlier ones; report
+    ``checkpoint_work_done``."""
 
     work: Work
 
 
 @dataclass(frozen=True)
 class NoteAttempts:
-    """For the next JobMaster: attempts below this number may have been used, and may run at these TaskManagers."""
+    """Note for the next JobMaster that attempts below this number may have run, at these TaskManagers."""
 
     first_unused: int
     taskmanagers: tuple[str, ...] = ()
@@ -167,8 +168,8 @@ class ReleaseSlot:
     """Free a slot.
 
     Attributes:
-        last_checkpoint: that the job leaves when it has ended, 0 = none: what only later ones need goes; None = nothing
-            goes.
+        last_checkpoint: id of the last checkpoint that the job leaves at its end, 0 = none; the slot's host removes
+            files that only later ones need. None = it removes none.
     """
 
     taskmanager_id: str
@@ -192,7 +193,7 @@ class ReportEnd:
 
 @dataclass(frozen=True)
 class GoOn:
-    """Have others be served, then call ``go_on``: something is left of a long decision."""
+    """Call ``go_on`` when the event loop has served others: something is left of a long decision."""
 
 
 @dataclass(frozen=True)

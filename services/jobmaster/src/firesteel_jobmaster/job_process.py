@@ -71,9 +71,9 @@ LEAD_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between campaigns for the leadership of a job: a process that was killed takes a moment to go. One that does
 not go, on another host say, is deposed then."""
 LINGER_SECONDS = 5.0
-"""A JobMaster whose job has ended answers late questions for so long."""
+"""Seconds for which a JobMaster whose job has ended answers late questions."""
 CLOSE_SECONDS = 30.0
-"""So long it waits for what has to go of the job's checkpoints."""
+"""Seconds for which it waits until checkpoints that have to go are removed."""
 EXIT_IN_ORDER, EXIT_FAILED = 0, 1
 
 
@@ -107,7 +107,7 @@ def _log_to(file: Path) -> None:
 
 
 class EndOnRecordError(FiresteelError):
-    """The job has ended under a JobMaster before."""
+    """The job has ended under a former JobMaster."""
 
 
 class _JobProcess:
@@ -157,7 +157,7 @@ class _JobProcess:
         return EXIT_FAILED if self._crashed or service.failure is not None else EXIT_IN_ORDER
 
     async def _make_job(self, service: JobMasterService, settings: Settings) -> JobMaster | None:
-        """The JobMaster, which leads the job from now on; None: the host was told why there is none."""
+        """Make the JobMaster, which leads the job from now on; None: it can't, and the host was told why."""
         try:
             store = await self._lead()
             self._leaders = self._services or load_retrieval(settings)
@@ -195,13 +195,13 @@ class _JobProcess:
         services.join()
         self._services, job_id = services, str(self._start.job_graph["job_id"])
         for pause in LEAD_PAUSES:
-            if (found := await self._campaign(services, job_id)) is not None:
-                return found
+            if (store := await self._campaign(services, job_id)) is not None:
+                return store
             await asyncio.sleep(pause)
         logger.warning("another process leads job %s and does not go: it is deposed", job_id)
         await in_a_thread(lambda: services.depose(of_job(job_id)))
-        if (found := await self._campaign(services, job_id)) is not None:
-            return found
+        if (store := await self._campaign(services, job_id)) is not None:
+            return store
         raise ConfigurationError(f"another process leads job {job_id} by now")
 
     async def _campaign(self, services: HighAvailabilityServices, job_id: str) -> CompletedCheckpointStore | None:
@@ -230,16 +230,16 @@ class _JobProcess:
         logger.error("job %s has no slots, and neither Dispatcher nor ResourceManager: this process ends", job.job_id)
 
     def _attempts(self) -> JobAttempts:
-        """What the JobMasters of the job before this one have left; blocks.
+        """The attempts that former JobMasters of the job have used; blocks.
 
         Raises:
-            EndOnRecordError: one of them has ended the job, which must not run again.
+            EndOnRecordError: a former JobMaster has ended the job, which must not run again.
         """
         services, leadership, start = self._services, self._leadership, self._start
         assert services is not None
         assert leadership is not None
         job_id = str(start.job_graph["job_id"])
-        # Read by the process that leads: a JobMaster before it can't write an end any more.
+        # It is read by the process that leads, as a former JobMaster can't write an end any more.
         end = services.recorded_end(job_id)
         if end is not None and end.submitted_ms == start.submitted_ms:
             raise EndOnRecordError(f"job {job_id} has ended as {end.archive.get('state')}: its record says so")
@@ -316,7 +316,7 @@ class _JobProcess:
             pass
 
     async def _is_clean(self, job: JobMaster) -> bool:
-        """Whether what had to go of the job's checkpoints is gone."""
+        """Wait until checkpoints that had to go are removed; returns whether they are."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 is_clean = await job.checkpoints_closed()

@@ -17,14 +17,15 @@ from firesteel_jobmaster.template_process import TemplateError, TemplateProcess
 READY_SECONDS, START_SECONDS = 30.0, 30.0
 """How long the template may take to be ready, and then the process to listen and to begin."""
 STATUS_SECONDS = 1.0
+"""How long the template may take to report the end of a process whose connection has ended."""
 
 
 class StartError(Exception):
-    """There is no JobMaster; another try may work.
+    """A JobMaster could not be started; another try may work.
 
     Args:
         why: for people.
-        process: that was told to go on, and may live; it must not, beside the next one.
+        process: the process that was told to go on, and may live; it has to end before the next one begins.
     """
 
     def __init__(self, why: str, process: ProcessId | None = None) -> None:
@@ -38,12 +39,12 @@ class JobRefusedError(Exception):
 
 @dataclass(frozen=True)
 class StartedProcess:
-    """A JobMaster that runs.
+    """A process of a JobMaster that runs its job.
 
     Attributes:
-        process: it.
-        address, token: of its job.
-        reader, writer: to it; closed by whoever gets this.
+        process: the operating system's process.
+        address, token: of the JobMaster.
+        reader, writer: connection to the process, which the owner of this object closes.
     """
 
     process: ProcessId
@@ -57,12 +58,12 @@ class JobStart:
     """Starts processes of JobMasters.
 
     Args:
-        template: forks them.
+        template: forks the processes.
         settings: of the cluster.
         secret: of the cluster.
-        bind_host, advertised_host: where they listen.
+        bind_host, advertised_host: where the JobMasters listen, and under which name others find them.
         run_directory: of the host.
-        cluster_directory: where their files go.
+        cluster_directory: where the files of JobMasters go.
     """
 
     def __init__(
@@ -81,18 +82,23 @@ class JobStart:
         self._run_directory, self._cluster_directory = run_directory, cluster_directory
         self._exits: dict[str, asyncio.Future[str]] = {}
 
-    def process_ended(self, job_id: str, what: str) -> None:
-        """A process ended; perhaps it is one that is being started."""
+    def process_ended(self, job_id: str, how_it_ended: str) -> None:
+        """A process has ended; a start that is under way for this job hears of it."""
         exited = self._exits.get(job_id)
         if exited is not None and not exited.done():
-            exited.set_result(what)
+            exited.set_result(how_it_ended)
 
     async def run(self, job_id: str, start: m.StartJob, log_file: Path) -> StartedProcess:
-        """Start one.
+        """Start the process of a JobMaster.
+
+        Args:
+            job_id: of the job.
+            start: the Dispatcher's order.
+            log_file: of the process.
 
         Raises:
-            JobRefusedError: it refuses the job.
-            StartError: it could not be started.
+            JobRefusedError: the JobMaster refuses the job.
+            StartError: the process could not be started.
         """
         order = JobOrder(
             self._settings.to_plain(),

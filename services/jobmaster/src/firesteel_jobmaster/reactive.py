@@ -24,7 +24,7 @@ class ReactiveSettings:
         cooldown: ``executing.cooldown-after-rescaling``.
         stabilization: ``executing.resource-stabilization-timeout``.
         max_failures: ``rescale-trigger.max-checkpoint-failures``.
-        max_delay: ``rescale-trigger.max-delay``; None = from the interval of checkpoints.
+        max_delay: ``rescale-trigger.max-delay``; None = it follows from the interval of checkpoints.
         history: ``web.adaptive-scheduler.rescale-history.size``.
     """
 
@@ -57,12 +57,12 @@ class ReactiveSettings:
         )
 
     def longest_delay(self, interval: float) -> float:
-        """For which a rescale waits for a checkpoint, if one is taken each ``interval`` seconds (0 = none is)."""
+        """Seconds for which a rescale waits for a checkpoint, if one is taken each ``interval`` seconds (0 = none)."""
         return interval * (self.max_failures + 1) if self.max_delay is None else self.max_delay
 
 
 class Scale:
-    """What a job can be made of.
+    """The parallelism of a job's vertices for any number of slots.
 
     A vertex has as many subtasks as its slot-sharing group has slots, up to its max parallelism. What its program says
     about its parallelism counts for nothing, but that some operators have one subtask only. Vertices that are joined by
@@ -95,17 +95,19 @@ class Scale:
         return sum(self.groups.values())
 
     def parallelism(self, slots: int) -> dict[str, int]:
-        """By vertex, in so many slots, of which there are enough: ``least``."""
-        given = _shares(self.groups, slots)
-        return self._even({v.id: min(self.limits[v.id], given[v.slot_sharing_group]) for v in self._job.vertices})
+        """Parallelism of each vertex when the job has ``slots`` slots, which are not fewer than ``least``."""
+        slots_of_group = _shares(self.groups, slots)
+        return self._even(
+            {v.id: min(self.limits[v.id], slots_of_group[v.slot_sharing_group]) for v in self._job.vertices}
+        )
 
     def job(self, slots: int) -> JobGraph:
-        """The job in so many slots."""
+        """The job graph, laid out for ``slots`` slots."""
         parallelism = self.parallelism(slots)
         return replace(self._job, vertices=tuple(replace(v, parallelism=parallelism[v.id]) for v in self._job.vertices))
 
     def _even(self, parallelism: Mapping[str, int]) -> dict[str, int]:
-        return {id_: min(parallelism[other] for other in self._joined[id_]) for id_ in parallelism}
+        return {id_: min(parallelism[joined_id] for joined_id in self._joined[id_]) for id_ in parallelism}
 
 
 def _limit(vertex: JobVertex) -> int:
@@ -113,17 +115,17 @@ def _limit(vertex: JobVertex) -> int:
 
 
 def _joined(job: JobGraph) -> dict[str, set[str]]:
-    """Each vertex with all that are joined to it by FORWARD edges, itself included."""
+    """Vertex -> all vertices that FORWARD edges join it with, itself included."""
     joined = {vertex.id: {vertex.id} for vertex in job.vertices}
     for edge in job.edges:
         if edge.partitioner == PartitionerKind.FORWARD.value and joined[edge.source] is not joined[edge.target]:
-            both = joined[edge.source] | joined[edge.target]
-            joined.update(dict.fromkeys(both, both))
+            group = joined[edge.source] | joined[edge.target]
+            joined.update(dict.fromkeys(group, group))
     return joined
 
 
 def _shares(limits: Mapping[str, int], slots: int) -> dict[str, int]:
-    """Slots of each group: as even as their limits allow, the first ones get the rest."""
+    """Slots of each group, as even as the groups' limits allow; the first groups get the rest."""
     shares = dict.fromkeys(limits, 0)
     while slots > 0:
         open_ = [group for group, limit in limits.items() if shares[group] < limit]
@@ -153,20 +155,22 @@ class RescaleTiming:
         self._scaled = 0.0
         self._changed: float | None = None
         self._ready: tuple[float, int, int] | None = None
-        """Since when only a checkpoint is waited for; the last one, and failed ones, by then."""
+        """When the wait for a checkpoint began, the id of the last checkpoint and the number of failed ones by then.
+
+        None: something else is waited for."""
 
     def scaled(self, now: float) -> None:
         """The job begins with the slots that it has."""
         self._scaled, self._changed, self._ready = now, None, None
 
     def look(self, now: float, all_there: bool, checkpoint: int, failed: int) -> float:
-        """In how many seconds to look again; ``NOW``: it is to be rescaled.
+        """Seconds until the next look; ``NOW``: the job is to be rescaled.
 
         Args:
             now: monotonic seconds.
-            all_there: it has as many slots as it can use.
-            checkpoint: id of the last one that is complete.
-            failed: how many have failed.
+            all_there: the job has as many slots as it can use.
+            checkpoint: id of the last checkpoint that is complete.
+            failed: how many checkpoints have failed.
         """
         if self._changed is None:
             self._changed = now
@@ -177,8 +181,8 @@ class RescaleTiming:
             return due - now
         if self._ready is None:
             self._ready = (now, checkpoint, failed)
-        since, before, failed_before = self._ready
+        since, checkpoint_before, failed_before = self._ready
         late = since + self._longest_delay
-        if checkpoint != before or failed - failed_before >= self._settings.max_failures or now >= late:
+        if checkpoint != checkpoint_before or failed - failed_before >= self._settings.max_failures or now >= late:
             return NOW
         return late - now

@@ -48,13 +48,13 @@ class ReactiveLayout(JobLayout):
         self._timing = RescaleTiming(settings, self._interval)
         self._history = RescaleHistory(settings.history, self._scale, clock)
         self._waits = True
-        """No task runs or is deployed: what comes next is laid out for the slots that are there then."""
+        """No task runs or is deployed: the job waits for slots, and is then laid out for those it has."""
         self._last_slot = float("-inf")
         """When the last slot came, in monotonic seconds."""
         self._stopped: set[str] = set()
-        """TaskManagers of which tasks have said that they were told to stop."""
+        """TaskManagers that were told to stop, as their tasks have reported."""
         self._slots_considered = 0
-        """Slots that the job had when it was looked at last whether it can use them; all are used, or of no use."""
+        """Slots that the job had when its parallelism was decided last; each of them is used, or of no use."""
         self._rescales = 0
         """Rescales of the job while it ran, to use more slots."""
         self._is_rescaled = False
@@ -148,7 +148,7 @@ class ReactiveLayout(JobLayout):
         return name in (SETTLE_TIMER, SLOTS_TIMER, RESCALE_TIMER)
 
     def _begin_if_ready(self) -> None:
-        """Lay the job out, if it has what it needs and nothing more is about to come."""
+        """Lay the job out, if it has the slots that it needs and no further one is about to come."""
         state, pool = self._state, self._state.pool
         if not (self._waits and state.is_active and state.checkpoints.is_settled) or self._job.ending.is_cancelling:
             return
@@ -169,7 +169,7 @@ class ReactiveLayout(JobLayout):
             self._begin(len(pool))
 
     def _begin(self, slots: int) -> None:
-        """All tasks go on from the last checkpoint, in these slots."""
+        """Lay the job out for its slots, and have all tasks go on from the last checkpoint."""
         job, state = self._job, self._state
         job_graph = self._scale.job(slots)
         # Nothing of the graph before may go on: neither restarts, nor deployments, nor reports that are waited for.
@@ -228,7 +228,7 @@ class ReactiveLayout(JobLayout):
             self._history.is_as_before()
 
     def _consider(self, slots: int) -> None:
-        """Rescale the job if it can use these slots, and it has to be now."""
+        """Rescale the job if it can use these slots, and the time for it has come."""
         state, coordinator = self._state, self._state.checkpoints.coordinator
         if state.status is not JobStatus.RUNNING or not state.graph.all_run() or coordinator.is_stopping:
             return
@@ -272,7 +272,7 @@ class ReactiveLayout(JobLayout):
 
     @override
     def in_archive(self) -> dict[str, Any]:
-        """What may become of the job's parallelism."""
+        """Limits of the job's parallelism, its rescales, and the settings of reactive mode."""
         settings = self._settings
         return {
             REACTIVE: {

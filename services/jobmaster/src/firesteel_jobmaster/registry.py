@@ -1,4 +1,4 @@
-"""Files that say which JobMaster processes there are, so that a host that was killed finds them again.
+"""Files that list the JobMaster processes, so that a host that was killed finds them again.
 
 One file for each job: ``<cluster directory>/jobmasters/<job id>.json``, mode 0600, since it holds fencing tokens. The
 JobMaster writes it before its job begins, and again when another Dispatcher adopts the job; it removes it when the
@@ -30,14 +30,14 @@ _NAME = re.compile(r"[0-9a-f]{32}\.json")
 
 @dataclass(frozen=True)
 class RegisteredProcess:
-    """A JobMaster process.
+    """A JobMaster process, as its file describes it.
 
     Attributes:
-        job_id: of its job.
-        process: it.
+        job_id: of the job.
+        process: the operating system's process.
         address: of the job's calls.
         token: fencing token of the JobMaster.
-        start: what it was told, with the Dispatcher that leads now.
+        start: order with which the JobMaster was started, with the Dispatcher that leads now.
     """
 
     job_id: str
@@ -101,7 +101,7 @@ class ProcessRegistry:
             return None
 
     def write(self, entry: RegisteredProcess) -> None:
-        """Keep an entry; it is on disk when this returns.
+        """Write the file of a JobMaster; it is on disk when this returns.
 
         Raises:
             OSError: it could not be written.
@@ -109,13 +109,13 @@ class ProcessRegistry:
         replace_file(self._path(entry.job_id), json.dumps(entry.to_plain(), separators=(",", ":")).encode())
 
     def remove_own(self, job_id: str, token: str) -> None:
-        """Forget the JobMaster of a job with this token; the file of one that has followed it stays."""
+        """Remove the file of the JobMaster with this token; the file of a JobMaster that has followed it stays."""
         entry = self.read(job_id)
         if entry is None or entry.token == token:
             self.remove(job_id)
 
     def remove(self, job_id: str) -> None:
-        """Forget a job. A file that stays is that of a process that is gone, as the next host sees."""
+        """Remove the file of a job. If that fails, the next host finds a file whose process is gone."""
         try:
             self._path(job_id).unlink(missing_ok=True)
         except OSError as error:

@@ -58,14 +58,14 @@ _ENDS: Final = {
 
 @dataclass
 class _Rescale:
-    """One; times are epoch milliseconds."""
+    """One rescale; times are epoch milliseconds."""
 
     id: str
     attempt: int
     cause: RescaleCause
     start: int
-    before: Mapping[str, int]
-    after: Mapping[str, int] = field(default_factory=dict)
+    parallelism_before: Mapping[str, int]
+    parallelism_after: Mapping[str, int] = field(default_factory=dict)
     reason: RescaleOutcome | None = None
     end: int | None = None
     phases: list[list[Any]] = field(default_factory=list)
@@ -79,17 +79,17 @@ class _Rescale:
             "state": None if self.reason is None else COMPLETED if self.reason is RescaleOutcome.SUCCEEDED else IGNORED,
             "start": self.start,
             "end": self.end,
-            "before": dict(self.before),
-            "after": dict(self.after),
+            "before": dict(self.parallelism_before),
+            "after": dict(self.parallelism_after),
             "phases": [list(phase) for phase in self.phases],
         }
 
 
 class RescaleHistory:
-    """Of one job.
+    """The rescales of one job: the one under way, and the latest that have ended.
 
     Args:
-        size: how many that have ended are kept, the latest of each kind in any case; 0: none.
+        size: how many ended rescales are kept, the latest of each kind in any case; 0: none.
         scale: of the job.
         clock: tells the time.
     """
@@ -105,73 +105,73 @@ class RescaleHistory:
 
     @property
     def cause(self) -> RescaleCause | None:
-        """Of the one under way."""
+        """Cause of the rescale under way; None: there is none."""
         return self._open.cause if self._open is not None else None
 
     def begin(self, cause: RescaleCause, phase: RescalePhase, error: str = "") -> None:
-        """One begins; one that is under way comes to nothing."""
+        """Begin a rescale; one that is under way ends without effect."""
         if self._open is not None:
             self.end(RescaleOutcome.JOB_FAILOVER_RESTARTING)
         self._begun += 1
         now = self._clock.epoch_ms()
-        named = hashlib.sha256(f"{self._scale.job_id} {self._begun} {now}".encode()).hexdigest()[:32]
-        self._open = _Rescale(named, self._begun, cause, now, self._parallelism)
+        rescale_id = hashlib.sha256(f"{self._scale.job_id} {self._begun} {now}".encode()).hexdigest()[:32]
+        self._open = _Rescale(rescale_id, self._begun, cause, now, self._parallelism)
         self.enter(phase, error)
 
     def enter(self, phase: RescalePhase, error: str = "") -> None:
-        """The one under way has come so far."""
+        """The rescale under way enters a phase."""
         if self._open is not None and not (self._open.phases and self._open.phases[-1][0] == phase.value):
             now = self._clock.epoch_ms()
             self._leave(now)
             self._open.phases.append([phase.value, now, None, error or None])
 
     def laid_out(self, parallelism: Mapping[str, int]) -> None:
-        """The tasks are about to be deployed: so many of each vertex."""
+        """The tasks are about to be deployed, with this parallelism of each vertex."""
         if self._open is not None:
-            self._open.after = dict(parallelism)
+            self._open.parallelism_after = dict(parallelism)
             self.enter(RescalePhase.DEPLOYING)
 
     def all_run(self) -> None:
-        """All tasks run: one that has been laid out has succeeded."""
-        if self._open is not None and self._open.after:
-            self._parallelism = self._open.after
+        """All tasks run: a rescale whose tasks were deployed has succeeded."""
+        if self._open is not None and self._open.parallelism_after:
+            self._parallelism = self._open.parallelism_after
             self.end(RescaleOutcome.SUCCEEDED)
 
     def is_as_before(self) -> None:
-        """The slots are gone again that one waits to use."""
-        one = self._open
+        """The new slots are gone again that the rescale under way was to use."""
+        rescale = self._open
         if (
-            one is not None
-            and one.cause is RescaleCause.NEW_RESOURCE_AVAILABLE
-            and one.phases[-1][0] == RescalePhase.EXECUTING.value
+            rescale is not None
+            and rescale.cause is RescaleCause.NEW_RESOURCE_AVAILABLE
+            and rescale.phases[-1][0] == RescalePhase.EXECUTING.value
         ):
             self.end(RescaleOutcome.NO_CHANGE)
 
     def job_moved(self, to: JobStatus) -> None:
-        """A job that ends has no use for one."""
+        """The job enters a state; a rescale ends where the job does."""
         if to in _ENDS:
             self.end(_ENDS[to])
 
     def end(self, reason: RescaleOutcome) -> None:
-        """The one under way has ended."""
-        one, self._open = self._open, None
-        if one is None:
+        """End the rescale under way, if there is one."""
+        rescale, self._open = self._open, None
+        if rescale is None:
             return
-        one.reason, one.end = reason, self._clock.epoch_ms()
-        if one.phases[-1][2] is None:
-            one.phases[-1][2] = one.end
+        rescale.reason, rescale.end = reason, self._clock.epoch_ms()
+        if rescale.phases[-1][2] is None:
+            rescale.phases[-1][2] = rescale.end
         state = COMPLETED if reason is RescaleOutcome.SUCCEEDED else IGNORED
         self._counts[state] += 1
         if self._size:
-            self._ended.append(one)
-            self._latest[state] = one
+            self._ended.append(rescale)
+            self._latest[state] = rescale
 
     def _leave(self, now: int) -> None:
         if self._open is not None and self._open.phases:
             self._open.phases[-1][2] = now
 
     def plain(self) -> dict[str, Any]:
-        """For an archive; what names and limits vertices have, the archive says elsewhere."""
+        """The history as JSON-able data for an archive, which has names and limits of vertices elsewhere."""
         return {
             "max": self._size,
             "counts": {
@@ -180,8 +180,10 @@ class RescaleHistory:
                 "completed": self._counts[COMPLETED],
                 "failed": 0,
             },
-            "latest": {state: one.plain() for state, one in self._latest.items()},
-            "history": [one.plain() for one in ([self._open] if self._open else []) + list(reversed(self._ended))],
+            "latest": {state: rescale.plain() for state, rescale in self._latest.items()},
+            "history": [
+                rescale.plain() for rescale in ([self._open] if self._open else []) + list(reversed(self._ended))
+            ],
             "least": self._scale.parallelism(self._scale.least),
             "groups": dict(self._scale.groups),
         }

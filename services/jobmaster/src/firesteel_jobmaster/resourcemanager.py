@@ -25,13 +25,13 @@ GOODBYE_TRIES = 3
 
 
 class ResourceManagerLink(LeaderLink):
-    """Registration of a job, heartbeats under it, and the slots that the job wants.
+    """Registers a job, keeps the registration alive by heartbeats, and declares the slots that the job needs.
 
     Args:
         leaders: say where the ResourceManager is.
-        address: where it is when leaders are not elected.
+        address: of the ResourceManager when leaders are not elected.
         rpc: carries calls.
-        registration: of this JobMaster.
+        registration: message with which this JobMaster registers.
         settings: intervals and timeouts.
         clock: measures silence.
         spawn: runs the link.
@@ -69,7 +69,7 @@ class ResourceManagerLink(LeaderLink):
         self._on_connected, self._on_not_known, self._on_followed = connected, lost, followed
         self._beating: asyncio.Task[None] | None = None
         self._declarations: Lane[m.DeclareRequirements] | None = None
-        """Those under the registration of now."""
+        """Declarations under the present registration; None: there is none."""
         self._started = self._left = False
         self.ends_within = 0.0
         """Seconds within which the ResourceManager says how a TaskManager has ended; 0: it does not."""
@@ -85,17 +85,17 @@ class ResourceManagerLink(LeaderLink):
             self._spawn(self.keep(), "link to the ResourceManager")
 
     def declare(self, count: int, returned: tuple[str, ...], most: int = 0) -> None:
-        """Say how many slots the job wants, and which it has given back; the last word counts.
+        """Declare how many slots the job needs, and which it has given back; the last declaration counts.
 
-        It takes up to ``most`` if nobody else wants them.
+        The job takes up to ``most`` slots if nobody else needs them.
         """
         me = self._registration
-        wanted = (m.Requirement(m.DEFAULT_PROFILE, count),) if count else ()
+        requirements = (m.Requirement(m.DEFAULT_PROFILE, count),) if count else ()
         if self._declarations is not None and not self.is_closed:
-            self._declarations.add(m.DeclareRequirements(me.job_id, wanted, returned, me.jobmaster_token, most))
+            self._declarations.add(m.DeclareRequirements(me.job_id, requirements, returned, me.jobmaster_token, most))
 
     def disconnect(self) -> None:
-        """Say goodbye; a ResourceManager that does not hear it finds out by missing heartbeats."""
+        """Say goodbye, once; a ResourceManager that does not hear it notices missing heartbeats."""
         if self._left:
             return
         self._left = True
@@ -124,7 +124,7 @@ class ResourceManagerLink(LeaderLink):
             self._on_not_known(cause)
 
     def _end(self) -> None:
-        """What was under a registration is over with it."""
+        """End declarations and heartbeats of a registration that is over."""
         self._declarations = None
         if self._beating is not None and self._beating is not asyncio.current_task():
             self._beating.cancel()
@@ -160,14 +160,14 @@ class ResourceManagerLink(LeaderLink):
                 self.last_heard = self._clock.monotonic()
 
     def _lane(self) -> Lane[m.DeclareRequirements]:
-        """For declarations under one registration; one that was overtaken by a newer one is left out."""
+        """A lane of declarations under one registration; one that was overtaken by a newer one is left out."""
 
-        async def declare(wanted: m.DeclareRequirements) -> None:
+        async def declare(requirements: m.DeclareRequirements) -> None:
             async def call() -> None:
-                nonlocal wanted
-                wanted = lane.with_next(wanted)
+                nonlocal requirements
+                requirements = lane.with_next(requirements)
                 if lane is self._declarations:
-                    await self.gateway().declare_requirements(wanted)
+                    await self.gateway().declare_requirements(requirements)
 
             def goes_on(error: Failure) -> bool:
                 logger.warning("declaration of slots: %s", error)

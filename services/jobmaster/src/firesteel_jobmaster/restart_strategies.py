@@ -9,17 +9,19 @@ from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 
+from typing_extensions import override
+
 from firesteel.config import Settings
 from firesteel.config import options as opt
 from firesteel.config.restarts import restart_strategy_type
 
 
 class RestartStrategy(ABC):
-    """Is told of every failure, and then asked. Times are seconds of a monotonic clock."""
+    """Counts failures, and decides about a restart after each. Times are seconds of a monotonic clock."""
 
     @abstractmethod
     def failed(self, now: float) -> bool:
-        """A failure that is no consequence of another one; returns whether it counts as another attempt."""
+        """Count a failure that is no consequence of another one; returns whether it counts as another attempt."""
 
     @abstractmethod
     def can_restart(self, now: float) -> bool:
@@ -37,15 +39,16 @@ class RestartStrategy(ABC):
 class NoRestart(RestartStrategy):
     """A failed job stays failed."""
 
+    @override
     def failed(self, now: float) -> bool:
         return True
 
+    @override
     def can_restart(self, now: float) -> bool:
-        """Never."""
         return False
 
+    @override
     def delay(self, now: float) -> float:
-        """None."""
         return 0.0
 
     def __str__(self) -> str:
@@ -53,10 +56,10 @@ class NoRestart(RestartStrategy):
 
 
 class FixedDelay(RestartStrategy):
-    """So many restarts, with the same pause before each.
+    """Restarts a job some times, with the same pause before each restart.
 
     Args:
-        attempts: restarts.
+        attempts: number of restarts.
         delay: seconds.
     """
 
@@ -68,7 +71,7 @@ class FixedDelay(RestartStrategy):
         return True
 
     def can_restart(self, now: float) -> bool:
-        """Until the attempts are used up."""
+        """Whether attempts are left."""
         return self._failures <= self._attempts
 
     def delay(self, now: float) -> float:
@@ -79,10 +82,10 @@ class FixedDelay(RestartStrategy):
 
 
 class FailureRate(RestartStrategy):
-    """Restarts until failures come too often.
+    """Restarts a job until its failures come too often.
 
     Args:
-        failures: so many may fall into an interval.
+        failures: how many may fall into an interval.
         interval, delay: seconds.
     """
 
@@ -95,7 +98,7 @@ class FailureRate(RestartStrategy):
         return True
 
     def can_restart(self, now: float) -> bool:
-        """As long as no more failures than that fall into the interval that ends now."""
+        """Whether the interval that ends now has no more failures than may fall into one."""
         return len(self._times) <= self._most or now - self._times[0] > self._interval
 
     def delay(self, now: float) -> float:
@@ -109,7 +112,7 @@ class FailureRate(RestartStrategy):
 
 
 class ExponentialDelay(RestartStrategy):
-    """A pause that grows with every restart, until the job has run for a while without a failure.
+    """Restarts a job after a pause that grows with every restart, until the job has run for a while without a failure.
 
     Failures before the end of the pause count as one with the failure that began it.
 
@@ -139,7 +142,7 @@ class ExponentialDelay(RestartStrategy):
         """When the last restart is due, or was."""
 
     def failed(self, now: float) -> bool:
-        """A failure within the pause is one with that before it."""
+        """Count a failure, unless it comes within the pause after another one, with which it counts as one."""
         if now <= self._next:
             return False
         if now >= self._next + self._reset_after:
@@ -157,11 +160,11 @@ class ExponentialDelay(RestartStrategy):
         return max(self._initial, min(pause, self._maximum))
 
     def can_restart(self, now: float) -> bool:
-        """Until the attempts without a reset are used up."""
+        """Whether attempts are left before a reset."""
         return self._count <= self._attempts
 
     def delay(self, now: float) -> float:
-        """What is left of the pause."""
+        """Seconds that are left of the pause."""
         return max(0.0, self._next - now)
 
     def __str__(self) -> str:
@@ -172,7 +175,7 @@ class ExponentialDelay(RestartStrategy):
 
 
 def restart_strategy(settings: Settings) -> RestartStrategy:
-    """The strategy that settings ask for: those of the job on top of the cluster's.
+    """The strategy that the settings of a job, on top of the cluster's, ask for.
 
     Raises:
         ConfigurationError: a value is not valid.

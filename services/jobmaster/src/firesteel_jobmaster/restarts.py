@@ -20,8 +20,8 @@ class Restarts:
 
     Args:
         graph: of the job.
-        strategy: decides whether and when.
-        by_region: restart the regions that a failure touches; else all.
+        strategy: decides whether there is a restart, and when.
+        by_region: restart only the regions that a failure touches; else all.
     """
 
     def __init__(self, graph: ExecutionGraph, strategy: RestartStrategy, by_region: bool) -> None:
@@ -47,18 +47,18 @@ class Restarts:
         return region in self._due or region in self.being_renewed
 
     def touched(self, failed: Iterable[Execution]) -> set[int]:
-        """The regions to restart when these attempts have failed; none in particular: all."""
-        found = {self._graph.region_of(execution) for execution in failed}
-        return found if found and self._by_region else set(range(len(self._graph.regions)))
+        """The regions to restart when these attempts have failed; without attempts: all regions."""
+        regions = {self._graph.region_of(execution) for execution in failed}
+        return regions if regions and self._by_region else set(range(len(self._graph.regions)))
 
     def entry(self, regions: Collection[int]) -> FailureEntry | None:
-        """The failure that these regions wait for already; None if one of them does not wait."""
+        """The failure after which these regions wait for a restart; None if one of them does not wait."""
         if any(region not in self._due for region in regions):
             return None
         return next((self._entries[region] for region in regions), None)
 
     def failed(self, now: float) -> bool:
-        """A failure that none before explains; returns whether it is answered by a restart."""
+        """Count a failure that is no consequence of another one; returns whether it is answered by a restart."""
         if self.strategy.failed(now):
             self._graph.restarts += self.strategy.can_restart(now)
         return self.strategy.can_restart(now)
@@ -70,7 +70,7 @@ class Restarts:
         return self._storage.delay(now)
 
     def begin(self, regions: Iterable[int], entry: FailureEntry, now: float, pause: float = 0.0) -> float:
-        """These regions wait for their restart, for ``pause`` seconds at least; returns for how long."""
+        """Have these regions wait for their restart, at least for ``pause`` seconds; returns how long they wait."""
         pause = max(self.strategy.delay(now), pause)
         due = now + pause
         for region in regions:
@@ -79,7 +79,7 @@ class Restarts:
         return pause
 
     def take_ready(self, now: float, among: Iterable[int] | None = None) -> list[int]:
-        """The regions that can be restarted now, of all or among some; they wait no longer."""
+        """Take the regions that can be restarted now, of all regions or of those in ``among``."""
         ready = [
             region
             for region in (self._due if among is None else among)

@@ -1,4 +1,4 @@
-"""What the JobMaster takes from the configuration."""
+"""The settings of a JobMaster, read from the configuration of the cluster and of its job."""
 
 from __future__ import annotations
 
@@ -76,16 +76,16 @@ class JobMasterSettings:
         slot_idle_timeout: ``slot.idle.timeout``: a slot all of whose tasks have finished goes back after so long.
         cancellation_timeout: ``task.cancellation.timeout``; 0 = wait for ever.
         splits_interval: how often a subtask that found no split, but may later, is offered some.
-        registration: of the registration at the ResourceManager.
+        registration: pauses and timeouts of the registration at the ResourceManager.
         orphan_timeout: ``firesteel.jobmaster.orphan-timeout``, ``heartbeat.timeout`` at least.
-        new_restart_strategy: makes the job's, from ``restart-strategy.*``.
+        new_restart_strategy: makes the job's restart strategy, from ``restart-strategy.*``.
         failover_by_region: ``jobmanager.execution.failover-strategy`` is region.
         kept_failures: ``web.exception-history-size``.
         checkpoints: ``execution.checkpointing.*``.
-        new_checkpoint_storage: makes the job's, of its id; raises ``ConfigurationError``.
+        new_checkpoint_storage: makes the checkpoint storage of a job id; raises ``ConfigurationError``.
         savepoints: options that directories of savepoints look at.
-        for_slots: what the cluster says about options that slots read; a job's own settings come on top.
-        reactive: of reactive mode; None: a job has the parallelism that its program says.
+        for_slots: the cluster's values of options that slots read; a job's own settings come on top.
+        reactive: settings of reactive mode; None: a job has the parallelism that its program says.
     """
 
     heartbeat_interval: float = 10.0
@@ -112,38 +112,38 @@ class JobMasterSettings:
 
     @classmethod
     def read(cls, settings: Settings, job: Mapping[str, str] | None = None) -> JobMasterSettings:
-        """From the cluster's settings, with those of a job on top.
+        """Read the cluster's settings, with those of a job on top.
 
         Raises:
             ConfigurationError: a value is not valid.
         """
-        all_of_them = settings.with_layer("program", job) if job else settings
-        restart_strategy(all_of_them)  # a value that is wrong is found here
-        checkpoints = CheckpointSettings.read(all_of_them)
+        job_settings = settings.with_layer("program", job) if job else settings
+        restart_strategy(job_settings)  # a wrong value is refused now, not when the job fails
+        checkpoints = CheckpointSettings.read(job_settings)
 
         def new_storage(job_id: str) -> CheckpointStorage:
-            return load_checkpoint_storage(StorageParameters(job_id, all_of_them))
+            return load_checkpoint_storage(StorageParameters(job_id, job_settings))
 
         if job is not None and (checkpoints.interval or checkpoints.restore_path):
-            new_storage("0" * 32)  # and so is this
+            new_storage("0" * 32)  # the same for a storage that can't be used
         failures = max(0, settings.get(options.HEARTBEAT_RPC_FAILURE_THRESHOLD))
         return cls(
             heartbeat_interval=settings.get(options.HEARTBEAT_INTERVAL).total_seconds(),
             heartbeat_timeout=settings.get(options.HEARTBEAT_TIMEOUT).total_seconds(),
             heartbeat_failures=failures,
-            slot_request_timeout=all_of_them.get(options.SLOT_REQUEST_TIMEOUT).total_seconds(),
-            slot_idle_timeout=all_of_them.get(options.SLOT_IDLE_TIMEOUT).total_seconds(),
+            slot_request_timeout=job_settings.get(options.SLOT_REQUEST_TIMEOUT).total_seconds(),
+            slot_idle_timeout=job_settings.get(options.SLOT_IDLE_TIMEOUT).total_seconds(),
             registration=RegistrationSettings.from_settings(settings, failures=failures),
             orphan_timeout=max(
                 settings.get(options.JOBMASTER_ORPHAN_TIMEOUT), settings.get(options.HEARTBEAT_TIMEOUT)
             ).total_seconds(),
-            cancellation_timeout=all_of_them.get(options.TASK_CANCELLATION_TIMEOUT).total_seconds(),
-            new_restart_strategy=lambda: restart_strategy(all_of_them),
+            cancellation_timeout=job_settings.get(options.TASK_CANCELLATION_TIMEOUT).total_seconds(),
+            new_restart_strategy=lambda: restart_strategy(job_settings),
             failover_by_region=settings.get(options.FAILOVER_STRATEGY) == "region",
             kept_failures=settings.get(options.EXCEPTION_HISTORY_SIZE),
             checkpoints=checkpoints,
             new_checkpoint_storage=new_storage,
-            savepoints=all_of_them,
+            savepoints=job_settings,
             for_slots=settings.slice(READ_IN_SLOTS).to_plain(),
             reactive=ReactiveSettings.read(settings),
         )

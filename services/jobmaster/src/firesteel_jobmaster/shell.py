@@ -197,7 +197,7 @@ class JobMaster:
 
     @property
     def is_orphan(self) -> bool:
-        """Whether it waits for slots, and has reached nobody for ``firesteel.jobmaster.orphan-timeout``."""
+        """Whether the job waits for slots, and nobody was reached for ``firesteel.jobmaster.orphan-timeout``."""
         return self.core.is_orphan(max(self.dispatcher.heard, self.resourcemanager.last_heard))
 
     @property
@@ -257,7 +257,7 @@ class JobMaster:
 
     @answers(JobMasterGateway.offer_slots)
     def offer_slots(self, message: m.OfferSlots) -> m.AcceptedSlots:
-        """See ``JobMasterGateway``."""
+        """A TaskManager offers slots; answers which of them the job takes."""
         none: tuple[str, ...] = ()
         accepted = self.door.ask(self.core.offer_slots, none, message)
         self.taskmanagers.alive(message.taskmanager_id)
@@ -265,23 +265,23 @@ class JobMaster:
 
     @answers(JobMasterGateway.update_task_states)
     def update_task_states(self, message: m.UpdateTaskStates) -> None:
-        """See ``JobMasterGateway``."""
+        """A TaskManager, which is alive, reports states of tasks."""
         self.taskmanagers.alive(message.taskmanager_id)
         self.door.handle(self.core.update_task_states, message)
 
     @answers(JobMasterGateway.request_splits)
     def request_splits(self, message: m.RequestSplits) -> m.Splits:
-        """See ``JobMasterGateway``."""
+        """A source subtask asks for splits; answers with some, or with none for now."""
         return self.door.ask(self.core.request_splits, m.Splits((), False), message)
 
     @answers(JobMasterGateway.report_watermark)
     def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
-        """See ``JobMasterGateway``."""
+        """A source subtask reports its watermark; answers with that of its alignment group."""
         return self.core.report_watermark(message)
 
     @answers(JobMasterGateway.acknowledge_checkpoints)
     def acknowledge_checkpoints(self, message: m.AcknowledgeCheckpoints) -> None:
-        """See ``JobMasterGateway``."""
+        """Tasks have written their state; each of their acknowledgements is an event of its own."""
         for acknowledgement in message.acknowledgements:
             try:
                 self.door.handle(self.core.acknowledge_checkpoint, acknowledgement)
@@ -290,10 +290,10 @@ class JobMaster:
 
     @answers(JobMasterGateway.trigger_savepoint)
     def trigger_savepoint(self, message: m.TriggerJobSavepoint) -> None:
-        """See ``JobMasterGateway``.
+        """A user wants a savepoint, or to stop the job with one.
 
         Raises:
-            RpcFault: there is no directory for it.
+            RpcFault: neither the message nor the settings name a directory for it.
         """
         target = message.target_directory or self.core.checkpoints.settings.savepoint_directory
         if not target:
@@ -307,26 +307,26 @@ class JobMaster:
 
     @answers(JobMasterGateway.cancel)
     def cancel(self, _: m.Empty) -> None:
-        """See ``JobMasterGateway``."""
+        """The user of the job cancels it."""
         self.door.handle(self.core.cancel, "cancelled by its user")
 
     @answers(JobMasterGateway.adopt)
     def adopt(self, message: m.AdoptJob) -> None:
-        """See ``JobMasterGateway``.
+        """Another Dispatcher leads: reports go to it from now on, and it hears where the job stands.
 
         Raises:
             FencedError: a later Dispatcher has adopted the job.
         """
-        before = self.start_message
-        if message.dispatcher_term < before.dispatcher_term:
+        former = self.start_message
+        if message.dispatcher_term < former.dispatcher_term:
             raise FencedError(f"a later Dispatcher than {message.dispatcher_address} leads job {self.job_id}")
-        blobs = before.blob_address  # where they came with the Dispatcher, they come from the next one
+        blobs = former.blob_address  # where the Dispatcher has served them, the next one does
         self.start_message = replace(
-            before,
+            former,
             dispatcher_address=message.dispatcher_address,
             dispatcher_token=message.dispatcher_token,
             dispatcher_term=message.dispatcher_term,
-            blob_address=message.dispatcher_address if blobs == before.dispatcher_address else blobs,
+            blob_address=message.dispatcher_address if blobs == former.dispatcher_address else blobs,
         )
         logger.info("the Dispatcher at %s adopts job %s", message.dispatcher_address, self.job_id)
         self.dispatcher.adopt(self.dispatcher.gateway.at(message.dispatcher_address, message.dispatcher_token))
@@ -335,33 +335,33 @@ class JobMaster:
 
     @answers(JobMasterGateway.details)
     async def details(self, message: m.LookAtJob) -> m.JobDetails:
-        """See ``JobMasterGateway``."""
+        """The job as people see it."""
         return m.JobDetails(await in_slices(self.core.look(message.vertices)))
 
     @answers(JobMasterGateway.collect)
     async def collect(self, message: m.CollectFromJob) -> m.CollectedFromJob:
-        """See ``JobMasterGateway``."""
+        """The client asks for results of a collect operator; answers when there are some, or after a while."""
         if self.core.is_batch:
             return await self._give(message)
         return await collect(self.core, message, self.taskmanagers.gateway, lambda: self.door.changed)
 
     async def _give(self, message: m.CollectFromJob) -> m.CollectedFromJob:
-        """Results of a bounded job: they are there when it has succeeded."""
+        """Results of a bounded job, which are there when it has succeeded."""
         deadline = asyncio.get_running_loop().time() + min(max(message.wait_ms, 0), LONGEST_WAIT_MS) / 1000
         while True:
             changed = self.door.changed
             results = self.door.ask(self.core.give, None, message.operator_id, message.offset)
-            left = deadline - asyncio.get_running_loop().time()
-            if results is not None or left <= 0 or self.door.crashed.is_set():
+            remaining = deadline - asyncio.get_running_loop().time()
+            if results is not None or remaining <= 0 or self.door.crashed.is_set():
                 return results or m.CollectedFromJob(message.offset, 0, False, "", self.core.state.name)
             try:
-                await asyncio.wait_for(changed.wait(), left)
+                await asyncio.wait_for(changed.wait(), remaining)
             except TimeoutError:
                 pass
 
 
 def _python(job_graph: JobGraph, blob_address: str) -> dict[str, Any]:
-    """What TaskManagers have to know to prepare Python for the job's slots."""
+    """What TaskManagers need to prepare Python for the job's slots; empty: the job has no Python of its own."""
     if not job_graph.python_environment:
         return {}
     timeout = Settings(dict(job_graph.config), "job").get(PYTHON_ENVIRONMENT_TIMEOUT).total_seconds()

@@ -35,9 +35,9 @@ class Slices:
             (self._unfinished.appendleft if urgent else self._unfinished.append)(work)
 
     def go_on(self) -> None:
-        """Do the next slice of what stands first."""
+        """Do the next slice of the work that stands first."""
         if self._unfinished:
-            work = self._unfinished[0]  # it stays there meanwhile: what it begins that is urgent comes before it
+            work = self._unfinished[0]  # it stays first meanwhile, so that urgent work which it begins comes before it
             if not _has_more(work):
                 self._unfinished.remove(work)
 

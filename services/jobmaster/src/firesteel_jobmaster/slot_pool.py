@@ -19,14 +19,14 @@ class SlotPool:
     def __init__(self, needed: int) -> None:
         self.needed = needed
         self.most = 0
-        """So many are taken, if that is more."""
+        """Slots that are taken if that is more than ``needed``."""
         self.returned: deque[str] = deque(maxlen=KEPT_RETURNED)
         """Slots that were given back or lost while the job went on."""
         self._slots: dict[str, LogicalSlot] = {}
         self._at: dict[str, dict[str, LogicalSlot]] = {}
-        """By TaskManager."""
+        """TaskManager -> allocation -> slot."""
         self._unused: dict[str, LogicalSlot] = {}
-        """That hold nothing."""
+        """Slots in which no task has its place."""
         self._idle_since: dict[str, float] = {}
         self._closed = False
 
@@ -42,7 +42,7 @@ class SlotPool:
         return len(self._slots) >= self.needed
 
     def slots(self) -> list[LogicalSlot]:
-        """All that are held."""
+        """All slots that the job holds."""
         return list(self._slots.values())
 
     def get(self, allocation_id: str) -> LogicalSlot | None:
@@ -50,22 +50,25 @@ class SlotPool:
         return self._slots.get(allocation_id)
 
     def at(self, taskmanager_id: str) -> list[LogicalSlot]:
-        """Those of one TaskManager."""
+        """The slots that the job holds at a TaskManager."""
         return list(self._at.get(taskmanager_id, {}).values())
 
     def taskmanagers(self) -> list[str]:
-        """Those that have some."""
+        """TaskManagers at which the job holds slots."""
         return list(self._at)
 
     def unused(self) -> list[LogicalSlot]:
-        """Those that hold nothing."""
+        """Slots in which no task has its place, now."""
         return list(self._unused.values())
 
     def offer(self, slot: LogicalSlot) -> bool:
-        """Whether the slot is (or was before) accepted. A second offer of an allocation by another one is refused."""
-        held = self._slots.get(slot.allocation_id)
-        if held is not None:
-            return held.taskmanager_id == slot.taskmanager_id and held.pid == slot.pid
+        """Take a slot, if it is needed; returns whether it is the job's now, or was before.
+
+        An offer of a known allocation by another TaskManager, or from another process, is refused.
+        """
+        known_slot = self._slots.get(slot.allocation_id)
+        if known_slot is not None:
+            return known_slot.taskmanager_id == slot.taskmanager_id and known_slot.pid == slot.pid
         if self._closed or len(self._slots) >= max(self.needed, self.most):
             return False
         self._slots[slot.allocation_id] = self._unused[slot.allocation_id] = slot
@@ -73,11 +76,11 @@ class SlotPool:
         return True
 
     def clear(self) -> None:
-        """Nothing has its place in any slot."""
+        """No task has its place in any slot any more."""
         self._unused, self._idle_since = dict(self._slots), {}
 
     def remove(self, allocation_id: str) -> None:
-        """The slot is lost, or given back."""
+        """A slot is lost, or was given back."""
         self._idle_since.pop(allocation_id, None)
         self._unused.pop(allocation_id, None)
         slot = self._slots.pop(allocation_id, None)
@@ -98,17 +101,17 @@ class SlotPool:
         return allocation_id in self._idle_since
 
     def use(self, allocation_id: str) -> None:
-        """Something has its place in a slot, or is deployed there again."""
+        """A task has its place in a slot, or is deployed there again."""
         self._idle_since.pop(allocation_id, None)
         self._unused.pop(allocation_id, None)
 
     def idle_before(self, moment: float) -> list[LogicalSlot]:
-        """Those that the job was done with by this moment."""
+        """Slots that the job was done with by this moment."""
         return [self._slots[id_] for id_, since in self._idle_since.items() if since <= moment]
 
     @property
     def longest_idle(self) -> float | None:
-        """Since when the first of the idle slots is idle; None = none is."""
+        """When the first of the idle slots became idle; None = none is."""
         return min(self._idle_since.values(), default=None)
 
     def validate(self) -> None:
@@ -120,9 +123,9 @@ class SlotPool:
         assert not self._unused.keys() & self._idle_since.keys(), "a slot was never used, and is idle"
 
     def close(self) -> list[LogicalSlot]:
-        """Accept nothing more; returns what has to be given back, and holds it no longer."""
+        """Accept no more slots; returns those that have to be given back, and holds them no longer."""
         self._closed = True
         slots = self.slots()
-        for held in (self._slots, self._at, self._unused, self._idle_since):
-            held.clear()
+        for index in (self._slots, self._at, self._unused, self._idle_since):
+            index.clear()
         return slots

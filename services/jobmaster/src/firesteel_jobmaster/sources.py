@@ -47,7 +47,7 @@ class JobSources:
         return True
 
     def begin(self) -> bool:
-        """Enumerators begin with the checkpoint that the job goes on from; returns False if the job fails by that."""
+        """Have enumerators begin with the checkpoint that the job goes on from; returns False if the job fails."""
         if self.assigner is None:
             return True
         point = self._state.checkpoints.restore_point()
@@ -61,7 +61,7 @@ class JobSources:
         return True
 
     def begin_anew(self, point: RestorePoint | None) -> bool:
-        """Other enumerators go on from a checkpoint: the graph has changed. Returns False if the job fails by that."""
+        """Make enumerators for a graph that has changed, going on from a checkpoint; returns False if the job fails."""
         try:
             self.assigner = SplitAssigner(self._state.graph.job_graph, self.create)
             self.assigner.begin(point)
@@ -71,8 +71,8 @@ class JobSources:
         return True
 
     def restart(self, executions: Sequence[Execution]) -> bool:
-        """Splits of these new attempts are handed out again, from the checkpoint on; returns False if the job fails by
-        that."""
+        """Hand out again the splits that these new attempts need from the checkpoint on; returns False if the job fails
+        by that."""
         try:
             if self.assigner is not None:
                 self.assigner.restart(executions, self._state.checkpoints.restarting())
@@ -82,7 +82,7 @@ class JobSources:
         return True
 
     def failed(self, error: Exception, executions: Sequence[Execution]) -> None:
-        """Enumerators of sources raised: what the program says is wrong, or they can't look."""
+        """Fail the job, as an enumerator has raised: the program is wrong, or a source can't look for its splits."""
         if isinstance(error, GraphError):
             failure = failures.internal(error, "making the split enumerators")
         elif isinstance(error, ProgramError):
@@ -119,7 +119,7 @@ class JobSources:
         return splits
 
     def offer(self) -> None:
-        """Look again for those that were told to wait."""
+        """Look again for splits for the subtasks that wait."""
         if self.assigner is None or not self._state.is_active:
             return
         try:
@@ -132,17 +132,17 @@ class JobSources:
             self._state.set_timer(SPLITS_TIMER, self._state.settings.splits_interval)
 
     def _push(self, splits: Iterable[tuple[Execution, m.Splits]]) -> None:
-        for execution, some in splits:
+        for execution, given in splits:
             slot = execution.slot
             if slot is not None:
-                self._state.emit(do.PushSplits(slot.taskmanager_id, slot.allocation_id, execution.id, some))
+                self._state.emit(do.PushSplits(slot.taskmanager_id, slot.allocation_id, execution.id, given))
 
     def splits_lost(self, execution_id: str) -> None:
         """Splits did not reach a subtask: they would never be read."""
         self._message_lost(execution_id, "Splits did not reach {}: its TaskManager did not take them.")
 
     def watermark(self, report: ReportWatermark) -> GroupWatermark:
-        """A source subtask has come so far: how far has its alignment group?"""
+        """Take the watermark of a source subtask; returns how far its alignment group has come."""
         self._state.task(report.execution_id)
         return GroupWatermark(self._alignment.report(report.group, report.execution_id, report.watermark))
 
@@ -193,7 +193,7 @@ class JobSources:
         self._push(splits)
 
     def operator_events_lost(self, execution_id: str) -> None:
-        """A user's enumerator did not hear of something: it can't go on."""
+        """A message to a user's enumerator is lost, without which it can't go on."""
         self._message_lost(execution_id, "{} did not hear of its readers: its TaskManager did not take it.")
 
     def _message_lost(self, execution_id: str, text: str) -> None:

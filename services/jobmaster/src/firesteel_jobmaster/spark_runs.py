@@ -13,7 +13,7 @@ MOST_DRIVERS, STEADY_SECONDS = 5, 600.0
 
 
 class SparkRuns:
-    """Begins and drops runs; what becomes of them, the layout hears."""
+    """Begins and drops runs of stages; the layout hears how they end."""
 
     def __init__(self, state: JobState) -> None:
         self._state = state

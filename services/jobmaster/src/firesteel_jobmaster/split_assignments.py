@@ -1,4 +1,4 @@
-"""Which splits were given to whom since the last completed checkpoint: so that none is lost and none is read twice."""
+"""Which subtask got which splits since the last completed checkpoint, so that none is lost and none is read twice."""
 
 from __future__ import annotations
 
@@ -35,43 +35,48 @@ class Assignments:
             subtask: which.
             serial: under which the reader got them.
             splits: for it.
-            number: of what an enumerator in a task of its own said, with which they came.
+            number: of the enumerator's message with which they came, if it runs in a task of its own.
         """
-        kept = tuple(splits)
-        if kept:
-            self._given.setdefault(subtask, []).append(_Assignment(serial, kept, number))
+        split_tuple = tuple(splits)
+        if split_tuple:
+            self._given.setdefault(subtask, []).append(_Assignment(serial, split_tuple, number))
 
     def not_in_state(self, serials: Mapping[int, int], up_to: int = ALL) -> list[tuple[int, Split]]:
         """Splits that no reader had got at its barrier, each with the subtask that they were for.
 
         Args:
             serials: of all subtasks.
-            up_to: number of what the enumerator had said last at its own snapshot: what came later is in its state.
+            up_to: number of the enumerator's last message before its own snapshot; later splits are in its state.
         """
         return [
             (subtask, split)
-            for subtask, given in sorted(self._given.items())
-            for one in given
-            if one.serial > serials[subtask] and one.number <= up_to
-            for split in one.splits
+            for subtask, assignments in sorted(self._given.items())
+            for assignment in assignments
+            if assignment.serial > serials[subtask] and assignment.number <= up_to
+            for split in assignment.splits
         ]
 
     def completed(self, serials: Mapping[int, int]) -> None:
         """A checkpoint with these serials is complete: what is in readers' states needs no bookkeeping."""
         for subtask, last in serials.items():
-            left = [one for one in self._given.get(subtask, ()) if one.serial > last]
-            if left:
-                self._given[subtask] = left
+            later = [assignment for assignment in self._given.get(subtask, ()) if assignment.serial > last]
+            if later:
+                self._given[subtask] = later
             else:
                 self._given.pop(subtask, None)
 
     def take_back(self, subtasks: Iterable[int]) -> list[Split]:
         """All splits of subtasks that are reset to the last completed checkpoint, or to the beginning."""
-        return [split for subtask in sorted(subtasks) for one in self._given.pop(subtask, ()) for split in one.splits]
+        return [
+            split
+            for subtask in sorted(subtasks)
+            for assignment in self._given.pop(subtask, ())
+            for split in assignment.splits
+        ]
 
     def clear(self) -> None:
         """The whole source is reset."""
         self._given.clear()
 
     def __len__(self) -> int:
-        return sum(len(one.splits) for given in self._given.values() for one in given)
+        return sum(len(assignment.splits) for assignments in self._given.values() for assignment in assignments)

@@ -26,12 +26,12 @@ _NOTHING: Final = Splits((), False)
 
 @dataclass
 class _Answers:
-    """To the requests of a subtask.
+    """Answers to the requests of a subtask.
 
     Attributes:
-        number: of its last request.
-        serial: of the last splits that were given.
-        given: by number of the request; those that may be lost.
+        number: of the subtask's last request.
+        serial: of the last splits that the subtask was given.
+        given: request -> splits that were given for it, as long as they may be lost.
     """
 
     number: int = 0
@@ -45,7 +45,7 @@ class _Answers:
 
 @contextmanager
 def _named(vertex: JobVertex) -> Iterator[None]:
-    """Errors of its enumerator say whose it is, and where it looks."""
+    """Have errors of a source's enumerator name the source, and where it looks."""
     try:
         yield
     except GraphError as error:
@@ -57,7 +57,7 @@ def _named(vertex: JobVertex) -> Iterator[None]:
 
 
 class SplitAssigner:
-    """One enumerator, or a link to one, for each source vertex.
+    """Hands out splits: has an enumerator, or a link to one, for each source vertex.
 
     Args:
         job_graph: of the job.
@@ -89,11 +89,11 @@ class SplitAssigner:
 
         Args:
             vertex_id: of the source.
-            serials: of each subtask: of the last splits that its reader had got at the barrier.
-            number: of what a user's enumerator had said last before its own snapshot.
+            serials: subtask -> serial of the last splits that its reader had got at the barrier.
+            number: of the last message of a user's enumerator before its own snapshot.
 
         Raises:
-            Exception: the enumerator gives none.
+            Exception: the enumerator gives no snapshot.
         """
         link = self._links.get(vertex_id)
         if link is not None:
@@ -141,26 +141,26 @@ class SplitAssigner:
         self._given[vertex.id].clear()
 
     def restart(self, executions: Collection[Execution], point: RestorePoint | None = None) -> None:
-        """These attempts are new: what the ones before them were given since the checkpoint is handed out again.
+        """Hand out again the splits that former attempts of these tasks were given since the checkpoint.
 
         A source that is started again as a whole goes on from the enumerator's state in the checkpoint. If only some of
-        its subtasks are, the enumerator goes on, and gets back what they were given.
+        its subtasks are started again, the enumerator goes on, and gets back the splits that these were given.
 
         Args:
             executions: the new attempts.
-            point: that they go on from; None = from their beginning.
+            point: checkpoint that they go on from; None = they begin anew.
 
         Raises:
             ProgramError, GraphError, OSError: as at the beginning.
         """
-        new: dict[str, list[Execution]] = {}
+        new_attempts: dict[str, list[Execution]] = {}
         for execution in executions:
             if execution.vertex.id in self._sources:
-                new.setdefault(execution.vertex.id, []).append(execution)
-        again = {_subtask_of(execution.id) for execution in executions}
-        self._waiting = {id_: e for id_, e in self._waiting.items() if _subtask_of(id_) not in again}
-        self._answers = {id_: a for id_, a in self._answers.items() if _subtask_of(id_) not in again}
-        for vertex_id, attempts in new.items():
+                new_attempts.setdefault(execution.vertex.id, []).append(execution)
+        restarted = {_subtask_of(execution.id) for execution in executions}
+        self._waiting = {id_: e for id_, e in self._waiting.items() if _subtask_of(id_) not in restarted}
+        self._answers = {id_: a for id_, a in self._answers.items() if _subtask_of(id_) not in restarted}
+        for vertex_id, attempts in new_attempts.items():
             if len(attempts) == attempts[0].vertex.parallelism:
                 self._reset(attempts[0].vertex, point)
             else:
@@ -172,7 +172,7 @@ class SplitAssigner:
 
     @property
     def someone_waits(self) -> bool:
-        """Whether a subtask found no split but may later."""
+        """Whether a subtask has asked for splits, and may get some later."""
         return bool(self._waiting)
 
     def has(self, vertex_id: str) -> bool:
@@ -182,20 +182,20 @@ class SplitAssigner:
     # -- enumerators in tasks of their own
 
     def link(self, vertex: JobVertex) -> EnumeratorLink | None:
-        """That of a source or of the vertex that runs its enumerator; None = it has none."""
+        """The link of a source, or of the vertex that runs its enumerator; None = there is none."""
         return self._links.get(vertex.enumerates or vertex.id)
 
     def take_events(self) -> list[tuple[Execution, int, tuple[Event, ...]]]:
-        """What is to be said to such tasks now: the task, a number, events."""
+        """Messages to enumerators that are due now: the task, the message's number, events."""
         return [taken for link in self._links.values() if (taken := link.take()) is not None]
 
     # -- requests
 
     def answer(self, execution: Execution, number: int, taken: int = 0) -> Splits:
-        """What a subtask gets for a request; it is remembered if it has to wait.
+        """The splits that a subtask gets for a request; a subtask that gets none is remembered.
 
-        Splits are taken from the enumerator once for each number: a repeat gets the same ones, also behind later
-        requests: a reader that was sent other splits meanwhile has asked again.
+        Splits are taken from the enumerator once for each number: a repeated request gets the same ones, also after
+        later requests, as a reader that was sent other splits meanwhile has asked again.
 
         Args:
             execution: who asks.
@@ -214,7 +214,7 @@ class SplitAssigner:
         return answers.given.get(number, _NOTHING)
 
     def _look(self, execution: Execution) -> bool:
-        """Ask the enumerator; whether it had something."""
+        """Ask the enumerator for splits of a subtask; returns whether it had some."""
         enumerator = self._enumerators[execution.vertex.id]
         self._waiting[execution.id] = execution
         with _named(execution.vertex):
@@ -230,16 +230,16 @@ class SplitAssigner:
         return True
 
     def retry(self) -> list[tuple[Execution, Splits]]:
-        """Ask again for those that wait and still run; the ones for whom there is something now."""
-        found = []
+        """Ask the enumerators again for subtasks that wait and still run; returns those that get splits now."""
+        answered = []
         for execution in list(self._waiting.values()):
             if execution.state.is_terminal:
                 del self._waiting[execution.id]
                 continue
             if self._look(execution):
                 answers = self._answers[execution.id]
-                found.append((execution, answers.given[answers.number]))
-        return found
+                answered.append((execution, answers.given[answers.number]))
+        return answered
 
 
 def _subtask_of(execution_id: str) -> str:

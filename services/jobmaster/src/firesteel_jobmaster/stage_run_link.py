@@ -27,12 +27,12 @@ LOOK_PAUSES = (0.03, 0.5)
 
 
 class StageRunLink:
-    """One run at a time; the core hears how far it has come.
+    """Follows one run at a time; the core hears how far the run has come.
 
     Args:
         door: of the core.
         token: of the JobMaster.
-        resourcemanager: has it run.
+        resourcemanager: through which Spark runs the stages.
         blob_address: where the job's blobs are, as of now.
         spawn: runs what goes on until the job ends.
     """
@@ -49,14 +49,15 @@ class StageRunLink:
         self._job_id = door.core.graph.job_graph.job_id
         self._blob_address, self._spawn = blob_address, spawn
         self._wanted = ""
+        """Id of the run that the core wants; empty: none."""
 
     def run(self, order: do.StartStageRun) -> None:
-        """Have it run, and tell the core what becomes of it."""
+        """Have stages run, and tell the core how they go."""
         self._wanted = order.run_id
         self._spawn(self._follow(order), f"stages {order.run_id}")
 
     def drop(self, run_id: str) -> None:
-        """It is not wanted any more."""
+        """The core does not want a run any more: Spark stops it."""
         if self._wanted == run_id:
             self._wanted = ""
         self._spawn(self._drop(run_id), f"end of stages {run_id}")
@@ -98,12 +99,12 @@ class StageRunLink:
     async def _watch(self, run_id: str) -> None:
         pause, longest = LOOK_PAUSES
         silent = pauses(FIRST_PAUSE, LONGEST_PAUSE)
-        known: tuple[str, ...] = ()
+        complete_stages: tuple[str, ...] = ()
         while self._wanted == run_id:
             try:
-                ref = replace(self._ref(run_id), known=known)
-                seen = await self._resourcemanager.gateway().look_at_stages(ref)
-                if seen.state == "done":
+                ref = replace(self._ref(run_id), known=complete_stages)
+                look = await self._resourcemanager.gateway().look_at_stages(ref)
+                if look.state == "done":
                     results = await self._results(run_id)
                     if self._wanted == run_id:
                         self._door.handle(self._door.core.stages_ended, run_id, results)
@@ -114,22 +115,22 @@ class StageRunLink:
                 continue
             if self._wanted != run_id:
                 return
-            if seen.state == "failed":
-                self._door.handle(self._door.core.stages_failed, run_id, seen.message)
+            if look.state == "failed":
+                self._door.handle(self._door.core.stages_failed, run_id, look.message)
                 return
-            if seen.state == "unknown":
+            if look.state == "unknown":
                 self._door.handle(self._door.core.stages_lost, run_id)
                 return
-            progress = {stage: StageProgress.from_plain(plain) for stage, plain in seen.progress.items()}
-            known = tuple(stage for stage, one in progress.items() if one.is_complete)
-            self._door.handle(self._door.core.stages_seen, run_id, RunLook(seen.state, "", progress, seen.pages))
+            progress = {stage: StageProgress.from_plain(plain) for stage, plain in look.progress.items()}
+            complete_stages = tuple(stage for stage, stage_progress in progress.items() if stage_progress.is_complete)
+            self._door.handle(self._door.core.stages_seen, run_id, RunLook(look.state, "", progress, look.pages))
             await asyncio.sleep(pause)
             pause = min(longest, pause * 1.2)
 
     async def _results(self, run_id: str) -> list[bytes]:
-        found: list[bytes] = []
+        results: list[bytes] = []
         while True:
-            some = await self._resourcemanager.gateway().stage_results(self._ref(run_id, len(found)))
-            found += [base64.b64decode(text) for text in some.results]
-            if some.end:
-                return found
+            page = await self._resourcemanager.gateway().stage_results(self._ref(run_id, len(results)))
+            results += [base64.b64decode(text) for text in page.results]
+            if page.end:
+                return results

@@ -38,7 +38,7 @@ COMMIT: Final = "commit"
 CHECKPOINT: Final = 1
 """Number under which sinks prepare (``firesteel.runtime.bounded.commit``): there is one checkpoint, at the end."""
 _MOST_PIECES: Final = 1024
-"""Of the partitions of an input, of which tasks are put together: adjacent key groups, where there are more."""
+"""Pieces of which tasks are put together, at most: of an input with more partitions, adjacent ones are one piece."""
 _KEYED: Final = frozenset(
     kind.value
     for kind in (
@@ -56,7 +56,7 @@ _COLUMNS: Final = frozenset(
 BUCKET_BYTES: Final = 1 << 20
 """About 40,000 small records as Python objects, which the processor's cache almost holds."""
 COLUMN_BUCKET_BYTES: Final = 8 << 20
-"""Of columns, so that each pane of time has many of the rows."""
+"""The same for columns, which are larger so that each pane of time has many of the rows."""
 _AGGREGATING: Final = frozenset(
     kind.value
     for kind in (
@@ -69,16 +69,16 @@ _AGGREGATING: Final = frozenset(
 
 
 def plan_stages(graph: JobGraph, create: EnumeratorFactory) -> tuple[Stage, ...]:
-    """All stages, each behind those that it reads.
+    """The stages of a job, each of them behind those that it reads.
 
     Args:
         graph: of a job in runtime mode BATCH.
         create: makes an enumerator of a name and a configuration: all splits are handed out now.
 
     Raises:
-        GraphError: a source can't be read so.
+        GraphError: a source can't be read in batch mode.
         ProgramError: there is nothing where a source looks.
-        OSError: it can't look.
+        OSError: a source can't look.
     """
     return tuple(_stage(graph, vertex, create) for vertex in graph.vertices)
 
@@ -91,7 +91,7 @@ def prepared_states(graph: JobGraph, reports: Iterable[Mapping[str, Any]]) -> di
         reports: of all tasks.
 
     Returns:
-        By vertex and subtask; of all tasks, since all have come to their end.
+        The state of each task, by vertex and subtask; tasks that have prepared nothing have an empty one.
     """
     states = {(v.id, subtask): TaskState(finished=True) for v in graph.vertices for subtask in range(v.parallelism)}
     for report in reports:
@@ -108,8 +108,8 @@ def _committables(items: Sequence[Sequence[Any]]) -> Iterator[Committables]:
     by_version: dict[int, list[InlineState]] = {}
     for version, data in items:
         by_version.setdefault(version, []).append(InlineState(base64.b64decode(data)))
-    for version, found in by_version.items():
-        yield Committables(CHECKPOINT, version, tuple(found))
+    for version, items_of_version in by_version.items():
+        yield Committables(CHECKPOINT, version, tuple(items_of_version))
 
 
 def plan_commit(graph: JobGraph, states: Sequence[OperatorState]) -> Stage:
@@ -119,7 +119,7 @@ def plan_commit(graph: JobGraph, states: Sequence[OperatorState]) -> Stage:
         graph: of the job.
         states: of its operators, from the checkpoint that was stored when all other stages had ended.
     """
-    found = {state.operator_id: state for state in states}
+    states_by_operator = {state.operator_id: state for state in states}
     work = [
         {
             "chain": vertex.chain,
@@ -130,21 +130,21 @@ def plan_commit(graph: JobGraph, states: Sequence[OperatorState]) -> Stage:
         }
         for vertex in graph.vertices
         for operator in vertex.operators
-        if operator.id in found and operator.id != vertex.collects
-        for subtask, state in sorted(found[operator.id].subtasks.items())
+        if operator.id in states_by_operator and operator.id != vertex.collects
+        for subtask, state in sorted(states_by_operator[operator.id].subtasks.items())
         if (items := list(_plain(state.committables)))
     ]
     task = {**_common(graph), "vertex": COMMIT, "name": "Commit", "parallelism": 1, "max_parallelism": 1}
-    own = StageTaskInput(json.dumps(work))
-    return Stage(COMMIT, "Commit", (), (own,), 1, {**task, "commits": True, "partition": 0})
+    task_input = StageTaskInput(json.dumps(work))
+    return Stage(COMMIT, "Commit", (), (task_input,), 1, {**task, "commits": True, "partition": 0})
 
 
 def _plain(committables: Iterable[Committables]) -> Iterator[list[Any]]:
-    """As the commit's task reads them."""
-    for some in committables:
-        for item in some.items:
+    """Version and data of each committable, as the task of the commit reads them."""
+    for group in committables:
+        for item in group.items:
             assert isinstance(item, InlineState), "committables are never in files of their own"
-            yield [some.version, base64.b64encode(item.data).decode()]
+            yield [group.version, base64.b64encode(item.data).decode()]
 
 
 def _common(graph: JobGraph) -> dict[str, Any]:
@@ -170,17 +170,17 @@ def _stage(graph: JobGraph, vertex: JobVertex, create: EnumeratorFactory) -> Sta
     if vertex.source is not None:
         splits = _splits(vertex, create)
         if adapts(graph, vertex):
-            splits = [some for some in splits if some] or splits[:1]
-        tasks = tuple(StageTaskInput(json.dumps(some)) for some in splits)
+            splits = [splits_of_task for splits_of_task in splits if splits_of_task] or splits[:1]
+        tasks = tuple(StageTaskInput(json.dumps(splits_of_task)) for splits_of_task in splits)
     else:
         count = vertex.parallelism if sizing is None else min(_MOST_PIECES, partitions_read(graph, vertex))
         pieces = [list(_pieces(graph, vertex, inputs, reads, number, count)) for number in range(count)]
         tasks = tuple(
             StageTaskInput(
-                plain=tuple(piece for edge, piece in own if edge.index not in keyed),
-                keyed=tuple(piece for edge, piece in own if edge.index in keyed),
+                plain=tuple(piece for edge, piece in pieces_of_task if edge.index not in keyed),
+                keyed=tuple(piece for edge, piece in pieces_of_task if edge.index in keyed),
             )
-            for own in pieces
+            for pieces_of_task in pieces
         )
     task = {
         **_common(graph),
@@ -200,7 +200,7 @@ def _stage(graph: JobGraph, vertex: JobVertex, create: EnumeratorFactory) -> Sta
 
 
 def _outputs(graph: JobGraph, vertex: JobVertex) -> tuple[list[dict[str, Any]], int]:
-    """Of each edge the first partition and how many it has; and how many there are in all."""
+    """For each outgoing edge of a vertex its first partition and how many it has; and how many there are in all."""
     outputs, base = [], 0
     for edge in graph.edges:
         if edge.source == vertex.id:
@@ -221,7 +221,7 @@ def _outputs(graph: JobGraph, vertex: JobVertex) -> tuple[list[dict[str, Any]], 
 
 
 def _may_combine(graph: JobGraph, edge: JobEdge, target: JobVertex) -> bool:
-    """Whether the tasks in front of an edge look if what reads it lets them combine (``runtime.bounded.combining``)."""
+    """Whether tasks may combine records before an edge, if its reader lets them (``runtime.bounded.combining``)."""
     return (
         edge.partitioner in (PartitionerKind.HASH.value, PartitionerKind.GLOBAL.value)
         and target.operators[0].kind in _AGGREGATING
@@ -240,7 +240,7 @@ def _is_keyed(edge: JobEdge, target: JobVertex) -> bool:
 def _pieces(
     graph: JobGraph, vertex: JobVertex, inputs: Sequence[JobEdge], reads: Sequence[str], subtask: int, count: int
 ) -> Iterator[tuple[JobEdge, tuple[int, int, int, int]]]:
-    """What one of so many subtasks reads of each input."""
+    """The partitions of each input that one of ``count`` subtasks reads."""
     for number, edge in enumerate(inputs):
         outputs, _ = _outputs(graph, graph.vertex(edge.source))
         base = next(output["base"] for output in outputs if output["edge"] == edge.index)
@@ -257,7 +257,7 @@ def _pieces(
 
 
 def _splits(vertex: JobVertex, create: EnumeratorFactory) -> list[list[dict[str, Any]]]:
-    """The splits of each subtask, in turn."""
+    """All splits of a source, given to its subtasks in turn."""
     source = vertex.source
     assert source is not None
     if not source.bounded:
@@ -269,16 +269,16 @@ def _splits(vertex: JobVertex, create: EnumeratorFactory) -> list[list[dict[str,
         )
     enumerator = create(source.enumerator, source.config)
     enumerator.start()
-    found: list[list[dict[str, Any]]] = [[] for _ in range(vertex.parallelism)]
+    splits_by_subtask: list[list[dict[str, Any]]] = [[] for _ in range(vertex.parallelism)]
     while not enumerator.exhausted:
-        given = 0
-        for subtask, own in enumerate(found):
+        count = 0
+        for subtask, splits_of_subtask in enumerate(splits_by_subtask):
             splits = enumerator.next_splits(subtask, vertex.parallelism)
-            given += len(splits)
-            own += [dict(split.to_plain()) for split in splits]
-        if not given and not enumerator.exhausted:
+            count += len(splits)
+            splits_of_subtask += [dict(split.to_plain()) for split in splits]
+        if not count and not enumerator.exhausted:
             raise GraphError(
                 f"source {vertex.name!r} does not say all that there is to read at once ({source.enumerator}), which "
                 "runtime mode BATCH needs: use STREAMING"
             )
-    return found
+    return splits_by_subtask

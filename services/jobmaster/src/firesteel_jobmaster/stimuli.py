@@ -1,4 +1,4 @@
-"""The last events of a job, for whoever has to find out how it came to be in some state."""
+"""The last events of a job, which tell how it came to be in its state."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TELLING: dict[str, Callable[[Any], object]] = {
     "work": lambda work: type(work).__name__,
     "error": lambda error: str(error or "")[:_LONGEST],
 }
-"""What is remembered of a message: attributes that say most about it, and how much of each."""
+"""Attributes of messages that are remembered, as they say most; and how each of them is shortened."""
 
 
 class Stimuli:
-    """A story in short: when, which event, about what. Messages themselves are not kept: they may be large."""
+    """The time, name and telling arguments of each event. Messages themselves are not kept, as they may be large."""
 
     def __init__(self) -> None:
         self._events: deque[tuple[float, str, list[object]]] = deque(maxlen=KEPT)
@@ -34,11 +34,11 @@ class Stimuli:
         """Telling attributes of each type of message that has come."""
 
     def record(self, now: float, event: str, arguments: Sequence[Any]) -> None:
-        """An event comes, at so many monotonic seconds. It is formatted when somebody looks, which is seldom."""
+        """Remember an event, at ``now`` monotonic seconds. It becomes text only when somebody looks, which is rare."""
         self._events.append((now, event, [self._brief(argument) for argument in arguments]))
 
     def lines(self) -> list[str]:
-        """The oldest first."""
+        """The events as lines of text, the oldest first."""
         return [f"{now:12.3f}  {event}({', '.join(map(_text, arguments))})" for now, event, arguments in self._events]
 
     def _brief(self, argument: Any) -> object:
@@ -52,8 +52,8 @@ class Stimuli:
             return f"{len(argument)} items", ids
         attributes = self._attributes.get(kind)
         if attributes is None:
-            known = getattr(kind, "__dataclass_fields__", ())
-            attributes = self._attributes[kind] = [name for name in _TELLING if name in known]
+            fields = getattr(kind, "__dataclass_fields__", ())
+            attributes = self._attributes[kind] = [name for name in _TELLING if name in fields]
         return kind.__name__, {name: _TELLING[name](getattr(argument, name)) for name in attributes}
 
 

@@ -1,4 +1,4 @@
-"""What a host checks of a job before anything runs."""
+"""Checks of a host before it runs a job."""
 
 from __future__ import annotations
 
@@ -31,30 +31,33 @@ def read_job(cluster: Settings, message: m.StartJob) -> tuple[JobGraph, JobMaste
 
 
 def other_job(job_id: str) -> GraphError:
-    """Two jobs have one id."""
+    """The error of a job that has the id of another one."""
     return GraphError(f"another job with the id {job_id} is here already")
 
 
-def leads_elsewhere(before: m.StartJob, now: m.StartJob) -> bool:
-    """Whether a job is started again by another Dispatcher than the one it reports to, and not by a former one."""
-    if now.dispatcher_term < before.dispatcher_term:
+def leads_elsewhere(former: m.StartJob, order: m.StartJob) -> bool:
+    """Whether a repeated order for a job comes from another Dispatcher than the one that the job reports to.
+
+    An order of a former Dispatcher, with a smaller term, counts for nothing.
+    """
+    if order.dispatcher_term < former.dispatcher_term:
         return False
-    return (before.dispatcher_address, before.dispatcher_token) != (now.dispatcher_address, now.dispatcher_token)
+    return (former.dispatcher_address, former.dispatcher_token) != (order.dispatcher_address, order.dispatcher_token)
 
 
-def check_term(job_id: str, before: m.StartJob, now: m.StartJob) -> None:
-    """Whether a Dispatcher may say what becomes of a job; one that stood still may give orders of long ago.
+def check_term(job_id: str, former: m.StartJob, order: m.StartJob) -> None:
+    """Check that a Dispatcher may give orders for a job; one that stood still may give orders of long ago.
 
     Raises:
-        RpcFault: a later one has the job.
+        RpcFault: a later Dispatcher has the job.
     """
-    if now.dispatcher_term < before.dispatcher_term:
-        text = f"a later Dispatcher than {now.dispatcher_address} has job {job_id}"
+    if order.dispatcher_term < former.dispatcher_term:
+        text = f"a later Dispatcher than {order.dispatcher_address} has job {job_id}"
         raise RpcFault(RpcCode.INTERNAL, text)
 
 
 async def check_leads(candidate: Candidate | None) -> None:
-    """Whether a host may start JobMasters; one that stood still may get an order that its successor has carried out.
+    """Check that a host may start JobMasters; one that stood still may get orders that its successor has carried out.
 
     Raises:
         RpcFault: another host leads, and the Dispatcher is to ask that one; or who leads can't be read for now.

@@ -27,7 +27,7 @@ Others may come in between, and what became of the task may still be on its way.
 
 
 class TaskReports:
-    """Brings reports of TaskManagers into the graph, and to all who wait for them."""
+    """Brings reports of TaskManagers into the graph, and to the parts that wait for them."""
 
     def __init__(
         self, state: JobState, slots: JobSlots, ending: Ending, losses: SlotLosses, sources: JobSources
@@ -37,18 +37,18 @@ class TaskReports:
         self._submitted: set[str] = set()
         """Tasks that their TaskManager has taken, so that it lists them until they have ended."""
         self._missed: dict[str, float] = {}
-        """Tasks that their TaskManager did not list, and since when."""
+        """Task -> since when its TaskManager does not list it."""
 
     def submitted(self, execution_ids: Iterable[str]) -> None:
-        """The TaskManager took these tasks."""
+        """A TaskManager took these tasks."""
         self._submitted.update(execution_ids)
 
     def replaced(self, executions: Iterable[Execution]) -> None:
-        """These attempts follow others, which nobody speaks of any more."""
+        """These attempts follow others, of which no reports are awaited any more."""
         for execution in executions:
-            before = execution_id(VertexId(execution.vertex.id), execution.subtask, execution.attempt - 1)
-            self._submitted.discard(before)
-            self._missed.pop(before, None)
+            former_id = execution_id(VertexId(execution.vertex.id), execution.subtask, execution.attempt - 1)
+            self._submitted.discard(former_id)
+            self._missed.pop(former_id, None)
 
     def all_replaced(self) -> None:
         """The graph has other tasks now."""
@@ -58,7 +58,7 @@ class TaskReports:
     # -- states
 
     def update(self, update: m.UpdateTaskStates) -> None:
-        """Reports of a TaskManager, in their order."""
+        """Take the reports of a TaskManager, in their order."""
         sender = update.taskmanager_id
         for u in update.updates:
             execution = self._state.graph.execution(u.execution_id)
@@ -79,9 +79,9 @@ class TaskReports:
             return
         if metrics is not None:
             execution.update_metrics(metrics, final=reported.is_terminal)
-        before = execution.state
+        former_state = execution.state
         if not execution.report(reported, "reported by its slot"):
-            logger.debug("%s: report %s changes nothing in %s", execution.task_name, state, before.value)
+            logger.debug("%s: report %s changes nothing in %s", execution.task_name, state, former_state.value)
             return
         checkpoints, fail = self._state.checkpoints, self._state.failover.fail
         if reported in (ExecutionState.RUNNING, ExecutionState.FINISHED):
@@ -91,7 +91,7 @@ class TaskReports:
             is_damaged = error is not None and checkpoints.failure_reported(execution, error)
             failed = self._state.graph.executions() if is_damaged else ()
             fail(failures.from_report(error, execution), execution.slot, execution, reported=True, failed=failed)
-        elif reported is ExecutionState.CANCELED and before is not ExecutionState.CANCELING:
+        elif reported is ExecutionState.CANCELED and former_state is not ExecutionState.CANCELING:
             text = "The task ended as CANCELED although nobody cancelled it."
             fail(failures.external(text, RuntimeError, execution), execution.slot, execution)
         elif reported.is_terminal:
@@ -118,12 +118,12 @@ class TaskReports:
             self._check_commit()
 
     def _check_commit(self) -> None:
-        """When all results are durable, what is to be committed is stored, and its being stored commits it."""
+        """Once all results are durable, have the last checkpoint taken, whose completion commits them."""
         if self._state.status is JobStatus.RUNNING and self._state.graph.waits_for_commit():
             self._state.checkpoints.coordinator.all_data_ended()
 
     def update_metrics(self, tasks: Mapping[str, Mapping[str, Any]]) -> None:
-        """Running totals of tasks."""
+        """Take running totals of tasks."""
         for id_, metrics in tasks.items():
             execution = self._state.graph.execution(id_)
             if execution is not None:
@@ -132,7 +132,7 @@ class TaskReports:
     # -- heartbeats
 
     def heartbeat(self, taskmanager_id: str, report: m.ExecutionReport) -> None:
-        """What a TaskManager says it runs: makes up for reports that were lost."""
+        """Take a TaskManager's list of the tasks that it runs, which makes up for reports that were lost."""
         self.update_metrics(report.metrics)
         state, now = self._state, self._state.clock.monotonic()
         slots = state.pool.at(taskmanager_id)
@@ -149,7 +149,8 @@ class TaskReports:
                 self._missed.pop(execution.id, None)
                 self._reported(execution, reported, None, None)
                 continue
-            since = self._missed.setdefault(execution.id, now)  # gone, or failed and the reason is on its way
+            # The task is gone, or it has failed and the reason is on its way: the next heartbeats decide.
+            since = self._missed.setdefault(execution.id, now)
             if now - since >= MISSED_INTERVALS * state.settings.heartbeat_interval:
                 cause = f"TaskManager {taskmanager_id} does not run {execution.task_name} any more"
                 tasks = state.graph.executions_in(slot.allocation_id)

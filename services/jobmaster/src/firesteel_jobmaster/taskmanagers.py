@@ -42,9 +42,9 @@ class TaskManagerLinks:
         token: of the JobMaster; a TaskManager whose slots another one leads refuses calls with it.
         spawn: runs heartbeats.
         spawn_call: runs lanes.
-        allocations: the slots that the job holds at a TaskManager.
+        allocations: gives the slots that the job holds at a TaskManager.
         heard: called with each answer to a heartbeat.
-        lost: called once when a TaskManager is gone: its id, the cause, and for how many seconds it has been, at least.
+        lost: called once when a TaskManager is gone: its id, the cause, and for how many seconds, at least.
     """
 
     def __init__(
@@ -74,20 +74,20 @@ class TaskManagerLinks:
         self._sending: dict[tuple[str, Hashable], asyncio.Task[m.UnknownSlots | None]] = {}
         self._ticking = False
         self._exchanges: dict[str, tuple[asyncio.Task[None], ...]] = {}
-        """Of each TaskManager that is watched: the heartbeats, and the connection."""
+        """TaskManager -> tasks that exchange heartbeats with it, and hold a connection to it open."""
         self._checking: set[str] = set()
         self._reasons: dict[str, str] = {}
         self._persistent = True
         self._tasks: list[asyncio.Task[None]] = []
 
     def gateway(self, taskmanager_id: str) -> TaskManagerGateway | None:
-        """Of a TaskManager that was watched at some time."""
+        """Gateway of a TaskManager; None: it was never watched."""
         return self._gateways.get(taskmanager_id)
 
     def watch(self, taskmanager_id: str, address: str) -> None:
-        """Exchange heartbeats from now on."""
-        known = self._gateways.get(taskmanager_id)
-        if known is None or known.address != address.rstrip("/"):
+        """Exchange heartbeats with a TaskManager from now on."""
+        gateway = self._gateways.get(taskmanager_id)
+        if gateway is None or gateway.address != address.rstrip("/"):
             self._gateways[taskmanager_id] = TaskManagerGateway(self._rpc, address, self._token)
         if taskmanager_id not in self._monitor:
             self._leave(taskmanager_id)  # it was given up a moment ago, and is needed again
@@ -106,7 +106,7 @@ class TaskManagerLinks:
         self._tasks = [t for t in self._tasks if not t.done()] + ([task] if task is not None else [])
 
     def alive(self, taskmanager_id: str) -> None:
-        """A message of it came."""
+        """A message of a TaskManager has come: it lives."""
         self._monitor.heard(taskmanager_id)
 
     def hurry(self) -> None:
@@ -114,18 +114,18 @@ class TaskManagerLinks:
         self._persistent = False
 
     def forget(self, taskmanager_id: str) -> None:
-        """Exchange no more heartbeats with it."""
+        """Exchange no more heartbeats with a TaskManager."""
         self._monitor.forget(taskmanager_id)
         self._leave(taskmanager_id)
 
     def _leave(self, taskmanager_id: str) -> None:
-        """End what was begun when it was watched: else there are two of each when it is watched again."""
+        """Cancel the tasks of a TaskManager: else there are two of each when it is watched again."""
         for task in self._exchanges.pop(taskmanager_id, ()):
-            if task is not asyncio.current_task():  # that one is told by the monitor
+            if task is not asyncio.current_task():  # the current one sees in the monitor that it has to end
                 task.cancel()
 
     def close(self) -> None:
-        """Watch nobody any longer; what stands in the lanes is still done."""
+        """Watch no TaskManager any longer; calls that stand in the lanes are still made."""
         for peer in (*self._monitor.peers(), *self._exchanges):
             self.forget(peer)
         for task in self._tasks:
@@ -135,7 +135,7 @@ class TaskManagerLinks:
         self,
         taskmanager_id: str,
         allocation_id: str,
-        what: str,
+        order: str,
         call: SlotCall,
         *,
         once: bool = False,
@@ -144,37 +144,37 @@ class TaskManagerLinks:
         """Call a TaskManager about a slot, after all earlier calls about it.
 
         Args:
-            taskmanager_id: whom.
-            allocation_id: the slot.
-            what: for logs.
+            taskmanager_id: of the TaskManager.
+            allocation_id: of the slot.
+            order: what the call is about, for logs.
             call: harmless to repeat.
-            once: do not repeat it; ``call`` deals with errors itself.
-            failed: called when it was refused, or given up.
+            once: the call is not repeated; ``call`` deals with errors itself.
+            failed: called when the call was refused, or given up.
         """
         lane = self._lanes.get(allocation_id)
         if lane is None:
             lane = self._lanes[allocation_id] = Calls(f"slot {allocation_id}", self._spawn_call)
-        lane.add(lambda: self._in_lane(lane, allocation_id, self._perform(taskmanager_id, what, call, once, failed)))
+        lane.add(lambda: self._in_lane(lane, allocation_id, self._perform(taskmanager_id, order, call, once, failed)))
 
     async def _in_lane(self, lane: Calls, allocation_id: str, work: Awaitable[None]) -> None:
         try:
             await work
         finally:
-            if lane.is_last:  # one that is idle has no order to keep
+            if lane.is_last:  # an empty lane has no order to keep
                 del self._lanes[allocation_id]
 
     async def _perform(
-        self, taskmanager_id: str, what: str, call: SlotCall, once: bool, failed: Callable[[], None] | None
+        self, taskmanager_id: str, order: str, call: SlotCall, once: bool, failed: Callable[[], None] | None
     ) -> None:
         gateway = self._gateways.get(taskmanager_id)
         if gateway is None:
-            logger.error("%s: TaskManager %s was never seen", what, taskmanager_id)
+            logger.error("%s: TaskManager %s was never seen", order, taskmanager_id)
         elif once:
             await call(gateway)
         else:
             tries = iter(range(LAST_TRIES))
             worked = await until_it_works(
-                what,
+                order,
                 lambda: call(gateway),
                 lambda: self._persistent and (taskmanager_id in self._monitor or next(tries, None) is not None),
                 lambda: self.check(taskmanager_id),
@@ -191,29 +191,29 @@ class TaskManagerLinks:
         order: Hashable,
         send: Together,
     ) -> None:
-        """Say to tasks of a slot what is said at the same time to those of other slots there: all in one call.
+        """Give an order to tasks of a slot, in one call with tasks in other slots that get the same order now.
 
         Args:
             gateway: of the TaskManager.
-            taskmanager_id: whom.
-            allocation_id: the slot.
+            taskmanager_id: of the TaskManager.
+            allocation_id: of the slot.
             execution_ids: of the tasks.
-            order: what is said; equal ones travel together.
-            send: makes the call; tasks are given by slot.
+            order: equal orders to one TaskManager travel together.
+            send: makes the call, with the tasks of each slot.
 
         Raises:
-            RpcError, ProtocolError: it could not be said, or not to this slot.
+            RpcError, ProtocolError: the order did not arrive, or the TaskManager does not know the slot.
         """
         key = taskmanager_id, order
         gathering = self._gathering.get(key)
         if gathering is None:
             gathering = self._gathering[key] = {}
 
-            async def say() -> m.UnknownSlots | None:
-                del self._gathering[key], self._sending[key]  # whoever comes now is too late for this one
+            async def send_gathered() -> m.UnknownSlots | None:
+                del self._gathering[key], self._sending[key]  # slots that come now wait for the next call
                 return await send(gateway, gathering)
 
-            self._sending[key] = asyncio.get_running_loop().create_task(say())
+            self._sending[key] = asyncio.get_running_loop().create_task(send_gathered())
         gathering[allocation_id] = execution_ids
         answer = await asyncio.shield(self._sending[key])
         if answer is not None and allocation_id in answer.allocation_ids:
@@ -221,20 +221,20 @@ class TaskManagerLinks:
             raise RpcFault(RpcCode.NOT_FOUND, text)
 
     async def share_placement(self, taskmanager_id: str, gateway: TaskManagerGateway, placement: Placement) -> None:
-        """See to it that a TaskManager has a placement: it is sent once, whoever asks for that.
+        """See to it that a TaskManager has a placement, which is sent once however many slots need it.
 
         Raises:
-            RpcError, ProtocolError: it could not be sent.
+            RpcError, ProtocolError: the placement could not be sent.
         """
-        known = self._placements.get(taskmanager_id)
-        if known is None or known[0] != placement.id:
+        latest = self._placements.get(taskmanager_id)
+        if latest is None or latest[0] != placement.id:
             message = m.SharePlacement(self._job_id, placement.id, placement.packed)
             task = asyncio.get_running_loop().create_task(gateway.share_placement(message))
-            known = self._placements[taskmanager_id] = placement.id, task
+            latest = self._placements[taskmanager_id] = placement.id, task
         try:
-            await asyncio.shield(known[1])
+            await asyncio.shield(latest[1])
         except (RpcError, ProtocolError):
-            if self._placements.get(taskmanager_id) is known:
+            if self._placements.get(taskmanager_id) is latest:
                 del self._placements[taskmanager_id]
             raise
 
@@ -243,16 +243,16 @@ class TaskManagerLinks:
         self._placements.pop(taskmanager_id, None)
 
     def is_watched(self, taskmanager_id: str) -> bool:
-        """Whether it is still expected to live, and calls to it are worth a repeat."""
+        """Whether a TaskManager is still expected to live, so that calls to it are worth a repeat."""
         return self._persistent and taskmanager_id in self._monitor
 
     def check_all(self) -> None:
-        """Ask all now whether they live."""
+        """Ask all watched TaskManagers now whether they live."""
         for taskmanager_id in self._monitor.peers():
             self.check(taskmanager_id)
 
     def check(self, taskmanager_id: str) -> None:
-        """There was a hint that it is gone: ask until it answers, or has failed often enough."""
+        """Something hints that a TaskManager is gone: ask until it answers, or has failed often enough."""
         if taskmanager_id in self._monitor and taskmanager_id not in self._checking:
             self._checking.add(taskmanager_id)
             self._keep(self._spawn(self._ask_until_clear(taskmanager_id), f"check of {taskmanager_id}"))
@@ -272,12 +272,12 @@ class TaskManagerLinks:
                 self.check(taskmanager_id)
 
     def _is_exchanging(self, taskmanager_id: str) -> bool:
-        """Whether the task that asks this is still the one for a TaskManager that is watched."""
-        mine = asyncio.current_task() in self._exchanges.get(taskmanager_id, ())
-        return mine and taskmanager_id in self._monitor
+        """Whether the current task still serves a TaskManager that is watched."""
+        is_current = asyncio.current_task() in self._exchanges.get(taskmanager_id, ())
+        return is_current and taskmanager_id in self._monitor
 
     async def _ask(self, taskmanager_id: str) -> bool:
-        """One heartbeat; False if the TaskManager can't be reached. Silence is the business of the monitor."""
+        """Send a heartbeat; returns False if the TaskManager can't be reached. Silence is judged by the monitor."""
         message = m.HeartbeatFromJobMaster(self._job_id, self._allocations(taskmanager_id), taskmanager_id)
         try:
             async with asyncio.timeout(self._settings.heartbeat_timeout):
@@ -302,10 +302,10 @@ class TaskManagerLinks:
     async def _watch_connection(self, taskmanager_id: str) -> None:
         """Hold a connection open that nothing is sent on: it breaks at once when the TaskManager is killed."""
         while self._is_exchanging(taskmanager_id):
-            where = urlsplit(self._gateways[taskmanager_id].address)
+            address = urlsplit(self._gateways[taskmanager_id].address)
             try:
                 async with asyncio.timeout(self._settings.heartbeat_timeout):
-                    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+                    reader, writer = await asyncio.open_connection(address.hostname, address.port)
             except (OSError, TimeoutError):
                 self.check(taskmanager_id)
             else:
@@ -315,7 +315,7 @@ class TaskManagerLinks:
                     pass
                 finally:
                     writer.close()
-                self.check(taskmanager_id)  # it is gone, or has closed an idle connection
+                self.check(taskmanager_id)  # the TaskManager is gone, or has closed an idle connection
             await asyncio.sleep(CONNECT_PAUSE)
 
     async def _look(self) -> None:

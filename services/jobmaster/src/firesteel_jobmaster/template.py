@@ -37,7 +37,7 @@ _MOST_DESCRIPTORS = 32
 
 
 class Template:
-    """Forks, and buries what it forked.
+    """Forks processes of JobMasters, and reports their ends.
 
     Args:
         host: the socket to the host.
@@ -51,7 +51,7 @@ class Template:
         self._wake, self._wake_end = os.pipe()
 
     def serve(self) -> None:
-        """Until the host is gone."""
+        """Fork and report, until the host is gone."""
         os.set_blocking(self._wake, False)
         os.set_blocking(self._wake_end, False)
         signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)

@@ -20,7 +20,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 STOP_SECONDS = 2.0
 Ended = Callable[[str, int, str], None]
 _ENDS = CallPool("ends of templates", deadline=None)
-"""What is called has a time limit of its own."""
+"""Threads that wait for templates to end; each wait has a time limit of its own."""
 
 
 class TemplateError(Exception):
@@ -31,7 +31,7 @@ class TemplateProcess:
     """Keeps one template process alive. Its first start needs no event loop; ``attach`` does.
 
     Args:
-        ended: called with job id, pid and what happened when a process ends that the current template forked.
+        ended: called when a process ends that the current template has forked: job id, pid, and how it has ended.
     """
 
     def __init__(self, ended: Ended) -> None:
@@ -55,34 +55,34 @@ class TemplateProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the template that runs."""
+        """Process id of the template that runs."""
         return self._process.pid if self._process is not None else None
 
     def attach(self) -> None:
-        """Hear it from now on, on the running loop."""
+        """Read the template's reports from now on, on the running loop."""
         self._loop = asyncio.get_running_loop()
         if self._socket is not None:
             self._loop.add_reader(self._socket, self._read)
 
     def _start(self) -> None:
         self._starting = None
-        mine, its = socket.socketpair()
-        mine.setblocking(False)
-        with its:
+        own_end, child_end = socket.socketpair()
+        own_end.setblocking(False)
+        with child_end:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "firesteel_jobmaster.template", str(its.fileno())],
-                    pass_fds=(its.fileno(),),
+                    [sys.executable, "-P", "-m", "firesteel_jobmaster.template", str(child_end.fileno())],
+                    pass_fds=(child_end.fileno(),),
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
                 )
             except BaseException:
-                mine.close()
+                own_end.close()
                 raise
         self.generation += 1
-        self._socket, self._lines = mine, b""
+        self._socket, self._lines = own_end, b""
         if self._loop is not None:
-            self._loop.add_reader(mine, self._read)
+            self._loop.add_reader(own_end, self._read)
 
     def _read(self) -> None:
         if self._socket is None:
@@ -123,7 +123,7 @@ class TemplateProcess:
             self._start_later(loop, f"could not be started: {error}")
 
     def _drop(self) -> str:
-        """Have the current one end; what became of it."""
+        """Have the current template end; returns how it has ended."""
         self._ready.clear()
         if self._socket is not None:
             if self._loop is not None:
@@ -141,7 +141,7 @@ class TemplateProcess:
         return describe_exit(process.returncode)
 
     async def fork(self, job_id: str, timeout: float) -> socket.socket:
-        """Have a process forked; returns the socket to it.
+        """Have the template fork a process; returns the socket to the process.
 
         Args:
             job_id: of the job that it will run.
@@ -156,26 +156,26 @@ class TemplateProcess:
         except TimeoutError:
             raise TemplateError(f"no process to fork JobMasters from became ready within {timeout:g} s") from None
         assert self._socket is not None
-        mine, its = socket.socketpair()
-        with its:
+        own_end, child_end = socket.socketpair()
+        with child_end:
             try:
                 line = json.dumps({"fork": job_id}).encode() + b"\n"
-                socket.send_fds(self._socket, [line], [its.fileno()])
+                socket.send_fds(self._socket, [line], [child_end.fileno()])
             except OSError as error:
-                mine.close()
+                own_end.close()
                 self.replace(f"takes no orders: {error}")
                 raise TemplateError(f"the process that JobMasters are forked from takes no orders: {error}") from error
-        return mine
+        return own_end
 
     def replace(self, why: str) -> None:
-        """The template does not do its work: end it and start another."""
+        """Kill a template that does not do its work, and start another one."""
         if self._process is not None:
             logger.error("the template of JobMasters %s", why)
             self._process.kill()
             self._died()
 
     async def close(self) -> None:
-        """End it; what it forked is not touched."""
+        """End the template; processes that it has forked go on."""
         self._closed = True
         if self._starting is not None:
             self._starting.cancel()

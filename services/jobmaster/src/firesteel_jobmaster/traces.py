@@ -16,7 +16,7 @@ from firesteel_jobmaster.checkpoints.statistics import COMPLETED, METRICS, Check
 
 logger = logging.getLogger(__name__)
 KEPT_CHECKPOINTS: Final = 32
-"""So many of the last ones a recovery may be linked to."""
+"""Number of latest checkpoints that a recovery may be linked to."""
 
 
 class JobTraces:
@@ -44,7 +44,7 @@ class JobTraces:
         self._begin_ms = graph.clock.epoch_ms()
         self._entry: FailureEntry | None = None
         self._is_over = self._is_later = False
-        """The present start or recovery has ended; it is not the first one."""
+        """The present start or recovery has ended; it is a recovery that this JobMaster has seen begin."""
         self._links: list[TraceContext] = []
         self._parent: TraceContext | None = None
         if graph.failures:  # a JobMaster before this one was lost
@@ -56,7 +56,7 @@ class JobTraces:
             self._parent = start
 
     def for_slots(self) -> dict[str, Any]:
-        """What slots that are told to run tasks now have to know (``Deployment.trace``)."""
+        """Trace context and reporters for slots that are told to run tasks now (``Deployment.trace``)."""
         return {"traceparent": self.root.header, "reporters": self._reporters}
 
     # -- starts and recoveries
@@ -65,7 +65,7 @@ class JobTraces:
         self._safely(self._look)
 
     def _safely(self, work: Callable[[], None]) -> None:
-        """What goes wrong here is no matter of the job."""
+        """Do work on traces; an error costs the trace, and never the job."""
         try:
             work()
         except Exception:
@@ -101,9 +101,13 @@ class JobTraces:
             attributes["checkpoint.id"] = restored[0]
             if restored[0] in self._checkpoints:
                 links.append(self._checkpoints[restored[0]])
-        new = self._graph.executions()
+        executions = self._graph.executions()
         if self._is_later:
-            new = [one for one in new if one.machine.entered_ms[ExecutionState.CREATED] >= self._begin_ms]
+            executions = [
+                execution
+                for execution in executions
+                if execution.machine.entered_ms[ExecutionState.CREATED] >= self._begin_ms
+            ]
         root = Span(
             self.root,
             "Recovery" if recovers else "JobInitialization",
@@ -113,41 +117,45 @@ class JobTraces:
             attributes,
             links,
             error,
-            self._first_running(new),
+            self._first_running(executions),
         )
         self._export(
-            [root, *self._steps(new, recovers), *(s for one in new for s in self._attempt(one, restored, end))]
+            [
+                root,
+                *self._steps(executions, recovers),
+                *(s for execution in executions for s in self._attempt(execution, restored, end)),
+            ]
         )
 
     @staticmethod
     def _about_failure(entry: FailureEntry) -> dict[str, Value]:
         root = entry.root
-        said = {
+        values = {
             "failure.class": root.failure.get("error_class"),
             "failure.message": root.failure.get("message"),
             "failure.task": root.task_name,
             "taskmanager.id": root.taskmanager_id,
         }
-        return {name: str(value)[:1000] for name, value in said.items() if value}
+        return {name: str(value)[:1000] for name, value in values.items() if value}
 
-    def _steps(self, new: list[Execution], recovers: bool) -> list[Span]:
-        """What happened one after the other."""
-        stamps = [one.machine.entered_ms for one in new]
+    def _steps(self, executions: list[Execution], recovers: bool) -> list[Span]:
+        """Spans of the steps of a start or recovery, one after the other."""
+        stamps = [execution.machine.entered_ms for execution in executions]
         created = min((at[ExecutionState.CREATED] for at in stamps), default=self._begin_ms)
         scheduled = [at[ExecutionState.SCHEDULED] for at in stamps if ExecutionState.SCHEDULED in at]
-        taken = [at[ExecutionState.INITIALIZING] for at in stamps if ExecutionState.INITIALIZING in at]
-        found: list[Span] = []
+        initializing = [at[ExecutionState.INITIALIZING] for at in stamps if ExecutionState.INITIALIZING in at]
+        steps: list[Span] = []
         if recovers:
-            ends = [end for one in new if (end := self._end_of_former(one)) is not None]
+            ends = [end for execution in executions if (end := self._end_of_former(execution)) is not None]
             cancelled = max(ends, default=self._begin_ms)
-            found.append(self._step("Cancelling", self._begin_ms, cancelled))
+            steps.append(self._step("Cancelling", self._begin_ms, cancelled))
             if created > cancelled:
-                found.append(self._step("RestartDelay", cancelled, created))
+                steps.append(self._step("RestartDelay", cancelled, created))
         if scheduled:
-            found.append(self._step("Slots", created if recovers else self._begin_ms, max(scheduled)))
-            if taken:
-                found.append(self._step("Deployment", min(scheduled), max(taken)))
-        return found
+            steps.append(self._step("Slots", created if recovers else self._begin_ms, max(scheduled)))
+            if initializing:
+                steps.append(self._step("Deployment", min(scheduled), max(initializing)))
+        return steps
 
     def _end_of_former(self, execution: Execution) -> int | None:
         attempts = self._graph.vertices[VertexId(execution.vertex.id)].subtasks[execution.subtask].attempts
@@ -160,12 +168,16 @@ class JobTraces:
         return Span(self.root.child(), name, begin_ms, end_ms, self.root, self._job)
 
     @staticmethod
-    def _first_running(new: list[Execution]) -> dict[str, int]:
-        running = [at for one in new if (at := one.machine.entered_ms.get(ExecutionState.RUNNING)) is not None]
+    def _first_running(executions: list[Execution]) -> dict[str, int]:
+        running = [
+            at
+            for execution in executions
+            if (at := execution.machine.entered_ms.get(ExecutionState.RUNNING)) is not None
+        ]
         return {"first task is RUNNING": min(running)} if running else {}
 
     def _attempt(self, execution: Execution, restored: tuple[int, int] | None, now: int) -> list[Span]:
-        """An attempt until it was RUNNING, or ended before."""
+        """Spans of an attempt until it was RUNNING, or had ended before."""
         at = execution.machine.entered_ms
         begin = at.get(ExecutionState.SCHEDULED)
         if begin is None:
@@ -178,13 +190,13 @@ class JobTraces:
             attributes["taskmanager.id"] = execution.slot.taskmanager_id
         failed = execution.state is ExecutionState.FAILED and ExecutionState.RUNNING not in at
         cause = execution.machine.history[-1].cause if failed else ""
-        found = [Span(context, "Attempt", begin, end, self.root, attributes, error=cause)]
-        sent, taken = at.get(ExecutionState.DEPLOYING), at.get(ExecutionState.INITIALIZING)
-        if sent is not None and taken is not None:
-            found.append(Span(context.below("Deploy"), "Deploy", sent, taken, context, attributes))
+        spans = [Span(context, "Attempt", begin, end, self.root, attributes, error=cause)]
+        sent, initializing = at.get(ExecutionState.DEPLOYING), at.get(ExecutionState.INITIALIZING)
+        if sent is not None and initializing is not None:
+            spans.append(Span(context.below("Deploy"), "Deploy", sent, initializing, context, attributes))
             name = "Initialize" if restored is None else "Restore"
-            found.append(Span(context.below("Initialize"), name, taken, end, context, attributes))
-        return found
+            spans.append(Span(context.below("Initialize"), name, initializing, end, context, attributes))
+        return spans
 
     def _of_task(self, vertex_id: str, name: str, subtask: int) -> dict[str, Value]:
         return {**self._job, "vertex.id": vertex_id, "vertex.name": name, "subtask": subtask}
@@ -212,7 +224,7 @@ class JobTraces:
                 "checkpoint.location": record.location,
             }
         error = "" if completed else record.message or "the checkpoint failed"
-        found = [Span(root, "Checkpoint", record.trigger_ms, record.ended_ms, None, attributes, [self.root], error)]
+        spans = [Span(root, "Checkpoint", record.trigger_ms, record.ended_ms, None, attributes, [self.root], error)]
         names = {vertex.id: vertex.name for vertex in self._graph.job_graph.vertices}
         acknowledged = [
             (vertex_id, subtask, values)
@@ -222,30 +234,31 @@ class JobTraces:
         begun = [record.trigger_ms + values[1 + METRICS.index("start_delay_ms")] for _, _, values in acknowledged]
         if begun:
             trigger = min(max(record.trigger_ms, min(begun)), record.ended_ms)
-            found.append(Span(root.child(), "Trigger", record.trigger_ms, trigger, root, attributes))
+            spans.append(Span(root.child(), "Trigger", record.trigger_ms, trigger, root, attributes))
         for vertex_id, subtask, values in acknowledged:
             about = self._of_task(vertex_id, names.get(vertex_id, ""), subtask)
             about |= {"attempt": record.attempts.get((vertex_id, subtask), 0)}
-            found += _subtask(root, record, values, {**about, "checkpoint.id": record.id})
+            spans += _subtask(root, record, values, {**about, "checkpoint.id": record.id})
         if completed and acknowledged:
             last = max(values[0] for _, _, values in acknowledged)
-            found.append(Span(root.child(), "Completion", last, record.ended_ms, root, attributes))
-            told = {**attributes, "tasks": sum(record.subtasks.values())}
-            found.append(Span(root.child(), "Commit", record.ended_ms, record.ended_ms, root, told))
-        self._export(found)
+            spans.append(Span(root.child(), "Completion", last, record.ended_ms, root, attributes))
+            commit_attributes = {**attributes, "tasks": sum(record.subtasks.values())}
+            spans.append(Span(root.child(), "Commit", record.ended_ms, record.ended_ms, root, commit_attributes))
+        self._export(spans)
 
 
 def _subtask(
     root: TraceContext, record: CheckpointRecord, values: tuple[int, ...], attributes: Mapping[str, Value]
 ) -> list[Span]:
-    """From the trigger to the acknowledgement. Slots trace what follows the delay, below the same span."""
+    """Spans of a subtask from the trigger to its acknowledgement. Slots trace what follows the delay, below the same
+    span."""
     figures = dict(zip(METRICS, values[1:], strict=True))
     end = max(values[0], record.trigger_ms)
     context = root.below(f"{attributes['vertex.id']}_{attributes['subtask']}_{attributes['attempt']}")
-    said = {f"checkpoint.{name}": value for name, value in figures.items()}
+    metrics = {f"checkpoint.{name}": value for name, value in figures.items()}
     delayed = min(record.trigger_ms + max(0, figures["start_delay_ms"]), end)
     return [
-        Span(context, "Subtask", record.trigger_ms, end, root, {**attributes, **said}),
+        Span(context, "Subtask", record.trigger_ms, end, root, {**attributes, **metrics}),
         Span(context.child(), "StartDelay", record.trigger_ms, delayed, context, attributes),
     ]
 

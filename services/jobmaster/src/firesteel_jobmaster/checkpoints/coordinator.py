@@ -26,15 +26,15 @@ from firesteel.graph.execution_graph import Execution
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_graph import JobVertex
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoint_work import Complete, Discard, Dispose, Done, Prepare, Recover, Undo, Work
+from firesteel_jobmaster.checkpoint_work import Complete, Discard, Dispose, Prepare, Recover, Undo, Work, WorkResult
 from firesteel_jobmaster.checkpoints import orders, recovery
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
 from firesteel_jobmaster.checkpoints.job import CoordinatedJob
 from firesteel_jobmaster.checkpoints.pending import (
     CheckpointCause,
     CheckpointPhase,
-    Pending,
-    Request,
+    CheckpointRequest,
+    PendingCheckpoint,
     SavepointTarget,
     UnionStateError,
     check_operators,
@@ -54,7 +54,7 @@ from firesteel_jobmaster.checkpoints.reasons import (
     Tolerance,
     declined,
 )
-from firesteel_jobmaster.checkpoints.requests import Requests
+from firesteel_jobmaster.checkpoints.requests import CheckpointRequests
 from firesteel_jobmaster.checkpoints.schedule import Schedule
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.checkpoints.statistics import CheckpointStatistics
@@ -62,28 +62,28 @@ from firesteel_jobmaster.checkpoints.statistics import CheckpointStatistics
 logger = logging.getLogger(__name__)
 _NOT_ALL_RUN: Final = "Some tasks start, end, or wait to be started again."
 TIMER: Final = "checkpoint"
-"""Of the next checkpoint; those of timeouts have the number of the attempt behind a colon."""
+"""Timer of the next checkpoint; timers of timeouts have the number of the attempt behind a colon."""
 UNDO_TIMER: Final = "checkpoint-undo"
 UNDO_SECONDS: Final = 1.0
-"""Between two tries to take a checkpoint out of the store."""
+"""Seconds between two tries to take a checkpoint out of the store."""
 END_TIMER: Final = "checkpoint-end"
 END_SECONDS: Final = 10.0
-"""For which the end of a job waits for a checkpoint that is being completed and would stay."""
+"""Seconds for which the end of a job waits for a checkpoint that is being completed and would stay."""
 SLOW_TIMER: Final = "checkpoint-slow"
 """A checkpoint has taken half of its time-out."""
 LATE_TIMER: Final = "checkpoint-late"
 LATE_SECONDS: Final = 10.0
-"""For which acknowledgements of checkpoints that were given up are gathered: what they name goes together."""
+"""Seconds for which late acknowledgements are gathered, so that the files they name are removed in one go."""
 
 
 class CheckpointCoordinator:
-    """Of one job. Single-threaded; every method may emit instructions.
+    """Takes the checkpoints and savepoints of one job. Single-threaded; every method may emit instructions.
 
     Args:
-        job: the core.
+        job: what the coordinator needs of the job.
         settings: of the job's checkpoints.
         clock: monotonic for deadlines, wall time for people.
-        completed: those that the job may go on from.
+        completed: checkpoints that the job may go on from.
     """
 
     def __init__(
@@ -94,15 +94,16 @@ class CheckpointCoordinator:
         self._schedule = Schedule(settings)
         self._recovery = recovery.Recovery(completed, clock, job.emit)
         self._job, self._clock = job, clock
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingCheckpoint] = {}
         self._numbers = self._last_id = 0
         self._tolerance = Tolerance(settings.tolerable_failures)
         self._active = False
         self._stopping: str | None = None
         """Trigger id of the savepoint with which the job stops, from its beginning until it is given up."""
         self._stopped: tuple[str, int, str] | None = None
-        """Trigger id, checkpoint id and location of it when it is complete."""
+        """Trigger id, checkpoint id and location of that savepoint once it is complete."""
         self._ended_as = ""
+        """Name of the state in which the job has ended; empty: it has not."""
         self._awaited = False
         """The end of the job waits for what is being completed."""
         self._late: dict[int, set[str]] = {}
@@ -111,7 +112,7 @@ class CheckpointCoordinator:
     # -- what others ask
 
     @property
-    def requests(self) -> Requests:
+    def requests(self) -> CheckpointRequests:
         return self._schedule.requests
 
     @property
@@ -127,10 +128,11 @@ class CheckpointCoordinator:
         """
         return self.is_periodic and self.settings.after_tasks_finish
 
-    def _is_record(self, request: Request) -> bool:
+    def _is_record(self, request: CheckpointRequest) -> bool:
+        """Whether a checkpoint only records what sinks are to commit; people do not see such a one."""
         return request.cause is CheckpointCause.FINAL and not self.commits_at_end
 
-    def _plan(self, request: Request) -> CheckpointPlan:
+    def _plan(self, request: CheckpointRequest) -> CheckpointPlan:
         if self._is_record(request):
             return plan_commit(self._job.graph)
         return plan_checkpoint(self._job.graph, self.settings.after_tasks_finish)
@@ -151,7 +153,7 @@ class CheckpointCoordinator:
         return self._stopping is not None or self.requests.stops_next
 
     @property
-    def pending(self) -> tuple[Pending, ...]:
+    def pending(self) -> tuple[PendingCheckpoint, ...]:
         return tuple(self._pending.values())
 
     @property
@@ -168,12 +170,12 @@ class CheckpointCoordinator:
         """
         self._recovery.begin(follows=follows)
 
-    def _recovered(self, done: Done) -> None:
-        if done.fenced:
-            self._job.leadership_lost(done.error or "")
+    def _recovered(self, result: WorkResult) -> None:
+        if result.fenced:
+            self._job.leadership_lost(result.error or "")
             return
         try:
-            if self._recovery.done(done):
+            if self._recovery.work_done(result):
                 self._take_over_stop()
                 self._job.checkpoints_settled()
         except StateRestoreError as error:
@@ -194,10 +196,10 @@ class CheckpointCoordinator:
         savepoint = savepoints.info_of(point.metadata) is not None
         self.statistics.restored(point.checkpoint_id, self._clock.epoch_ms(), point.location, savepoint)
 
-    def damaged(self, checkpoint_id: int, what: str) -> bool:
+    def damaged(self, checkpoint_id: int, cause: str) -> bool:
         """A task could not read its state in a checkpoint; returns whether there is another one to go on from."""
         try:
-            self.completed.damaged(checkpoint_id, what)
+            self.completed.damaged(checkpoint_id, cause)
         except StateRestoreError as error:
             self._job.restore_failed(error)
             return False
@@ -218,15 +220,15 @@ class CheckpointCoordinator:
         self._consider()
 
     def all_data_ended(self) -> None:
-        """Every task has finished, or has all its results durable and waits for a checkpoint."""
+        """Every task has finished, or has made all its results durable and waits for a checkpoint."""
         if not self._closed and not any(p.request.cause is CheckpointCause.FINAL for p in self._pending.values()):
             self._schedule.want_final(self._clock.monotonic())
             self._consider()
 
     def tasks_failed(self, cause: str) -> None:
-        """Tasks have failed, and will be restarted, or the job ends: what is under way can't complete.
+        """Give up the checkpoints under way: tasks have failed and will be restarted, or the job ends.
 
-        One that all tasks have acknowledged can, and will.
+        A checkpoint that all tasks have acknowledged can still complete, and will.
         """
         self._active = self._awaited = False
         self._stopping = None
@@ -245,7 +247,7 @@ class CheckpointCoordinator:
             return
         failure = CheckpointFailure(CheckpointFailureReason.COORDINATOR_SHUTDOWN, f"The job is {state}.")
         self.tasks_failed(failure.detail)
-        if state != "SUSPENDED":  # else the next JobMaster finds it in the store or does not
+        if state != "SUSPENDED":  # after that, the next JobMaster finds in the store which of them are complete
             self._abort_completing(failure)
         self._ended_as = state
         self._tell_of_stop(state)
@@ -278,16 +280,16 @@ class CheckpointCoordinator:
             self._job.emit(do.SetTimer(END_TIMER, END_SECONDS))
         return False
 
-    def _completing(self) -> list[Pending]:
+    def _completing(self) -> list[PendingCheckpoint]:
         return [p for p in self._pending.values() if p.phase is CheckpointPhase.COMPLETING and p.given_up is None]
 
     def _abort_completing(self, failure: CheckpointFailure) -> None:
-        """They are taken back when the answer comes: nobody hears of them any more, whatever it is."""
+        """Give up the checkpoints whose metadata are being written: they are undone when the storage has answered."""
         for pending in self._completing():
             self._abort(pending, failure)
 
     def left(self, state: str) -> int | None:
-        """Id of the last checkpoint that a job leaves which ends in this state now; see ``completed.left``."""
+        """Id of the last checkpoint that the job would leave by ending in this state now; see ``completed.left``."""
         return None if self._recovery.is_under_way else self.completed.left(state)
 
     def _close_when_settled(self) -> None:
@@ -296,14 +298,14 @@ class CheckpointCoordinator:
             self.completed.close(self._ended_as)
 
     def request(self, trigger_id: str, full: bool = False) -> None:
-        """Somebody wants a checkpoint now. Asked again with the same id, nothing happens."""
-        self._request(Request(CheckpointCause.MANUAL, trigger_id, full))
+        """A user wants a checkpoint now; a repeated request with the same id changes nothing."""
+        self._request(CheckpointRequest(CheckpointCause.MANUAL, trigger_id, full))
 
     def request_savepoint(self, trigger_id: str, savepoint: SavepointTarget) -> None:
-        """Somebody wants a savepoint, or to stop the job with one; as ``request``."""
-        self._request(Request(CheckpointCause.SAVEPOINT, trigger_id, True, savepoint))
+        """A user wants a savepoint, or to stop the job with one; as ``request``."""
+        self._request(CheckpointRequest(CheckpointCause.SAVEPOINT, trigger_id, True, savepoint))
 
-    def _request(self, request: Request) -> None:
+    def _request(self, request: CheckpointRequest) -> None:
         trigger_id = request.trigger_id
         if not self.requests.add(trigger_id):
             return
@@ -341,28 +343,30 @@ class CheckpointCoordinator:
                 if pending.phase is CheckpointPhase.UNDOING:
                     self._undo(pending)
         else:
-            late = self._pending.get(int(name.partition(":")[2]))
-            if late is not None and late.given_up is None:
+            overdue = self._pending.get(int(name.partition(":")[2]))
+            if overdue is not None and overdue.given_up is None:
                 text = f"It was under way for {self.settings.timeout:g} s (execution.checkpointing.timeout)."
-                self._abort(late, CheckpointFailure(CheckpointFailureReason.EXPIRED, f"{text} {late.waits_for_what()}"))
+                self._abort(
+                    overdue, CheckpointFailure(CheckpointFailureReason.EXPIRED, f"{text} {overdue.waits_for_what()}")
+                )
 
     # -- beginning
 
     def _consider(self) -> None:
-        """Begin a checkpoint if one is wanted and may be taken now; else see to it that somebody looks again."""
+        """Begin a checkpoint if one is due and may be taken now; else set the timer for the next look."""
         while self._active and not self._closed:
             if len(self._pending) >= self.settings.max_concurrent or self._stopping is not None:
-                return  # the end of one of them leads here again
+                return  # the end of a pending checkpoint calls this again
             if self._pending and self.requests.stops_next:
-                return  # it is the last one, and behind all others
-            wanted = self._schedule.next(self._clock.monotonic())
-            if not isinstance(wanted, Request):
-                if wanted is not None:
-                    self._job.emit(do.SetTimer(TIMER, wanted))
+                return  # a savepoint that stops the job is the last one: it begins when all others have ended
+            next_request = self._schedule.next(self._clock.monotonic())
+            if not isinstance(next_request, CheckpointRequest):
+                if next_request is not None:
+                    self._job.emit(do.SetTimer(TIMER, next_request))
                 return
-            self._begin(wanted)
+            self._begin(next_request)
 
-    def _begin(self, request: Request) -> None:
+    def _begin(self, request: CheckpointRequest) -> None:
         now = self._clock.monotonic()
         self._schedule.begun(request, now)
         try:
@@ -375,7 +379,7 @@ class CheckpointCoordinator:
             return
         self._numbers += 1
         self.completed.touched()
-        pending = Pending(self._numbers, request, plan, self._clock.epoch_ms())
+        pending = PendingCheckpoint(self._numbers, request, plan, self._clock.epoch_ms())
         self._pending[pending.number] = pending
         savepoint = request.savepoint
         if savepoint is not None and savepoint.stop:
@@ -391,14 +395,14 @@ class CheckpointCoordinator:
         if self.statistics.look(self._clock.epoch_ms(), self.settings.timeout, self.settings.interval):
             logger.warning("%s", self.statistics.warning)
 
-    def _prepared(self, pending: Pending, done: Done) -> None:
-        pending.checkpoint_id, pending.directory = done.checkpoint_id, done.location
-        if done.error is not None:
-            if done.hung:
-                self.completed.not_removed(done.work, done.checkpoint_id)
-            if done.checkpoint_id and not self._is_record(pending.request):
+    def _prepared(self, pending: PendingCheckpoint, result: WorkResult) -> None:
+        pending.checkpoint_id, pending.directory = result.checkpoint_id, result.location
+        if result.error is not None:
+            if result.hung:
+                self.completed.not_removed(result.work, result.checkpoint_id)
+            if result.checkpoint_id and not self._is_record(pending.request):
                 self._begin_statistics(pending)
-            self._abort(pending, CheckpointFailure(CheckpointFailureReason.IO_EXCEPTION, done.error))
+            self._abort(pending, CheckpointFailure(CheckpointFailureReason.IO_EXCEPTION, result.error))
             return
         try:
             pending.planned(self._plan(pending.request))
@@ -410,10 +414,10 @@ class CheckpointCoordinator:
             self._begin_statistics(pending)
         self._trigger(pending, pending.plan.trigger)
 
-    def _begin_statistics(self, pending: Pending) -> None:
+    def _begin_statistics(self, pending: PendingCheckpoint) -> None:
         self.statistics.begin(pending.checkpoint_id, pending.trigger_ms, pending.plan.running, pending.savepoint)
 
-    def _trigger(self, pending: Pending, executions: Sequence[Execution]) -> None:
+    def _trigger(self, pending: PendingCheckpoint, executions: Sequence[Execution]) -> None:
         options = self.settings.barrier_options()
         savepoint = pending.savepoint
         if savepoint is not None:
@@ -428,7 +432,7 @@ class CheckpointCoordinator:
         orders.trigger(pending, executions, options, self._job.emit)
 
     def outputs_ended(self) -> None:
-        """A task has ended its outputs: those behind it may wait for a barrier that does not come any more."""
+        """A task has ended its outputs: tasks behind it may wait for a barrier that will not come, and begin now."""
         for pending in self._waiting():
             self._trigger(pending, heads(self._job.graph, pending.plan.running))
 
@@ -438,23 +442,23 @@ class CheckpointCoordinator:
         """A task has written its state; late and repeated messages change nothing."""
         pending = self._of_id(checkpoint_id)
         try:
-            read = TaskState.from_bytes(state)
-            check_operators(execution, read)
+            task_state = TaskState.from_bytes(state)
+            check_operators(execution, task_state)
         except CheckpointFormatError as error:
             if pending is not None and pending.phase is CheckpointPhase.WAITING:
                 text = f"{execution.task_name} has sent malformed state: {error}."
                 self._abort(pending, CheckpointFailure(CheckpointFailureReason.TASK_FAILURE, text))
             return
-        if pending is None:
-            if not self.completed.has(checkpoint_id) and read.files():
+        if pending is None:  # the checkpoint was given up, so nobody else knows of these files
+            if not self.completed.has(checkpoint_id) and task_state.files():
                 logger.info("%s is late with checkpoint %d: removed", execution.task_name, checkpoint_id)
-                self._gather_late(checkpoint_id, read.files())
+                self._gather_late(checkpoint_id, task_state.files())
             return
         if pending.phase is not CheckpointPhase.WAITING or not pending.waits_for(execution):
             logger.debug("%s acknowledges checkpoint %d again", execution.task_name, checkpoint_id)
             return
         self.statistics.acknowledge(checkpoint_id, execution, self._clock.epoch_ms(), metrics)
-        if pending.acknowledge(execution, read):
+        if pending.acknowledge(execution, task_state):
             self._vertex_acknowledged(pending, execution)
         if pending.given_up is None and pending.is_complete:
             newer = pending.overtaken_by(self._pending.values())
@@ -467,7 +471,7 @@ class CheckpointCoordinator:
                 self._complete(pending)
 
     def _gather_late(self, checkpoint_id: int, files: Iterable[str]) -> None:
-        """These files belong to no checkpoint: one clean-up for all that come until then."""
+        """Files of a late acknowledgement belong to no checkpoint; one clean-up removes all such files."""
         if not self._late:
             self._job.emit(do.SetTimer(LATE_TIMER, LATE_SECONDS))
         self._late.setdefault(checkpoint_id, set()).update(files)
@@ -479,7 +483,7 @@ class CheckpointCoordinator:
         for checkpoint_id, files in late.items():
             self._work(Discard(checkpoint_id, frozenset(files)))
 
-    def _vertex_acknowledged(self, pending: Pending, execution: Execution) -> None:
+    def _vertex_acknowledged(self, pending: PendingCheckpoint, execution: Execution) -> None:
         vertex, graph = execution.vertex, self._job.graph.job_graph
         if vertex.enumerates is not None:
             self._keep_enumerator(pending, graph.vertex(vertex.enumerates), pending.states[execution.id].splits_serial)
@@ -488,7 +492,7 @@ class CheckpointCoordinator:
         elif vertex.source is not None:
             self._trigger(pending, enumerators_of(vertex.id, pending.plan.running))
 
-    def _keep_enumerator(self, pending: Pending, vertex: JobVertex, number: int = 0) -> None:
+    def _keep_enumerator(self, pending: PendingCheckpoint, vertex: JobVertex, number: int = 0) -> None:
         pending.serials[vertex.id] = pending.serials_of(vertex.id)
         try:
             state = self._job.enumerator_state(vertex.id, pending.serials[vertex.id], number)
@@ -503,7 +507,7 @@ class CheckpointCoordinator:
     def decline(
         self, execution: Execution, checkpoint_id: int, reason: str, failure: Mapping[str, Any] | None = None
     ) -> None:
-        """A task does not take part."""
+        """A task takes no part in a checkpoint, which is given up."""
         pending = self._of_id(checkpoint_id)
         if pending is None or pending.phase is not CheckpointPhase.WAITING or not pending.waits_for(execution):
             return
@@ -513,7 +517,7 @@ class CheckpointCoordinator:
         self._abort(pending, CheckpointFailure(declined(reason), f"{detail}."))
 
     def not_triggered(self, execution_ids: tuple[str, ...], checkpoint_id: int) -> None:
-        """A TaskManager did not take the order to trigger."""
+        """A TaskManager did not take the order to begin a checkpoint in these tasks."""
         for id_ in execution_ids:
             execution = self._job.graph.execution(id_)
             if execution is not None:
@@ -521,7 +525,7 @@ class CheckpointCoordinator:
 
     # -- ending
 
-    def _complete(self, pending: Pending) -> None:
+    def _complete(self, pending: PendingCheckpoint) -> None:
         graph = self._job.graph.job_graph
         for vertex in graph.vertices:  # sources all of whose readers had finished before
             if vertex.source is not None and vertex.id not in pending.serials:
@@ -542,47 +546,47 @@ class CheckpointCoordinator:
         pending.phase = CheckpointPhase.COMPLETING
         self._work(Complete(metadata, pending.directory, savepoint is None or savepoint.stops))
 
-    def _completed(self, pending: Pending, done: Done) -> None:
-        pending.location = done.location
-        if done.fenced:
+    def _completed(self, pending: PendingCheckpoint, result: WorkResult) -> None:
+        pending.location = result.location
+        if result.fenced:
             self._drop(pending)
-            self._job.leadership_lost(done.error or "")
+            self._job.leadership_lost(result.error or "")
             return
-        if done.error is not None or pending.given_up is not None:
+        if result.error is not None or pending.given_up is not None:
             if pending.given_up is None:
-                self._give_up(pending, CheckpointFailure(CheckpointFailureReason.FINALIZE_FAILURE, done.error or ""))
+                self._give_up(pending, CheckpointFailure(CheckpointFailureReason.FINALIZE_FAILURE, result.error or ""))
             orders.aborted(pending, self._job.emit)
-            if done.stored:
+            if result.stored:
                 pending.phase = CheckpointPhase.UNDOING
                 self._undo(pending)
             else:
-                self._discard(pending, done.hung)
+                self._discard(pending, result.hung)
                 self._end(pending)
             self._fail_job_if_exceeded()
             self._decided()
             return
-        assert isinstance(done.work, Complete)
+        assert isinstance(result.work, Complete)
         self._drop(pending)
         if pending.savepoint is not None and not pending.stops:
-            self._savepoint_complete(pending, pending.savepoint, done)
+            self._savepoint_complete(pending, pending.savepoint, result)
             self._decided()
             return
         if pending.stops:
-            self._stopped = pending.request.trigger_id, pending.checkpoint_id, done.location
+            self._stopped = pending.request.trigger_id, pending.checkpoint_id, result.location
         self._tolerance.succeeded()
         self._schedule.completed(self._active and (pending.request.cause is CheckpointCause.FINAL or pending.is_last))
         checkpoint_id = pending.checkpoint_id
         logger.info("checkpoint %d is complete (%s)", checkpoint_id, pending.request.cause)
-        self.statistics.complete(checkpoint_id, self._clock.epoch_ms(), done.location)
+        self.statistics.complete(checkpoint_id, self._clock.epoch_ms(), result.location)
         self._look_for_slowness()
         for vertex_id, serials in pending.serials.items():
             self._job.splits_are_safe(vertex_id, serials)
-        for subsumed in self.completed.add(done.work.metadata, done.location):
+        for subsumed in self.completed.add(result.work.metadata, result.location):
             self.statistics.discarded(subsumed)
-        for other in self._waiting():
-            if other.checkpoint_id < checkpoint_id and other.savepoint is None:
+        for older in self._waiting():
+            if older.checkpoint_id < checkpoint_id and older.savepoint is None:
                 self._abort(
-                    other,
+                    older,
                     CheckpointFailure(CheckpointFailureReason.SUBSUMED, f"Checkpoint {checkpoint_id} is complete."),
                 )
         orders.complete(pending, self._job.emit)
@@ -592,37 +596,37 @@ class CheckpointCoordinator:
         self._decided()
 
     def _decided(self) -> None:
-        """One that was being completed is no more."""
+        """Tell a job that waits for its end that no checkpoint is being completed any more."""
         if self._awaited and not self._closed and not self._completing():
             self._job.checkpoint_decided()
 
-    def _savepoint_complete(self, pending: Pending, savepoint: SavepointTarget, done: Done) -> None:
-        """It is the user's, and changes nothing for the job: nothing is committed, and none goes on from it."""
-        logger.info("savepoint %s is complete", done.location)
-        self.statistics.complete(pending.checkpoint_id, self._clock.epoch_ms(), done.location)
-        self.requests.completed(pending.request.trigger_id, pending.checkpoint_id, done.location)
+    def _savepoint_complete(self, pending: PendingCheckpoint, savepoint: SavepointTarget, result: WorkResult) -> None:
+        """A savepoint is the user's: nothing is committed, and the job does not go on from it."""
+        logger.info("savepoint %s is complete", result.location)
+        self.statistics.complete(pending.checkpoint_id, self._clock.epoch_ms(), result.location)
+        self.requests.completed(pending.request.trigger_id, pending.checkpoint_id, result.location)
         self._end(pending)
         if savepoint.stop == savepoints.CANCEL:
-            self._job.cancel_job(f"cancelled with savepoint {done.location}")
+            self._job.cancel_job(f"cancelled with savepoint {result.location}")
 
-    def _undo(self, pending: Pending) -> None:
+    def _undo(self, pending: PendingCheckpoint) -> None:
         self._work(Undo(pending.checkpoint_id, pending.location, pending.files(), savepoint=pending.directory))
 
-    def _undone(self, pending: Pending, done: Done) -> None:
-        if done.fenced:
+    def _undone(self, pending: PendingCheckpoint, result: WorkResult) -> None:
+        if result.fenced:
             self._drop(pending)
-            self._job.leadership_lost(done.error or "")
-        elif done.error is not None and not done.removed:
-            logger.error("checkpoint %d can't be taken back: %s", pending.checkpoint_id, done.error)
+            self._job.leadership_lost(result.error or "")
+        elif result.error is not None and not result.removed:
+            logger.error("checkpoint %d can't be taken back: %s", pending.checkpoint_id, result.error)
             self._job.emit(do.SetTimer(UNDO_TIMER, UNDO_SECONDS))
-        else:  # it is not in the store: what else there may be of it is collected later
-            if done.error is not None:
-                logger.warning("files of checkpoint %d may be left: %s", pending.checkpoint_id, done.error)
-                self.completed.not_removed(done.work)
+        else:  # the checkpoint is not in the store; files that may be left are removed later, as orphans
+            if result.error is not None:
+                logger.warning("files of checkpoint %d may be left: %s", pending.checkpoint_id, result.error)
+                self.completed.not_removed(result.work)
             self._end(pending)
 
-    def _discard(self, pending: Pending, hung: bool = False) -> None:
-        """It did not complete. A call that hung may write something of it later."""
+    def _discard(self, pending: PendingCheckpoint, hung: bool = False) -> None:
+        """Remove what was written for a checkpoint that did not complete; a call that hung may write more later."""
         if pending.savepoint is not None and not pending.directory:
             return
         work = Discard(pending.checkpoint_id, pending.files(), savepoint=pending.directory)
@@ -630,23 +634,23 @@ class CheckpointCoordinator:
         if hung:
             self.completed.not_removed(work)
 
-    def _abort(self, pending: Pending, failure: CheckpointFailure) -> None:
-        """It will not complete: tasks hear of it, and what was written is removed."""
-        before = pending.phase
+    def _abort(self, pending: PendingCheckpoint, failure: CheckpointFailure) -> None:
+        """Give a checkpoint up: tasks hear of it, and what was written for it is removed."""
+        former_phase = pending.phase
         self._give_up(pending, failure)
-        if before is CheckpointPhase.WAITING:
+        if former_phase is CheckpointPhase.WAITING:
             orders.aborted(pending, self._job.emit)
             self._discard(pending)
             self._end(pending)
-        elif before is CheckpointPhase.PREPARING:
+        elif former_phase is CheckpointPhase.PREPARING:
             if pending.checkpoint_id:
                 self._discard(pending)
             self._end(pending)
-        # else: it may be in the store; the answer that is on its way leads further
+        # in other phases the checkpoint may be in the store: the answer that is on its way decides
         self._fail_job_if_exceeded()
         self._decided()
 
-    def _give_up(self, pending: Pending, failure: CheckpointFailure) -> None:
+    def _give_up(self, pending: PendingCheckpoint, failure: CheckpointFailure) -> None:
         pending.given_up = failure
         name = pending.checkpoint_id or f"(attempt {pending.number})"
         record = self._is_record(pending.request)
@@ -666,18 +670,18 @@ class CheckpointCoordinator:
             and pending.request.cause not in (CheckpointCause.MANUAL, CheckpointCause.SAVEPOINT)
             and not self._closed
         ):
-            self._tolerance.failed(failure)  # who asked by hand hears of it, and the job goes on
+            self._tolerance.failed(failure)  # a user who asked for one hears of its failure, and the job goes on
 
     def _fail_job_if_exceeded(self) -> None:
         message = self._tolerance.take_exceeded()
         if message:
             self._job.checkpoints_fail(message)
 
-    def _drop(self, pending: Pending) -> None:
+    def _drop(self, pending: PendingCheckpoint) -> None:
         self._pending.pop(pending.number, None)
         self._job.emit(do.ClearTimer(f"{TIMER}:{pending.number}"))
 
-    def _end(self, pending: Pending) -> None:
+    def _end(self, pending: PendingCheckpoint) -> None:
         was_settled = not pending.is_unsettled
         self._drop(pending)
         self._schedule.ended(self._clock.monotonic())
@@ -690,47 +694,52 @@ class CheckpointCoordinator:
 
     # -- work
 
-    def done(self, done: Done) -> None:
-        """A piece of work has ended."""
-        match done.work:
+    def work_done(self, result: WorkResult) -> None:
+        """The storage or the store has done a piece of work, or could not."""
+        match result.work:
             case Recover():
-                self._recovered(done)
+                self._recovered(result)
             case Prepare(number):
-                self._prepare_done(self._pending.get(number), done)
+                self._prepare_done(self._pending.get(number), result)
             case Complete(metadata):
                 completing = self._of_id(metadata.checkpoint_id)
                 if completing is not None and completing.phase is CheckpointPhase.COMPLETING:
-                    self._completed(completing, done)
+                    self._completed(completing, result)
             case Undo(checkpoint_id):
                 undone = self._of_id(checkpoint_id)
                 if undone is not None and undone.phase is CheckpointPhase.UNDOING:
-                    self._undone(undone, done)
+                    self._undone(undone, result)
             case _:
-                if done.fenced:
-                    self._job.leadership_lost(done.error or "")
-                elif done.error is not None:
-                    logger.warning("files of checkpoints may be left: %s", done.error)
-                    self.completed.not_removed(done.work)
-                elif isinstance(done.work, Dispose):
-                    self.completed.removed(done.work)
+                if result.fenced:
+                    self._job.leadership_lost(result.error or "")
+                elif result.error is not None:
+                    logger.warning("files of checkpoints may be left: %s", result.error)
+                    self.completed.not_removed(result.work)
+                elif isinstance(result.work, Dispose):
+                    self.completed.removed(result.work)
 
-    def _prepare_done(self, pending: Pending | None, done: Done) -> None:
-        self._last_id = max(self._last_id, done.checkpoint_id)
-        if done.fenced:
-            self._job.leadership_lost(done.error or "")
+    def _prepare_done(self, pending: PendingCheckpoint | None, result: WorkResult) -> None:
+        self._last_id = max(self._last_id, result.checkpoint_id)
+        if result.fenced:
+            self._job.leadership_lost(result.error or "")
         elif pending is not None and pending.phase is CheckpointPhase.PREPARING:
-            self._prepared(pending, done)
-        elif done.checkpoint_id and isinstance(done.work, Prepare) and (done.work.savepoint is None or done.location):
-            work = Discard(done.checkpoint_id, frozenset(), savepoint=done.location)  # it was given up meanwhile
+            self._prepared(pending, result)
+        elif (
+            result.checkpoint_id
+            and isinstance(result.work, Prepare)
+            and (result.work.savepoint is None or result.location)
+        ):
+            # The checkpoint was given up while its place was made.
+            work = Discard(result.checkpoint_id, frozenset(), savepoint=result.location)
             self._work(work)
-            if done.hung:
+            if result.hung:
                 self.completed.not_removed(work)
 
     def _work(self, work: Work) -> None:
         self._job.emit(do.CheckpointWork(self.completed.sparing(work)))
 
-    def _of_id(self, checkpoint_id: int) -> Pending | None:
+    def _of_id(self, checkpoint_id: int) -> PendingCheckpoint | None:
         return next((p for p in self._pending.values() if checkpoint_id and p.checkpoint_id == checkpoint_id), None)
 
-    def _waiting(self) -> list[Pending]:
+    def _waiting(self) -> list[PendingCheckpoint]:
         return [pending for pending in self._pending.values() if pending.phase is CheckpointPhase.WAITING]

@@ -53,7 +53,7 @@ class SavepointTarget:
         target: directory below which it is to be.
         format: ``CANONICAL`` or ``NATIVE``.
         stop: the job ends with it: ``suspend``, ``drain`` (event time ends before), or ``cancel`` (it is cancelled when
-            the savepoint is complete); empty = it goes on.
+            the savepoint is complete); empty = the job goes on.
     """
 
     target: str
@@ -67,14 +67,14 @@ class SavepointTarget:
 
 
 @dataclass
-class Request:
-    """Somebody wants a checkpoint.
+class CheckpointRequest:
+    """A checkpoint that is to be taken.
 
     Attributes:
-        cause: why.
-        trigger_id: of a request by hand, by which its end is asked for.
-        full: with all state, also where checkpoints are incremental.
-        savepoint: it is one.
+        cause: why it is taken.
+        trigger_id: of a user's request: the id under which its result is read.
+        full: the checkpoint has all state, also where checkpoints are incremental.
+        savepoint: where a savepoint is to be written; None = the request is for a checkpoint.
     """
 
     cause: CheckpointCause
@@ -84,27 +84,27 @@ class Request:
 
 
 @dataclass
-class Pending:
-    """A checkpoint under way.
+class PendingCheckpoint:
+    """A checkpoint or savepoint under way.
 
     Attributes:
-        number: of the attempt.
-        request: what it is for.
-        plan: who takes part.
-        trigger_ms: epoch.
+        number: of the attempt, which has no checkpoint id at first.
+        request: that the checkpoint answers.
+        plan: tasks that take part.
+        trigger_ms: when it was triggered (epoch).
         phase: how far it has come.
         checkpoint_id: 0 = none yet.
         triggered: ids of executions that were told to begin it.
-        states: execution id -> what it acknowledged.
+        states: execution id -> the state that it has acknowledged.
         enumerators: vertex id -> state of the source's enumerator.
         serials: vertex id -> subtask -> serial up to which splits are in its reader's state.
-        given_up: why it will not complete, though it is being completed.
+        given_up: why it will not complete, though its metadata may be written; None = it was not given up.
         location: of its metadata.
         directory: of a savepoint.
     """
 
     number: int
-    request: Request
+    request: CheckpointRequest
     plan: CheckpointPlan
     trigger_ms: int
     phase: CheckpointPhase = CheckpointPhase.PREPARING
@@ -116,19 +116,20 @@ class Pending:
     given_up: CheckpointFailure | None = None
     location: str = ""
     directory: str = ""
-    _left: Counter[str] = field(default_factory=Counter)
+    _unacknowledged: Counter[str] = field(default_factory=Counter)
+    """Vertex id -> subtasks that have not acknowledged."""
 
     def __post_init__(self) -> None:
         self._count()
 
     def planned(self, plan: CheckpointPlan) -> None:
-        """It is looked at again who takes part, before anybody was told to."""
+        """Replace the plan, before any task was told to begin: tasks have changed since the first one."""
         self.plan = plan
         self._count()
 
     def _count(self) -> None:
         self._running = {id(execution) for execution in self.plan.running}
-        self._left = Counter(execution.vertex.id for execution in self.plan.running)
+        self._unacknowledged = Counter(execution.vertex.id for execution in self.plan.running)
 
     @property
     def is_complete(self) -> bool:
@@ -137,21 +138,21 @@ class Pending:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether it may be in the store, and may not."""
+        """Whether nobody knows if the checkpoint is in the store."""
         return self.phase in (CheckpointPhase.COMPLETING, CheckpointPhase.UNDOING)
 
     @property
     def savepoint(self) -> SavepointTarget | None:
-        """What it is, if it is one."""
+        """Where the savepoint goes, if the checkpoint is one."""
         return self.request.savepoint
 
     @property
     def stops(self) -> bool:
-        """Whether the job ends with it."""
+        """Whether the job ends with this savepoint."""
         return self.savepoint is not None and self.savepoint.stops
 
-    def overtaken_by(self, others: Iterable[Pending]) -> int:
-        """The id of a later one that is on its way into the store, behind which this one must not come; 0 = none."""
+    def overtaken_by(self, others: Iterable[PendingCheckpoint]) -> int:
+        """Id of a later checkpoint that is on its way into the store, and that this one must not follow; 0 = none."""
         if self.savepoint is not None:
             return 0
         later = [o for o in others if o.checkpoint_id > self.checkpoint_id and o.savepoint is None]
@@ -159,7 +160,7 @@ class Pending:
 
     @property
     def is_last(self) -> bool:
-        """Whether no record comes behind it in any task."""
+        """Whether no record follows this checkpoint's barrier in any task."""
         return all(self.states[e.id].finished for e in self.plan.running if e.vertex.enumerates is None)
 
     def waits_for(self, execution: Execution) -> bool:
@@ -167,7 +168,7 @@ class Pending:
         return execution.id not in self.states and id(execution) in self._running
 
     def waits_for_what(self) -> str:
-        """Why it is not complete yet."""
+        """What the checkpoint still waits for, as a sentence for people."""
         if self.phase is CheckpointPhase.PREPARING:
             return "The checkpoint storage has not answered when its place was to be made."
         missing = [e.task_name for e in self.plan.running if e.id not in self.states]
@@ -178,8 +179,8 @@ class Pending:
     def acknowledge(self, execution: Execution, state: TaskState) -> bool:
         """A task has written its state; returns whether all subtasks of its vertex have now."""
         self.states[execution.id] = state
-        self._left[execution.vertex.id] -= 1
-        return not self._left[execution.vertex.id]
+        self._unacknowledged[execution.vertex.id] -= 1
+        return not self._unacknowledged[execution.vertex.id]
 
     def serials_of(self, vertex_id: str) -> dict[int, int]:
         """Up to which serial each reader of a source had got its splits."""
@@ -191,11 +192,11 @@ class Pending:
         return {**of_running, **{e.subtask: ALL for e in self.plan.finished if e.vertex.id == vertex_id}}
 
     def files(self) -> frozenset[str]:
-        """All that was written for it, as far as is known."""
+        """Files that acknowledgements name: all that was written for it, as far as is known."""
         return frozenset(file for state in self.states.values() for file in state.files())
 
     def metadata(self, job: JobGraph, properties: Mapping[str, Any]) -> CheckpointMetadata:
-        """What is written when all have acknowledged.
+        """The metadata of the checkpoint, once all tasks have acknowledged.
 
         Raises:
             UnionStateError: a task with union state has finished, and another one of its vertex has not.
@@ -240,12 +241,12 @@ class Pending:
 
 
 def check_operators(execution: Execution, state: TaskState) -> None:
-    """Whether a task has written state of its own operators only.
+    """Check that a task has written state of its own operators only.
 
     Raises:
-        CheckpointFormatError: it has not.
+        CheckpointFormatError: it names an operator that is none of the task's.
     """
-    known = {operator.id for operator in execution.vertex.operators}
+    own_ids = {operator.id for operator in execution.vertex.operators}
     for id_ in state.operators:
-        if id_ not in known:
+        if id_ not in own_ids:
             raise CheckpointFormatError("task state.operators", f"{id_!r:.60} is no operator of this task")

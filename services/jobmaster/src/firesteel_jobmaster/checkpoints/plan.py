@@ -22,9 +22,9 @@ class CheckpointPlan:
     """Which tasks trigger a checkpoint, acknowledge it and commit it.
 
     Attributes:
-        trigger: begin it: sources, and tasks all of whose inputs have ended.
-        running: acknowledge it.
-        finished: had finished before.
+        trigger: tasks that begin the checkpoint: sources, and tasks all of whose inputs have ended.
+        running: tasks that acknowledge it.
+        finished: tasks that had finished before.
     """
 
     trigger: tuple[Execution, ...]
@@ -46,8 +46,8 @@ def plan_checkpoint(graph: ExecutionGraph, after_tasks_finish: bool) -> Checkpoi
     finished = [e for e in executions if e.state is ExecutionState.FINISHED]
     running = [e for e in executions if e.state is ExecutionState.RUNNING]
     if len(finished) + len(running) < len(executions):
-        other = next(e for e in executions if e.state not in (ExecutionState.FINISHED, ExecutionState.RUNNING))
-        raise NotReadyError(f"not all required tasks are running: {other.task_name} is {other.state.value}")
+        laggard = next(e for e in executions if e.state not in (ExecutionState.FINISHED, ExecutionState.RUNNING))
+        raise NotReadyError(f"not all required tasks are running: {laggard.task_name} is {laggard.state.value}")
     if not running:
         raise NotReadyError("all tasks have finished")
     if finished and not after_tasks_finish:
@@ -70,8 +70,8 @@ def plan_commit(graph: ExecutionGraph) -> CheckpointPlan:
     finished = tuple(e for e in executions if e.state is ExecutionState.FINISHED)
     waiting = tuple(e for e in executions if e.state is ExecutionState.RUNNING and e.end_of_data)
     if len(finished) + len(waiting) < len(executions):
-        other = next(e for e in executions if e not in finished and e not in waiting)
-        raise NotReadyError(f"not all tasks are at the end of their data: {other.task_name} is {other.state.value}")
+        laggard = next(e for e in executions if e not in finished and e not in waiting)
+        raise NotReadyError(f"not all tasks are at the end of their data: {laggard.task_name} is {laggard.state.value}")
     if not waiting:
         raise NotReadyError("all tasks have finished")
     return CheckpointPlan(waiting, waiting, finished)
@@ -86,7 +86,7 @@ def heads(graph: ExecutionGraph, running: Iterable[Execution]) -> tuple[Executio
     running = tuple(running)
     sources = {e.vertex.id for e in running}
     heads_of: dict[str, set[int] | None] = {}
-    found = []
+    without_barriers = []
     for execution in running:
         vertex = execution.vertex
         if vertex.enumerates in sources:
@@ -95,8 +95,8 @@ def heads(graph: ExecutionGraph, running: Iterable[Execution]) -> tuple[Executio
             heads_of[vertex.id] = _heads_of(graph, vertex)
         subtasks = heads_of[vertex.id]
         if subtasks is None or execution.subtask in subtasks:
-            found.append(execution)
-    return tuple(found)
+            without_barriers.append(execution)
+    return tuple(without_barriers)
 
 
 def enumerators_of(vertex_id: str, running: Iterable[Execution]) -> tuple[Execution, ...]:
@@ -106,7 +106,7 @@ def enumerators_of(vertex_id: str, running: Iterable[Execution]) -> tuple[Execut
 
 def _heads_of(graph: ExecutionGraph, vertex: JobVertex) -> set[int] | None:
     """The subtasks of a vertex all of whose inputs have ended; None = all of them."""
-    some: set[int] | None = None
+    heads: set[int] | None = None
     for edge in graph.job_graph.edges:
         if edge.target != vertex.id:
             continue
@@ -117,21 +117,21 @@ def _heads_of(graph: ExecutionGraph, vertex: JobVertex) -> set[int] | None:
         kind = PartitionerKind(edge.partitioner)
         if not ended or kind not in POINTWISE:
             return set()
-        over = [subtask.current.has_ended_outputs for subtask in source.subtasks]
-        mine = {
+        has_ended = [subtask.current.has_ended_outputs for subtask in source.subtasks]
+        of_edge = {
             subtask
             for subtask in range(vertex.parallelism)
-            if all(over[up] for up in upstream_channels(kind, subtask, count, vertex.parallelism))
+            if all(has_ended[up] for up in upstream_channels(kind, subtask, count, vertex.parallelism))
         }
-        some = mine if some is None else some & mine
-    return some
+        heads = of_edge if heads is None else heads & of_edge
+    return heads
 
 
 def by_slot(executions: Sequence[Execution]) -> dict[tuple[str, str], tuple[str, ...]]:
     """(TaskManager, allocation) -> ids of the executions in that slot."""
-    found: dict[tuple[str, str], list[str]] = {}
+    ids_by_slot: dict[tuple[str, str], list[str]] = {}
     for execution in executions:
         if execution.slot is not None:
-            where = execution.slot.taskmanager_id, str(execution.slot.allocation_id)
-            found.setdefault(where, []).append(str(execution.id))
-    return {where: tuple(ids) for where, ids in found.items()}
+            slot = execution.slot.taskmanager_id, str(execution.slot.allocation_id)
+            ids_by_slot.setdefault(slot, []).append(str(execution.id))
+    return {slot: tuple(ids) for slot, ids in ids_by_slot.items()}

@@ -38,7 +38,7 @@ class CheckpointFailureReason(Enum):
 
 
 NOT_READY: Final = DeclineReason.TASK_NOT_READY.value
-"""What stands for a task that was not asked, or did not answer."""
+"""Reason of a task that could not be told to begin."""
 _DECLINED = {
     DeclineReason.TASK_NOT_READY: CheckpointFailureReason.DECLINED_TASK_NOT_READY,
     DeclineReason.TASK_CLOSING: CheckpointFailureReason.DECLINED_TASK_CLOSING,
@@ -50,8 +50,7 @@ _DECLINED = {
 
 @dataclass(frozen=True)
 class CheckpointFailure:
-    """Why one did not complete.
-
+    """Why a checkpoint did not complete.
     Attributes:
         reason: in general.
         detail: in particular; may be empty.
@@ -65,7 +64,7 @@ class CheckpointFailure:
 
 
 def declined(reason: str) -> CheckpointFailureReason:
-    """What a task says about why it does not take part."""
+    """The reason for which a task declines a checkpoint, by the task's own word."""
     try:
         return _DECLINED[DeclineReason(reason)]
     except ValueError:
@@ -73,10 +72,10 @@ def declined(reason: str) -> CheckpointFailureReason:
 
 
 class Tolerance:
-    """Counts failures in a row.
+    """Counts checkpoints that fail in a row.
 
     Args:
-        most: that are tolerated.
+        most: how many failures are tolerated.
     """
 
     def __init__(self, most: int) -> None:
@@ -98,6 +97,6 @@ class Tolerance:
             )
 
     def take_exceeded(self) -> str:
-        """Why the job has to fail, said once; empty if it has not."""
+        """Why the job has to fail, once; empty if it need not."""
         message, self._exceeded = self._exceeded, ""
         return message

@@ -11,7 +11,7 @@ from firesteel.core.backoff import pause_after
 from firesteel.core.clock import Clock
 from firesteel.core.errors import StateRestoreError
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoint_work import Done
+from firesteel_jobmaster.checkpoint_work import WorkResult
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ submitted it hears of it, and can name another one. Later nobody may be there, a
 
 
 class Recovery:
-    """Reads storage and store, again and again if they can't be read now.
+    """Reads storage and store when a job begins, and again as long as they can't be read.
 
     Args:
         completed: takes what is found.
@@ -37,8 +37,10 @@ class Recovery:
     def __init__(self, completed: CompletedCheckpoints, clock: Clock, emit: Callable[[do.Instruction], None]) -> None:
         self._completed, self._clock, self._emit = completed, clock, emit
         self._since: float | None = None
+        """When the checkpoints were asked for first; None: the answer is known, or was never asked for."""
         self._failures = 0
         self._follows = False
+        """A JobMaster of the job was lost before."""
         self.is_unread = False
         """Nobody knows which checkpoints there are, also when the job has ended by now."""
 
@@ -48,7 +50,7 @@ class Recovery:
         return self._since is not None
 
     def begin(self, *, follows: bool) -> None:
-        """Ask for it.
+        """Ask for the checkpoints.
 
         Args:
             follows: a JobMaster of the job was lost before: the job waits for whatever may pass.
@@ -64,41 +66,45 @@ class Recovery:
             self._completed.recover()
 
     def stop(self, state: str) -> None:
-        """The job has ended in this state, and nobody wants to know any more; one that has failed leaves what it is."""
+        """The job has ended in this state, and needs no answer any more; if it has failed, its checkpoints stay."""
         if self._since is not None and state == "FAILED":
             self._completed.unreadable()
         self._since = None
 
-    def done(self, done: Done) -> bool:
-        """An answer came; returns whether it is known now.
+    def work_done(self, result: WorkResult) -> bool:
+        """The storage has answered; returns whether it is known now what the job goes on from.
 
         Raises:
             StateRestoreError: the job can't go on from what there is.
         """
         if self._since is None:
             return False
-        new = done.of_user and not self._follows
-        patient = not new or (not done.foreign and self._clock.monotonic() - self._since < PATIENCE_OF_USERS)
-        if done.error is not None and not done.corrupted and patient:
+        user_waits = result.of_user and not self._follows
+        tries_again = not user_waits or (
+            not result.foreign and self._clock.monotonic() - self._since < PATIENCE_OF_USERS
+        )
+        if result.error is not None and not result.corrupted and tries_again:
             self._failures += 1
-            pause = pause_after(self._failures, FIRST_PAUSE, FIRST_PAUSE if new else LONGEST_PAUSE)
-            logger.warning("checkpoints can't be read, next try in %g s: %s", pause, done.error)
+            pause = pause_after(self._failures, FIRST_PAUSE, FIRST_PAUSE if user_waits else LONGEST_PAUSE)
+            logger.warning("checkpoints can't be read, next try in %g s: %s", pause, result.error)
             self._emit(do.SetTimer(TIMER, pause))
             return False
         self._since = None
-        if done.error is not None:
+        if result.error is not None:
             self._completed.unreadable()
-            self.is_unread = not (done.of_user or done.refused)
-            if done.of_user:
+            self.is_unread = not (result.of_user or result.refused)
+            if result.of_user:
                 raise StateRestoreError(
                     f"The job can't start from the checkpoint that it was given ({STATE_RECOVERY_PATH.key}, -s): "
-                    f"{done.error}. Nothing was changed. Give it the directory of a whole checkpoint, "
+                    f"{result.error}. Nothing was changed. Give it the directory of a whole checkpoint, "
                     "<execution.checkpointing.dir>/<job id>/chk-<n>"
                 )
-            if done.refused:
-                raise StateRestoreError(f"The job can't take checkpoints: {done.error}")
-            raise StateRestoreError(f"The job can't go on from its checkpoints: {done.error}. They stay where they are")
-        self._completed.recovered(done)
+            if result.refused:
+                raise StateRestoreError(f"The job can't take checkpoints: {result.error}")
+            raise StateRestoreError(
+                f"The job can't go on from its checkpoints: {result.error}. They stay where they are"
+            )
+        self._completed.recovered(result)
         self.is_unread = False
         try:
             self._completed.latest()

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Any, Final
 
-from firesteel_jobmaster.checkpoints.pending import Request
+from firesteel_jobmaster.checkpoints.pending import CheckpointRequest
 from firesteel_jobmaster.checkpoints.reasons import CheckpointFailure
 
 MOST_WAITING: Final = 1000
+"""Requests that may wait for their turn."""
 MOST_KEPT: Final = 2000
+"""Results that are remembered; the oldest go first."""
 
 
-class Requests:
-    """Those that wait, and the results of the last ones."""
+class CheckpointRequests:
+    """Users' requests that wait for their turn, and the results of the last ones."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[CheckpointRequest] = deque()
         self._results: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     @property
@@ -31,17 +33,17 @@ class Requests:
 
     @property
     def stops_next(self) -> bool:
-        """Whether the job is to stop with the one whose turn it is."""
+        """Whether the next request is for the savepoint with which the job stops."""
         first = self._waiting[0].savepoint if self._waiting else None
         return first is not None and bool(first.stop)
 
     @property
     def is_full(self) -> bool:
-        """Whether no further one may wait."""
+        """Whether no further request may wait."""
         return len(self._waiting) >= MOST_WAITING
 
     def add(self, trigger_id: str) -> bool:
-        """A request came; False: it is known."""
+        """Note that a request came; returns False if its id is known, so that the request is a repetition."""
         if trigger_id in self._results:
             return False
         self._results[trigger_id] = {"status": "IN_PROGRESS"}
@@ -49,32 +51,32 @@ class Requests:
             self._results.popitem(last=False)
         return True
 
-    def queue(self, request: Request) -> None:
-        """It waits for its turn."""
+    def queue(self, request: CheckpointRequest) -> None:
+        """Have a request wait for its turn."""
         self._waiting.append(request)
 
-    def take(self) -> Request:
+    def take(self) -> CheckpointRequest:
         return self._waiting.popleft()
 
     def completed(self, trigger_id: str, checkpoint_id: int, location: str = "") -> None:
-        """Its checkpoint is complete; of a savepoint the location is said."""
+        """The checkpoint of a request is complete; ``location`` is given for savepoints only."""
         if trigger_id in self._results:
-            found = {"status": "COMPLETED", "checkpointId": checkpoint_id}
-            self._results[trigger_id] = {**found, "location": location} if location else found
+            result = {"status": "COMPLETED", "checkpointId": checkpoint_id}
+            self._results[trigger_id] = {**result, "location": location} if location else result
 
     def failed(self, trigger_id: str, failure: CheckpointFailure) -> None:
-        """It has none."""
+        """The checkpoint of a request has failed."""
         if trigger_id in self._results:
             self._results[trigger_id] = {"status": "COMPLETED", "reason": failure.reason.name, "failure": str(failure)}
 
     def failed_with(self, trigger_id: str, text: str) -> None:
-        """It has none that anybody could name."""
+        """The stop of the job has failed behind a savepoint that is complete; ``text`` says what to do with it."""
         if trigger_id in self._results:
             reason = "STOP_FAILED"
             self._results[trigger_id] = {"status": "COMPLETED", "reason": reason, "failure": text}
 
     def refuse_waiting(self, failure: CheckpointFailure) -> None:
-        """Those that wait for their turn have none."""
+        """Fail all requests that wait for their turn."""
         while self._waiting:
             self.failed(self._waiting.popleft().trigger_id, failure)
 

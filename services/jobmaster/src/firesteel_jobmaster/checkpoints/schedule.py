@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from typing import Final
 
-from firesteel_jobmaster.checkpoints.pending import CheckpointCause, Request
-from firesteel_jobmaster.checkpoints.requests import Requests
+from firesteel_jobmaster.checkpoints.pending import CheckpointCause, CheckpointRequest
+from firesteel_jobmaster.checkpoints.requests import CheckpointRequests
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 
 RETRY_SECONDS: Final = 1.0
-"""Until a final checkpoint that failed is tried again, at most."""
+"""Seconds until a final checkpoint that failed is tried again, at most."""
 SLACK: Final = 0.01
-"""Seconds by which a timer may be early, at most. Less than an interval: else what has failed were due at once."""
+"""Seconds by which a timer may be early, at most. Less than an interval: a checkpoint that failed must not be due at
+once."""
 
 
 class Schedule:
-    """Requests by hand come first, then the one at the end of the input, then periodic ones.
+    """Orders checkpoints: users' requests come first, then the one at the end of the input, then periodic ones.
 
-    Only periodic ones mind ``min-pause``. Times are monotonic seconds.
+    Only periodic checkpoints keep ``min-pause``. Times are monotonic seconds.
 
     Args:
         settings: of the job's checkpoints.
     """
 
     def __init__(self, settings: CheckpointSettings) -> None:
-        self.requests = Requests()
+        self.requests = CheckpointRequests()
         self._interval, self._min_pause = settings.interval, settings.min_pause
         self._slack = min(SLACK, settings.interval / 2) if settings.interval > 0 else SLACK
         self._due = 0.0
@@ -36,7 +37,7 @@ class Schedule:
         self._due = now + self._interval
 
     def interrupt(self) -> None:
-        """Tasks have failed: what they start again as comes to its end anew, and needs a last checkpoint of its own."""
+        """Tasks have failed: their next attempts come to the end of their data, too, and need a last checkpoint."""
         self._final_due, self._final_done = None, False
 
     def want_final(self, now: float) -> None:
@@ -44,7 +45,7 @@ class Schedule:
         if self._final_due is None and not self._final_done:
             self._final_due = now
 
-    def begun(self, request: Request, now: float) -> None:
+    def begun(self, request: CheckpointRequest, now: float) -> None:
         if request.cause is CheckpointCause.PERIODIC:
             self._due = now + self._interval
         elif request.cause is CheckpointCause.FINAL:
@@ -55,26 +56,26 @@ class Schedule:
         self._last_end = now
 
     def completed(self, at_end: bool) -> None:
-        """One is complete; ``at_end``: all tasks run, and no record comes behind it."""
+        """A checkpoint is complete; ``at_end``: all tasks run, and no record follows its barrier."""
         if at_end:
             self._final_done, self._final_due = True, None
 
-    def failed(self, request: Request, now: float) -> None:
-        """It did not complete: the one at the end has to."""
+    def failed(self, request: CheckpointRequest, now: float) -> None:
+        """A checkpoint was given up; the one at the end of the input is tried again, as the job can't end without."""
         if request.cause is CheckpointCause.FINAL:
             self._final_due = now + min(self._interval or RETRY_SECONDS, RETRY_SECONDS)
 
-    def next(self, now: float) -> Request | float | None:
-        """What to begin now; or in how many seconds to look again; None: not before something happens."""
+    def next(self, now: float) -> CheckpointRequest | float | None:
+        """The checkpoint to begin now; or seconds until the next look; None: no look before another event."""
         if self.requests.has_waiting:
             return self.requests.take()
         delays = []
         if self._final_due is not None:
             delays.append(self._final_due - now)
             if delays[0] <= self._slack:
-                return Request(CheckpointCause.FINAL)
+                return CheckpointRequest(CheckpointCause.FINAL)
         if self._interval > 0:
             delays.append(max(self._due, self._last_end + self._min_pause) - now)
             if delays[-1] <= self._slack:
-                return Request(CheckpointCause.PERIODIC)
+                return CheckpointRequest(CheckpointCause.PERIODIC)
         return max(min(delays), self._slack) if delays else None

@@ -23,10 +23,10 @@ METRICS: Final = (
     "persisted",
     "unaligned",
 )
-"""Of an acknowledgement, in the order in which they are kept."""
+"""Figures of an acknowledgement, in the order in which they are kept."""
 IN_PROGRESS, COMPLETED, FAILED = "IN_PROGRESS", "COMPLETED", "FAILED"
 SAVEPOINT = "SAVEPOINT"
-"""Of the latest ones: a savepoint that is complete."""
+"""Status under which the latest complete savepoint is found."""
 
 
 @dataclass
@@ -44,10 +44,10 @@ class Acknowledged:
 
 @dataclass
 class CheckpointRecord:
-    """One checkpoint.
+    """What people see of one checkpoint.
 
     Attributes:
-        id: of it.
+        id: of the checkpoint.
         trigger_ms: epoch.
         subtasks: vertex id -> number of subtasks that take part.
         acknowledged: vertex id -> subtask -> epoch ms of its acknowledgement and ``METRICS``.
@@ -55,11 +55,11 @@ class CheckpointRecord:
         ended_ms: epoch; 0 = not yet.
         message: why it failed.
         location: of its metadata.
-        discarded: it was subsumed and removed.
+        discarded: the checkpoint was subsumed and removed.
         savepoint: format of a savepoint; None = it is a checkpoint.
-        stop: the job ends with it.
-        attempts: (vertex id, subtask) -> attempt, of those that have acknowledged.
-        sums: vertex id -> what its acknowledgements are together.
+        stop: how the job ends with it; empty = it goes on.
+        attempts: (vertex id, subtask) -> attempt, of the subtasks that have acknowledged.
+        sums: vertex id -> sums of its acknowledgements.
     """
 
     id: int
@@ -78,33 +78,35 @@ class CheckpointRecord:
     _packed: dict[str, list[str]] = field(default_factory=dict)
 
     def acknowledge(self, execution: Execution, now_ms: int, metrics: Mapping[str, Any]) -> None:
-        """A subtask has written its state; what it said before counts no more."""
+        """A subtask has written its state; an earlier acknowledgement of the subtask counts no more."""
         values = tuple(_number(metrics.get(name)) for name in METRICS)
         subtasks = self.acknowledged.setdefault(execution.vertex.id, {})
-        before = subtasks.get(execution.subtask, (0,) * (1 + len(METRICS)))[1:]
+        former_values = subtasks.get(execution.subtask, (0,) * (1 + len(METRICS)))[1:]
         sums = self.sums.setdefault(execution.vertex.id, Acknowledged())
-        sums.totals = [total + new - old for total, new, old in zip(sums.totals, values, before, strict=True)]
+        sums.totals = [
+            total + value - former for total, value, former in zip(sums.totals, values, former_values, strict=True)
+        ]
         sums.last_ms = max(sums.last_ms, now_ms)
         subtasks[execution.subtask] = now_ms, *values
         self.attempts[execution.vertex.id, execution.subtask] = execution.attempt
 
     def in_slices(self) -> Generator[None, None, dict[str, Any]]:
-        """As JSON-able data, in slices; ``firesteel.graph.job_archive.acknowledgements`` reads figures of subtasks."""
+        """The record as JSON-able data, in slices; ``job_archive.acknowledgements`` reads the figures of subtasks."""
         tasks = {}
         for vertex, count in self.subtasks.items():
             rows = list(self.acknowledged.get(vertex, {}).items())
             sums = self.sums.get(vertex, Acknowledged())
-            given: dict[str, list[int]] | list[str]
+            figures: dict[str, list[int]] | list[str]
             if len(rows) > ROWS_AT_ONCE:
-                given = yield from self._pack(vertex, rows)
+                figures = yield from self._pack(vertex, rows)
             else:
-                given = {str(subtask): list(values) for subtask, values in rows}
+                figures = {str(subtask): list(values) for subtask, values in rows}
             tasks[vertex] = {
                 "subtasks": count,
                 "count": len(rows),
                 "last": sums.last_ms,
                 "totals": list(sums.totals),
-                "acknowledged": given,
+                "acknowledged": figures,
             }
         return {
             "id": self.id,
@@ -137,16 +139,16 @@ class CheckpointRecord:
 
     @property
     def duration_ms(self) -> int:
-        """From the trigger to the last acknowledgement."""
+        """Milliseconds from the trigger to the last acknowledgement."""
         last = max((sums.last_ms for sums in self.sums.values()), default=0)
         return max(0, last - self.trigger_ms)
 
 
 class CheckpointStatistics:
-    """Of one job.
+    """Counts of a job's checkpoints, and records of the latest ones.
 
     Args:
-        history: ended checkpoints that are kept.
+        history: how many records of ended checkpoints are kept.
     """
 
     def __init__(self, history: int) -> None:
@@ -155,7 +157,7 @@ class CheckpointStatistics:
         self._latest: dict[str, CheckpointRecord] = {}
         self._restored: dict[str, Any] | None = None
         self.on_end: Callable[[CheckpointRecord], None] = lambda record: None
-        """Told of each checkpoint that is complete or has failed; one that failed before its barriers has the id 0."""
+        """Called for each checkpoint that has completed or failed; one that failed before its barriers has the id 0."""
         self.warning = ""
         """What is wrong with the pace of the checkpoints (``firesteel.checkpoint.slowness``)."""
         self._durations: deque[float] = deque(maxlen=2)
@@ -200,17 +202,17 @@ class CheckpointStatistics:
             self.on_end(record)
 
     def look(self, now_ms: int, timeout: float, interval: float) -> bool:
-        """Look whether the checkpoints are slow; whether there is a new ``warning``.
+        """Look whether the checkpoints are slow; returns whether there is a new ``warning``.
 
         Args:
             now_ms: epoch.
-            timeout: after which one is given up, in seconds.
-            interval: between two of them; 0 = none are taken by themselves.
+            timeout: seconds after which a checkpoint is given up.
+            interval: seconds between two checkpoints; 0 = none are taken by themselves.
         """
         if self._complete_ms is None:
             self._complete_ms = now_ms  # the first look
         oldest = min((record.trigger_ms for record in self._under_way.values()), default=None)
-        before = self.warning
+        former_warning = self.warning
         self.warning = warning_of(
             timeout,
             interval,
@@ -219,10 +221,10 @@ class CheckpointStatistics:
             before=self._durations[0] if len(self._durations) > 1 else None,
             without=(now_ms - self._complete_ms) / 1000,
         )
-        return bool(self.warning) and self.warning != before
+        return bool(self.warning) and self.warning != former_warning
 
     def fail(self, checkpoint_id: int | None, now_ms: int, message: str) -> None:
-        """It failed; without an id: before its barriers were sent."""
+        """A checkpoint has failed; one without an id failed before its barriers were sent."""
         if checkpoint_id is None:
             self._counts["total"] += 1
             self._counts["failed"] += 1
@@ -244,7 +246,7 @@ class CheckpointStatistics:
         return record
 
     def discarded(self, checkpoint_id: int) -> None:
-        """A completed one was subsumed."""
+        """A complete checkpoint was subsumed."""
         for record in (*self._history, *self._latest.values()):
             if record.id == checkpoint_id and record.status == COMPLETED:
                 record.discarded = True
@@ -262,11 +264,11 @@ class CheckpointStatistics:
     @property
     def last_restored(self) -> tuple[int, int] | None:
         """The checkpoint from which the job went on last, and when (epoch ms)."""
-        found = self._restored
-        return None if found is None else (int(found["id"]), int(found["restore_timestamp"]))
+        restored = self._restored
+        return None if restored is None else (int(restored["id"]), int(restored["restore_timestamp"]))
 
     def in_slices(self) -> Generator[None, None, dict[str, Any]]:
-        """As JSON-able data, in slices; newest first."""
+        """The statistics as JSON-able data, in slices; newest checkpoints first."""
         under_way = sorted(self._under_way.values(), key=lambda record: -record.id)
         shown, restored, counts = [], self._restored, dict(self._counts)
         latest, warning = dict(self._latest), self.warning

@@ -28,17 +28,17 @@ from firesteel.core.errors import (
 from firesteel_jobmaster.checkpoint_work import (
     Close,
     Complete,
-    Damaged,
+    DamagedCheckpoint,
     Discard,
     Dispose,
     DisposeClaimed,
-    Done,
     Prepare,
     Recover,
     RecoveredCheckpoint,
     RemoveOrphans,
     Undo,
     Work,
+    WorkResult,
 )
 
 logger = logging.getLogger(__name__)
@@ -49,15 +49,15 @@ class GivenUpError(Exception):
 
 
 class AbandonableCall:
-    """A piece of work on a thread. Whoever waits for it may give it up: between two steps it ends then, and what it has
-    begun in the store is kept from having an effect before the store is asked for anything else.
+    """A piece of work on a thread, which its owner may give up: the work then ends between two steps, and a change that
+    it has asked the store for is kept from taking effect before the store is asked for anything else.
 
     Attributes:
-        checkpoint_id: of ``Prepare``: what it has got; 0 = nothing yet.
-        location: of ``Complete``: where the metadata are.
-        changes_store: it has asked the store for a change, and has got no answer yet.
-        asked_store: it has asked for one.
-        removed: see ``Done``.
+        checkpoint_id: id that ``Prepare`` has got; 0 = none yet.
+        location: where ``Complete`` has written the metadata.
+        changes_store: the store was asked for a change, and has not answered yet.
+        asked_store: the store was asked for a change at some time.
+        removed: see ``WorkResult``.
     """
 
     def __init__(self) -> None:
@@ -67,10 +67,10 @@ class AbandonableCall:
         self._given_up = self._over = False
 
     def go_on(self, step: Callable[[], object] = lambda: None) -> None:
-        """Take a short step that nothing comes in between.
+        """Take a short step, during which the work can't be given up.
 
         Raises:
-            GivenUpError: it must not.
+            GivenUpError: the work was given up before.
         """
         with self._lock:
             if self._given_up:
@@ -78,23 +78,23 @@ class AbandonableCall:
             step()
 
     def give_up(self) -> bool:
-        """Nobody waits any more; False: it is over, its answer is on its way."""
+        """Give the work up; returns False if it is over, so that its answer is on its way."""
         with self._lock:
             self._given_up = not self._over
             return self._given_up
 
     def end(self) -> None:
-        """It has done what it could."""
+        """The work is over: from now on it can't be given up."""
         with self._lock:
             self._over = True
 
     def asks(self) -> None:
-        """It is about to ask the store for a change; inside of ``go_on``."""
+        """The store is about to be asked for a change; called inside of ``go_on``."""
         self.changes_store = self.asked_store = True
 
-    def given_up(self, work: Work, error: str) -> Done:
-        """The answer in place of its own."""
-        return Done(
+    def given_up(self, work: Work, error: str) -> WorkResult:
+        """The answer for work that was given up, in place of its own."""
+        return WorkResult(
             work,
             error=error,
             hung=True,
@@ -106,7 +106,7 @@ class AbandonableCall:
 
 
 class CheckpointWorker:
-    """Storage and store of one job.
+    """Does work in the checkpoint storage and the store of one job.
 
     Args:
         job_id: of the job.
@@ -132,12 +132,12 @@ class CheckpointWorker:
         """Of state and metadata."""
         return self._open_storage()
 
-    def do(self, work: Work, call: AbandonableCall | None = None) -> Done:
-        """One piece of work. Errors are in the answer; none is raised.
+    def do(self, work: Work, call: AbandonableCall | None = None) -> WorkResult:
+        """Do a piece of work. Errors are in the answer; none is raised.
 
         Args:
             work: the piece.
-            call: by which it may be given up, with ``give_up``.
+            call: with which ``give_up`` may give the work up.
         """
         call = call or AbandonableCall()
         try:
@@ -149,7 +149,7 @@ class CheckpointWorker:
             call.end()
 
     def give_up(self, call: AbandonableCall) -> bool:
-        """A piece of work takes too long; False: it is over by now."""
+        """Give up a piece of work that takes too long; returns False if it is over by now."""
         given_up = call.give_up()
         if given_up and call.changes_store:
             self._unanswered.add(call)
@@ -157,11 +157,11 @@ class CheckpointWorker:
 
     @contextmanager
     def _changing(self, call: AbandonableCall) -> Iterator[CompletedCheckpointStore]:
-        """The store, which is asked for a change; no earlier call can change it any more.
+        """The store, for a change; earlier calls that were given up can't change it any more.
 
         Raises:
-            CheckpointStorageError: an earlier one may.
-            GivenUpError: this one was given up.
+            CheckpointStorageError: an earlier call may still change it.
+            GivenUpError: this call was given up.
         """
         call.go_on(call.asks)
         try:
@@ -183,8 +183,7 @@ class CheckpointWorker:
         self._unanswered.clear()
 
     def _clean_up_behind(self, work: Work, call: AbandonableCall) -> None:
-        """What it has written, although nobody waited for it any more, is of no use to anybody: no checkpoint has its
-        number, and none will."""
+        """Remove what work has written after it was given up: no checkpoint has its number, and none will."""
         checkpoint_id = work.metadata.checkpoint_id if isinstance(work, Complete) else call.checkpoint_id
         if checkpoint_id and not (isinstance(work, Complete) and call.asked_store):
             try:
@@ -195,7 +194,7 @@ class CheckpointWorker:
             except Exception as error:  # storages are plug-ins
                 logger.warning("what a late call has written for checkpoint %d may be left: %s", checkpoint_id, error)
 
-    def _do(self, work: Work, call: AbandonableCall) -> Done:
+    def _do(self, work: Work, call: AbandonableCall) -> WorkResult:
         try:
             match work:
                 case Recover(path):
@@ -205,7 +204,7 @@ class CheckpointWorker:
                         return self._prepare_savepoint(work, savepoint, call)
                     return self._prepare(work, above, call)
                 case Complete(metadata):
-                    metadata.files()  # they are found here once, not on the loop
+                    metadata.files()  # computed here once, off the event loop
                     return self._complete(work, metadata, call)
                 case Undo():
                     return self._undo(work, call)
@@ -223,17 +222,17 @@ class CheckpointWorker:
         except GivenUpError:
             raise
         except FencedError as error:
-            return Done(work, error=str(error), fenced=True)
+            return WorkResult(work, error=str(error), fenced=True)
         except (CheckpointCorruptedError, ConfigurationError) as error:
-            return Done(work, error=str(error), corrupted=True)
+            return WorkResult(work, error=str(error), corrupted=True)
         except CheckpointError as error:
-            return Done(work, error=str(error))
+            return WorkResult(work, error=str(error))
         except Exception as error:  # storages and stores are plug-ins
             logger.exception("checkpoint storage or store failed")
-            return Done(work, error=f"{type(error).__qualname__}: {error}")
-        return Done(work)
+            return WorkResult(work, error=f"{type(error).__qualname__}: {error}")
+        return WorkResult(work)
 
-    def _prepare(self, work: Prepare, above: int, call: AbandonableCall) -> Done:
+    def _prepare(self, work: Prepare, above: int, call: AbandonableCall) -> WorkResult:
         checkpoint_id = self._next_id(above, call)
         try:
             try:
@@ -244,19 +243,19 @@ class CheckpointWorker:
                 self.storage.prepare(checkpoint_id)
         except CheckpointError as error:
             call.go_on()
-            return Done(work, error=str(error), checkpoint_id=checkpoint_id)
+            return WorkResult(work, error=str(error), checkpoint_id=checkpoint_id)
         call.go_on()
-        return Done(work, checkpoint_id=checkpoint_id)
+        return WorkResult(work, checkpoint_id=checkpoint_id)
 
-    def _prepare_savepoint(self, work: Prepare, target: str, call: AbandonableCall) -> Done:
+    def _prepare_savepoint(self, work: Prepare, target: str, call: AbandonableCall) -> WorkResult:
         checkpoint_id = self._next_id(work.above, call)
         try:
             location = call.location = savepoint_places.make_directory(target, self._job_id, self._settings)
         except (CheckpointError, ConfigurationError) as error:
             call.go_on()
-            return Done(work, error=str(error), checkpoint_id=checkpoint_id)
+            return WorkResult(work, error=str(error), checkpoint_id=checkpoint_id)
         call.go_on()
-        return Done(work, checkpoint_id=checkpoint_id, location=location)
+        return WorkResult(work, checkpoint_id=checkpoint_id, location=location)
 
     def _discard(
         self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = (), savepoint: str = ""
@@ -272,32 +271,32 @@ class CheckpointWorker:
         call.checkpoint_id = checkpoint_id
         return checkpoint_id
 
-    def _complete(self, work: Complete, metadata: CheckpointMetadata, call: AbandonableCall) -> Done:
+    def _complete(self, work: Complete, metadata: CheckpointMetadata, call: AbandonableCall) -> WorkResult:
         if work.savepoint:
             call.location = work.savepoint
             location = savepoint_places.savepoint_directory(work.savepoint, self._settings).write(metadata)
-            kept = None
+            metadata_text = None
             if not work.stored:
                 call.go_on()
-                return Done(work, location=location)
+                return WorkResult(work, location=location)
         else:
             self.storage.verify(metadata.handles())
             call.go_on()
             data = metadata.to_bytes()
             location = call.location = self.storage.write_metadata(metadata.checkpoint_id, data)
-            kept = None if self.storage.persistent else data.decode()
+            metadata_text = None if self.storage.persistent else data.decode()
         try:
             with self._changing(call) as store:
-                store.add(StoredCheckpoint(metadata.checkpoint_id, location, kept, bool(work.savepoint)))
+                store.add(StoredCheckpoint(metadata.checkpoint_id, location, metadata_text, bool(work.savepoint)))
         except GivenUpError:
             raise
         except FencedError as error:
-            return Done(work, error=str(error), fenced=True, location=location)
+            return WorkResult(work, error=str(error), fenced=True, location=location)
         except Exception as error:  # whatever it was: the checkpoint may be there
-            return Done(work, error=str(error) or type(error).__qualname__, stored=True, location=location)
-        return Done(work, stored=True, location=location)
+            return WorkResult(work, error=str(error) or type(error).__qualname__, stored=True, location=location)
+        return WorkResult(work, stored=True, location=location)
 
-    def _undo(self, work: Undo, call: AbandonableCall) -> Done:
+    def _undo(self, work: Undo, call: AbandonableCall) -> WorkResult:
         with self._changing(call) as store:
             store.remove(work.checkpoint_id)
         call.removed = True
@@ -308,8 +307,8 @@ class CheckpointWorker:
                 self.storage.dispose(work.location, work.files, work.keep)
                 self.storage.discard(work.checkpoint_id, work.files, work.keep)
         except Exception as error:  # storages are plug-ins
-            return Done(work, error=str(error) or type(error).__qualname__, removed=True)
-        return Done(work, removed=True)
+            return WorkResult(work, error=str(error) or type(error).__qualname__, removed=True)
+        return WorkResult(work, removed=True)
 
     def _dispose(self, work: Dispose, call: AbandonableCall) -> None:
         with self._changing(call) as store:
@@ -326,10 +325,10 @@ class CheckpointWorker:
             raise CheckpointStorageError(
                 f"what damaged entries of the store name is not known: {self.store.damaged[0]}"
             )
-        known = {entry.checkpoint_id for entry in entries}
+        known_ids = {entry.checkpoint_id for entry in entries}
         keep = self._needed(entries)
         for checkpoint_id, location, data in self.storage.left_behind(below):
-            if checkpoint_id in known:
+            if checkpoint_id in known_ids:
                 continue
             if data is None:
                 logger.debug("what nobody needs of checkpoint %d is removed", checkpoint_id)
@@ -348,31 +347,31 @@ class CheckpointWorker:
         return files_of(self.storage, self._job_id, entries)
 
     def _close(self, work: Close) -> None:
-        first = [partial(self._drop, one) for one in work.drop]
+        first = [partial(self._drop, disposal) for disposal in work.drop]
         close_checkpoints(lambda: self.storage, self.store, self._job_id, work.how, first)
 
     def _drop(self, work: Dispose) -> None:
-        """As ``_dispose``, when nobody goes on from it any more: it is forgotten when its files are gone."""
+        """As ``_dispose``, at the end of the job: the files go first, and the store forgets the checkpoint last."""
         if work.files is not None:
             self.storage.dispose(work.location, work.files, work.keep)
         self.store.remove(work.checkpoint_id)
 
-    def _recover(self, work: Recover, path: str | None) -> Done:
+    def _recover(self, work: Recover, path: str | None) -> WorkResult:
         recovered: list[RecoveredCheckpoint] = []
         entries = self.store.all()
-        damaged = [Damaged(0, reason) for reason in self.store.damaged]
+        damaged = [DamagedCheckpoint(0, reason) for reason in self.store.damaged]
         for entry in entries:
             try:
                 recovered.append(RecoveredCheckpoint(entry, read_own(self.storage, self._job_id, entry)))
             except CheckpointCorruptedError as error:
                 if entry.metadata is None:
                     check_mounted(entry.location)  # nothing is wrong with checkpoints whose file system is away
-                damaged.append(Damaged(entry.checkpoint_id, str(error)))
+                damaged.append(DamagedCheckpoint(entry.checkpoint_id, str(error)))
         if not entries and not damaged and path is None:
             try:
                 self.storage.check()
             except ConfigurationError as error:
-                return Done(work, error=str(error), corrupted=True, refused=True)
+                return WorkResult(work, error=str(error), corrupted=True, refused=True)
             except CheckpointStorageError as error:
                 logger.warning("checkpoints can't be written for now: %s", error)
         if not entries and not damaged and path is not None:
@@ -380,6 +379,6 @@ class CheckpointWorker:
                 recovered.append(RecoveredCheckpoint(None, read_whole(self.storage, path)))
             except (CheckpointError, ConfigurationError) as error:
                 passing = isinstance(error, CheckpointStorageError) and not isinstance(error, StoreUnknownError)
-                known = isinstance(error, CheckpointVersionError)  # a user who is there names another one
-                return Done(work, error=str(error), corrupted=not passing, foreign=known, of_user=True)
-        return Done(work, recovered=tuple(recovered), damaged=tuple(damaged))
+                is_foreign = isinstance(error, CheckpointVersionError)  # its user can name another checkpoint
+                return WorkResult(work, error=str(error), corrupted=not passing, foreign=is_foreign, of_user=True)
+        return WorkResult(work, recovered=tuple(recovered), damaged=tuple(damaged))
