@@ -1,4 +1,4 @@
-"""Makes the service."""
+"""Makes the ResourceManager's service with the provider that the settings name."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def load_provider(context: ProviderContext) -> Provider:
     """The provider that the settings name.
 
     Raises:
-        ConfigurationError: there is none of this name, it is none, or an option has a bad value.
+        ConfigurationError: there is no provider of this name, or an option has a bad value.
     """
     name = context.settings.get(RESOURCEMANAGER_DRIVER)
-    made = plugins.load(PROVIDERS, name)(context)
-    if not isinstance(made, Provider):
+    provider = plugins.load(PROVIDERS, name)(context)
+    if not isinstance(provider, Provider):
         raise ConfigurationError(
-            f"{RESOURCEMANAGER_DRIVER.key}: {name!r} is {type(made).__name__}, which is not derived from "
+            f"{RESOURCEMANAGER_DRIVER.key}: {name!r} is {type(provider).__name__}, which is not derived from "
             "firesteel.protocol.provider.Provider"
         )
-    return made
+    return provider
 
 
 def create_service(
@@ -56,9 +56,9 @@ def create_service(
     Raises:
         ConfigurationError: an option has a bad value.
     """
-    own = ResourceManagerSettings.from_settings(settings, embedded=provider.is_embedded)
+    rm_settings = ResourceManagerSettings.from_settings(settings, embedded=provider.is_embedded)
     service = ResourceManagerService(
-        settings=own, secret=secret, clock=clock, provider=provider, ha=ha or MemoryServices()
+        settings=rm_settings, secret=secret, clock=clock, provider=provider, ha=ha or MemoryServices()
     )
     service.app.add_routes([*routes(service, secret, clock), *process_routes(secret, clock)])
     return service

@@ -86,7 +86,7 @@ class ResourceManagerCore:
         """A registered job.
 
         Raises:
-            UnknownJobError: its JobMaster did not register.
+            UnregisteredJobError: its JobMaster did not register.
         """
         return self.registry.job(job_id)
 
@@ -112,19 +112,21 @@ class ResourceManagerCore:
         """A TaskManager presents itself, perhaps again. One that had its address before is gone.
 
         Raises:
-            TaskManagerRefusedError: it is not wanted.
+            TaskManagerRefusedError: it is being stopped, or the cluster would have too many slots.
         """
         known = self.table.taskmanagers.get(message.taskmanager_id)
-        before = [
-            one
-            for one in self.table.taskmanagers.values()
-            if one.address == message.address and one.id != message.taskmanager_id
+        former_taskmanagers = [
+            former
+            for former in self.table.taskmanagers.values()
+            if former.address == message.address and former.id != message.taskmanager_id
         ]
-        self._check_wanted(message, sum(len(one.slots) for one in (known, *before) if one is not None))
+        self._check_wanted(
+            message, sum(len(former.slots) for former in (known, *former_taskmanagers) if former is not None)
+        )
         out: list[Instruction] = []
-        for one in before:
+        for former in former_taskmanagers:
             cause = f"TaskManager {message.taskmanager_id} has its address now"
-            out += self._forget(one, cause, now) + self.workers.stop(one.id, cause, now)
+            out += self._forget(former, cause, now) + self.workers.stop(former.id, cause, now)
         if known is not None and known.address != message.address:
             out += self._forget(known, "it was started anew", now)
             known = None
@@ -153,7 +155,7 @@ class ResourceManagerCore:
             )
 
     def set_slots(self, taskmanager_id: str, slots: int, now: float) -> list[Instruction]:
-        """A TaskManager has more slots now; fewer than before is ignored."""
+        """A TaskManager has more slots now; a smaller number than before is ignored."""
         self.table.grow(self.registry.taskmanager(taskmanager_id), slots)
         return self._settle(now)
 
@@ -264,20 +266,20 @@ class ResourceManagerCore:
     # -- JobMasters
 
     def check_sender(self, job_id: str, token: str) -> None:
-        """A JobMaster says something for its job; without a token it is taken for the one that is registered.
+        """Check that a message comes from the JobMaster that is registered for a job; one without a token passes.
 
         Raises:
-            UnknownJobError: none is registered.
-            FormerJobMasterError: another one is.
+            UnregisteredJobError: no JobMaster is registered.
+            FormerJobMasterError: another JobMaster is registered.
         """
         if token not in ("", self.job(job_id).token):
             raise FormerJobMasterError(f"another JobMaster leads job {job_id}")
 
     def is_followed(self, job_id: str, token: str) -> bool:
         """Whether another JobMaster of a job is registered, or was the last one that was."""
-        job, kept = self.registry.jobs.get(job_id), self.registry.kept.get(job_id)
-        known = job.token if job is not None else kept.token if kept is not None else ""
-        return bool(known and token) and token != known
+        job, retained = self.registry.jobs.get(job_id), self.registry.kept.get(job_id)
+        last_token = job.token if job is not None else retained.token if retained is not None else ""
+        return bool(last_token and token) and token != last_token
 
     def register_jobmaster(
         self,
@@ -308,15 +310,15 @@ class ResourceManagerCore:
         if job is not None and job.token == token:
             job.address, job.name = address, name
             return []
-        kept = self.registry.revived(job_id)
-        others = job is not None or (kept is not None and kept.token not in ("", token))
+        retained = self.registry.revived(job_id)
+        was_other = job is not None or (retained is not None and retained.token not in ("", token))
         self.jobs[job_id] = RegisteredJob(job_id, name, address, token, dict(python or {}), epoch=epoch)
         if former_taskmanagers is not None:
             self.jobs[job_id].former_taskmanagers = frozenset(former_taskmanagers)
         out: list[Instruction] = []
         slots = self.table.of_job(job_id)
         for slot in slots:
-            if slot.epoch < epoch or (others and not epoch):
+            if slot.epoch < epoch or (was_other and not epoch):
                 out += self._life.release(slot, FOLLOWED)
         going = [slot for slot in slots if slot.state is SlotState.RELEASING or slot.give_back]
         self.jobs[job_id].former = frozenset(slot.allocation_id for slot in going)
@@ -325,9 +327,9 @@ class ResourceManagerCore:
     def declare_requirements(
         self, job_id: str, count: int, now: float, returned: Collection[str] = (), most: int = 0
     ) -> list[Instruction]:
-        """So many slots are wanted by a job now, those included that it has; it is done with the returned ones.
+        """A job needs ``count`` slots now, including those that it has; it is done with the returned ones.
 
-        Of what nobody else wants it takes all, up to ``most`` in all.
+        If nobody else needs them, the job takes up to ``most`` slots in all.
         """
         job = self.job(job_id)
         held = self.registry.held(job)
@@ -415,7 +417,7 @@ class ResourceManagerCore:
         return [*self._life.launch_failed(slot, message, now), *self._settle(now)]
 
     def launch_postponed(self, allocation_id: str) -> list[Instruction]:
-        """The fleet had died before it could start a slot: the next one will."""
+        """The fleet had died before it could start a slot: the next fleet will."""
         slot = self.table.find(allocation_id)
         if slot is not None:
             self._life.launch_postponed(slot)
@@ -450,7 +452,7 @@ class ResourceManagerCore:
         """An executor of a TaskManager has ended.
 
         Raises:
-            UnknownTaskManagerError: it has to register first.
+            UnregisteredTaskManagerError: it has to register first.
         """
         self.executors.lost(self.registry.taskmanager(taskmanager_id).id, executor_id, cause, now)
         return self._settle(now)
@@ -484,18 +486,18 @@ class ResourceManagerCore:
         taskmanager = self.table.taskmanagers.get(worker_id)
         if taskmanager is not None:
             jobs |= _jobs_at(taskmanager)
-        known = [job for job_id in sorted(jobs) if (job := self.registry.jobs.get(job_id)) is not None]
-        told = [TellTaskManagerEnded(job.address, job.token, worker_id, cause) for job in known]
+        affected_jobs = [job for job_id in sorted(jobs) if (job := self.registry.jobs.get(job_id)) is not None]
+        notices = [TellTaskManagerEnded(job.address, job.token, worker_id, cause) for job in affected_jobs]
         gone = self.taskmanager_gone(worker_id, cause, now)
-        return [*told, *(gone or self._settle(now))]
+        return [*notices, *(gone or self._settle(now))]
 
     # -- time
 
     def tick(self, now: float) -> list[Instruction]:
         out = self._life.tick(now)
-        for job_id, kept in list(self.registry.kept.items()):
+        for job_id, retained in list(self.registry.kept.items()):
             slots = self.table.of_job(job_id)
-            if slots and now < kept.until:
+            if slots and now < retained.until:
                 continue
             del self.registry.kept[job_id]
             for slot in slots:

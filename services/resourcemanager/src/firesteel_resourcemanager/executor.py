@@ -14,11 +14,11 @@ class ExecutorState(Enum):
     """Of a TaskManager's newest executor."""
 
     MISSING = "MISSING"
-    """It needs one."""
+    """The TaskManager has none, and needs one."""
     ASKED = "ASKED"
-    """It is being told to start one."""
+    """The TaskManager is being told to start one."""
     STARTED = "STARTED"
-    """It was told; the fleet does not see the executor yet."""
+    """The TaskManager was told; the fleet does not see the executor yet."""
     ATTACHED = "ATTACHED"
     """Slots can run on it."""
 
@@ -37,10 +37,10 @@ class Executor:
     """A TaskManager's newest executor."""
 
     id: str = ""
-    """Empty while it has no name yet. While MISSING: the one that the TaskManager said it had."""
+    """Empty while the fleet has given none. While MISSING: of the executor that the TaskManager has registered with."""
     state: ExecutorState = ExecutorState.MISSING
     since: float = 0.0
-    """When it came into this state."""
+    """When it came into this state (monotonic seconds)."""
     attempt: int = 0
     """Number of the order that is or was answered; no other TaskManager has had the same."""
     missing_since: float | None = None
@@ -48,9 +48,9 @@ class Executor:
     not_before: float = 0.0
     """While MISSING: when the next one may be started."""
     failures: int = 0
-    """In a row."""
+    """Executors of the TaskManager that have failed in a row."""
     cause: str = ""
-    """Of the last failure."""
+    """Cause of the last failure."""
 
     def move(self, to: ExecutorState, now: float) -> None:
         """Go to a state.

@@ -41,7 +41,7 @@ class Executors:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether one is on its way, so that the fleet should be asked often."""
+        """Whether an executor is on its way, so that the fleet should be asked often."""
         return self.are_needed and any(
             t.executor.state in (ExecutorState.ASKED, ExecutorState.STARTED) for t in self._taskmanagers.values()
         )
@@ -52,7 +52,7 @@ class Executors:
         return not self.are_needed or (executor.state is ExecutorState.ATTACHED and executor.missing_since is None)
 
     def id_of(self, taskmanager: RegisteredTaskManager) -> str:
-        """Where to launch its slots; empty if the fleet needs no executors."""
+        """Id of the executor on which slots of a TaskManager are launched; empty if the fleet needs no executors."""
         return taskmanager.executor.id if self.are_needed else ""
 
     def failing(self) -> tuple[str, str] | None:
@@ -94,13 +94,13 @@ class Executors:
         return True
 
     def started(self, taskmanager_id: str, attempt: int, now: float) -> None:
-        """The TaskManager has taken the order."""
+        """A TaskManager has taken the order to start an executor."""
         executor = self._asked(taskmanager_id, attempt)
         if executor is not None:
             executor.move(ExecutorState.STARTED, now)
 
     def failed(self, taskmanager_id: str, attempt: int, cause: str, now: float) -> None:
-        """The order could not be given."""
+        """The order to start an executor could not be given."""
         executor = self._asked(taskmanager_id, attempt)
         if executor is not None:
             self._fail(taskmanager_id, executor, cause, now)
@@ -133,7 +133,7 @@ class Executors:
         return usable
 
     def advance(self, now: float) -> list[Instruction]:
-        """Give up what takes too long, and ask for what is missing."""
+        """Give up executors that take too long, and ask for those that are missing."""
         if not (self._ready and self.are_needed):
             return []
         out: list[Instruction] = []

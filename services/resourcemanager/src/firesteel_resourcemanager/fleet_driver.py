@@ -38,10 +38,12 @@ class Look:
 
 
 class FleetDriver:
-    """The fleet, awaitable. Only ``stand_by``, ``start`` and ``stop`` exclude each other; the rest runs side by side.
+    """Calls the fleet on threads. Only ``stand_by``, ``start`` and ``stop`` exclude each other.
+
+    The other methods do what those of the same names in ``Fleet`` do.
 
     Args:
-        fleet: it.
+        fleet: that is called.
         stand_by: see ``Provider.stand_by``.
     """
 
@@ -55,10 +57,10 @@ class FleetDriver:
         self._causes: OrderedDict[str, str] = OrderedDict()
 
     async def stand_by(self) -> None:
-        """See ``Provider.stand_by``.
+        """Start what makes a later start of the fleet faster.
 
         Raises:
-            FleetError: it did not work, or the driver was closed.
+            FleetError: that did not work, or the driver was closed.
         """
         async with self._life:
             self._stood_by = True
@@ -89,60 +91,60 @@ class FleetDriver:
         self._fleet.start()
 
     async def start_slot(self, launch: SlotLaunch) -> None:
-        """See ``Fleet.start_slot``."""
+        """Have the fleet start the process of a slot."""
         await self._run(lambda: self._fleet.start_slot(launch))
 
     async def cancel_slot(self, allocation_id: str) -> None:
-        """See ``Fleet.cancel_slot``."""
+        """Have the fleet give up the process of a slot."""
         await self._run(lambda: self._fleet.cancel_slot(allocation_id))
 
     async def start_stages(self, run: StageRun) -> None:
-        """See ``Fleet.start_stages``."""
+        """Have the fleet run stages."""
         await self._run(lambda: self._fleet.start_stages(run))
 
     async def look_at_stages(self, run_id: str, places: Places | None, known: Collection[str]) -> RunLook:
-        """See ``Fleet.look_at_stages``."""
+        """How a run of stages goes, whose tasks may be at these places; ``known`` stages are left out."""
         return await self._run(lambda: self._fleet.look_at_stages(run_id, places, known))
 
     async def stage_results(self, run_id: str) -> list[bytes]:
-        """See ``Fleet.stage_results``."""
+        """Results of a run that is done."""
         return await self._run(lambda: self._fleet.stage_results(run_id))
 
     async def drop_stages(self, run_id: str) -> None:
-        """See ``Fleet.drop_stages``."""
+        """End a run, and remove what it has left."""
         await self._run(lambda: self._fleet.drop_stages(run_id))
 
     async def drop_stages_of(self, owner: str) -> None:
-        """See ``Fleet.drop_stages_of``."""
+        """End all runs of a job."""
         await self._run(lambda: self._fleet.drop_stages_of(owner))
 
     @property
     def slots_outlive_driver(self) -> bool:
-        """See ``Fleet.slots_outlive_driver``."""
+        """Whether slots go on when the fleet's driver is lost."""
         return self._fleet.slots_outlive_driver
 
     async def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
-        """See ``Fleet.executor_for``."""
+        """How a TaskManager starts an executor of the fleet; None: the fleet has none for it."""
         return await self._run(lambda: self._fleet.executor_for(taskmanager_id, cores))
 
     async def attached_executors(self) -> frozenset[str] | None:
-        """See ``Fleet.attached_executors``."""
+        """Ids of the executors that can take slots; None: the fleet needs no executors."""
         return await self._run(self._fleet.attached_executors)
 
     async def look(self) -> Look:
-        """What is new in the fleet."""
+        """Slots that have ended since the last look, and the fleet's executors."""
 
         def look() -> Look:
             ended, attached = self._fleet.ended_slots(), self._fleet.attached_executors()
             return Look(ended, attached, self._fleet.is_alive())
 
-        found = await self._run(look)
-        for allocation, outcome, message in found.ended:
+        news = await self._run(look)
+        for allocation, outcome, message in news.ended:
             if outcome is SlotOutcome.LOST:
                 self._causes[allocation] = message
         while len(self._causes) > _KEPT_CAUSES:
             self._causes.popitem(last=False)
-        return found
+        return news
 
     def cause(self, allocation_id: str) -> str:
         """What the fleet said about the loss of a slot; empty if it said nothing."""
@@ -157,7 +159,7 @@ class FleetDriver:
         await self._end(self._fleet.detach)
 
     async def _end(self, call: Callable[[], None]) -> None:
-        """A start that is under way is waited for by the fleet itself."""
+        """Stop or detach the fleet, which itself waits for a start that is under way; then end the threads."""
         self._closed = True
         try:
             await self._run(call)

@@ -92,7 +92,7 @@ class SendNoResources:
 
 @dataclass(frozen=True)
 class SendWaiting:
-    """Tell a JobMaster why the TaskManagers do not come that it waits for; no reason: nothing is wrong any more."""
+    """Tell a JobMaster why the slots do not come that it waits for; an empty reason: nothing is wrong any more."""
 
     jobmaster_address: str
     jobmaster_token: str
@@ -128,7 +128,7 @@ class StartWorker:
 
 @dataclass(frozen=True)
 class StopWorker:
-    """Have the driver stop a worker; ``worker_ended`` follows. Said again from time to time until then."""
+    """Have the driver stop a worker; ``worker_ended`` follows. It is repeated from time to time until then."""
 
     worker_id: str
 

@@ -66,15 +66,16 @@ class RegisteredJob:
     python: Mapping[str, Any] = field(default_factory=dict)
     """What its slots need of Python; only TaskManagers read it."""
     wanted: int = 0
+    """Slots that it needs."""
     most: int = 0
-    """So many slots it takes if nobody else wants them; at least ``wanted``."""
+    """Slots that it takes if nobody else needs them; at least ``wanted``."""
     declared: bool = False
-    """Whether it has said what it wants."""
+    """Whether it has declared what it needs."""
     waiting_since: float = 0.0
     told: tuple[int, int] | None = None
-    """The (needed, total) that it was told are not enough."""
+    """Slots (needed, total) of the last ``SendNoResources`` to it."""
     told_waiting: str = ""
-    """Why it waits for slots, as it was told."""
+    """Reason of the last ``SendWaiting`` to it."""
     told_executors: bool = False
     """It was told that no executor can be started."""
     refusals: int = 0
@@ -82,37 +83,37 @@ class RegisteredJob:
     setbacks: int = 0
     """Slots that it has lost since it has declared what it wants."""
     not_before: float = 0.0
-    """When it gets slots again."""
+    """Monotonic seconds before which it gets no slots."""
     epoch: int = 0
     """Orders it among the JobMasters of the job; 0: they are in no order."""
     former_taskmanagers: frozenset[str] | None = None
-    """Where tasks of the JobMasters before it may run; None: not known."""
+    """TaskManagers at which tasks of former JobMasters may run; None: not known."""
     former: frozenset[str] = frozenset()
-    """Allocations of the JobMaster before it: tasks in them may still write, so it gets slots when all are freed."""
+    """Allocations of its former JobMaster: tasks in them may still write, so it gets slots when all are freed."""
 
 
 @dataclass
-class Kept:
+class RetainedSlots:
     """Slots of a job whose JobMaster is not registered."""
 
     until: float
     token: str
-    """Of the JobMaster that was lost; empty if it was never known here."""
+    """Token of the JobMaster that was lost; empty if that was never known here."""
 
 
 class ClusterRegistry:
-    """What all parts of the core look at."""
+    """The state that all parts of the core share."""
 
     def __init__(self, settings: ResourceManagerSettings, now: float) -> None:
         self.settings, self.started = settings, now
         self.table = SlotTable()
         self.jobs: dict[str, RegisteredJob] = {}
-        self.kept: dict[str, Kept] = {}
-        """Jobs without a registered JobMaster that have slots."""
+        self.kept: dict[str, RetainedSlots] = {}
+        """Job -> its slots, for jobs without a registered JobMaster."""
         self.fleet = FleetState.STARTING
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._epochs: OrderedDict[str, int] = OrderedDict()
-        """Of the JobMasters that registered last, by job."""
+        """Job -> epoch of the JobMaster that registered last."""
 
     def move_fleet(self, to: FleetState) -> None:
         """The fleet goes to a state.
@@ -128,7 +129,7 @@ class ClusterRegistry:
         """A registered job.
 
         Raises:
-            UnknownJobError: its JobMaster did not register.
+            UnregisteredJobError: its JobMaster did not register.
         """
         job = self.jobs.get(job_id)
         if job is None:
@@ -139,7 +140,7 @@ class ClusterRegistry:
         """A registered TaskManager.
 
         Raises:
-            UnknownTaskManagerError: it did not register.
+            UnregisteredTaskManagerError: it did not register.
         """
         taskmanager = self.table.taskmanagers.get(taskmanager_id)
         if taskmanager is None:
@@ -152,7 +153,7 @@ class ClusterRegistry:
 
     @property
     def complete_at(self) -> float:
-        """When every TaskManager has registered that can reach this ResourceManager; monotonic seconds."""
+        """Monotonic seconds by which every TaskManager has registered that can reach this ResourceManager."""
         return self.started + REGISTERS_AGAIN * self.settings.heartbeat_interval + REGISTRATION_SECONDS
 
     def may_have_former_slots(self, job: RegisteredJob, now: float) -> bool:
@@ -189,7 +190,7 @@ class ClusterRegistry:
         """Keep the slots of a job until its JobMaster registers (again); False if the job has ended."""
         if job_id in self._ended:
             return False
-        self.kept.setdefault(job_id, Kept(now + self.settings.job_timeout, token))
+        self.kept.setdefault(job_id, RetainedSlots(now + self.settings.job_timeout, token))
         return True
 
     def ended(self, job_id: str) -> None:
@@ -201,10 +202,10 @@ class ClusterRegistry:
             self._ended.popitem(last=False)
 
     def claim(self, job_id: str, epoch: int) -> None:
-        """A JobMaster of this epoch wants to be the one of a job.
+        """Note that a JobMaster of this epoch leads a job.
 
         Raises:
-            FormerJobMasterError: a later one has been here.
+            FormerJobMasterError: a JobMaster of a later epoch has registered before.
         """
         latest = self._epochs.get(job_id, 0)
         if epoch < latest:
@@ -214,8 +215,8 @@ class ClusterRegistry:
         while len(self._epochs) > _EPOCHS:
             self._epochs.popitem(last=False)
 
-    def revived(self, job_id: str) -> Kept | None:
-        """A JobMaster of this job registers; returns what was kept for it."""
+    def revived(self, job_id: str) -> RetainedSlots | None:
+        """A JobMaster of this job registers; returns the slots that were kept for it."""
         self._ended.pop(job_id, None)
         return self.kept.pop(job_id, None)
 

@@ -1,4 +1,4 @@
-"""The ResourceManager's calls."""
+"""The calls that a ResourceManager answers, and the cluster as REST shows it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_MEMORY = dict.fromkeys(
         "jvmMetaspace", "jvmOverhead", "totalFlinkMemory", "totalProcessMemory",
     )
 )  # fmt: skip
-"""What a TaskManager without a memory model says: null, as in Flink."""
+"""Memory of a TaskManager without a memory model: null, as in Flink."""
 
 
 class _Calls:
@@ -133,7 +133,7 @@ class _Calls:
 
 
 def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[web.RouteDef]:
-    """All routes of the service. Calls of those who registered carry the token that they got then."""
+    """All routes of the service. Calls of registered peers carry the token that they got with their registration."""
     calls = _Calls(service)
     refusals: dict[type[Exception], RpcCode] = {
         UnregisteredJobError: RpcCode.NOT_FOUND,
@@ -155,12 +155,12 @@ def overview(core: ResourceManagerCore) -> m.ClusterOverview:
 
 def _taskmanager(taskmanager: RegisteredTaskManager) -> dict[str, Any]:
     slots = list(taskmanager.slots.values())
-    taken = [s for s in slots if s.state is not SlotState.FREE]
+    taken_slots = [s for s in slots if s.state is not SlotState.FREE]
     hardware = {"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0, **taskmanager.hardware}
     memory = {**_NO_MEMORY, **taskmanager.memory_configuration}
 
     def resource(count: int) -> dict[str, Any]:
-        """So many slots' share of it; memory in whole MB."""
+        """The share of ``count`` slots in the TaskManager's resources; memory in whole MB."""
         share = count / max(1, len(slots))
         return {
             "cpuCores": float(hardware["cpuCores"]) * share,
@@ -175,12 +175,12 @@ def _taskmanager(taskmanager: RegisteredTaskManager) -> dict[str, Any]:
         "jmxPort": -1,
         "timeSinceLastHeartbeat": taskmanager.last_heartbeat_ms,
         "slotsNumber": len(slots),
-        "freeSlots": len(slots) - len(taken),
+        "freeSlots": len(slots) - len(taken_slots),
         "totalResource": resource(len(slots)),
-        "freeResource": resource(len(slots) - len(taken)),
+        "freeResource": resource(len(slots) - len(taken_slots)),
         "hardware": hardware,
         "memoryConfiguration": memory,
         "allocatedSlots": [
-            {"jobId": s.job_id, "allocationId": s.allocation_id, "resource": resource(1)} for s in taken
+            {"jobId": s.job_id, "allocationId": s.allocation_id, "resource": resource(1)} for s in taken_slots
         ],
     }

@@ -1,4 +1,4 @@
-"""The ResourceManager at work: carries out what its core decides, and tells it what happened."""
+"""The ResourceManager's service: carries out what its core decides, and brings the core events."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ResourceManagerService(Service):
     # -- life
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, advertised_host: str = "") -> str:
-        """See ``Service``; where another ResourceManager leads and others may wait, this one waits for its turn.
+        """Start the service; where another ResourceManager leads and others may wait, this one waits for its turn.
 
         Raises:
             OSError: the port is taken.
@@ -117,8 +117,8 @@ class ResourceManagerService(Service):
         self.spawn(self._start_early(), "early start")
 
     async def _start_early(self) -> None:
-        """What makes the fleet start sooner is up while another ResourceManager leads, and again when it was lost."""
-        said = ""
+        """Keep up what makes the fleet start sooner, while another ResourceManager leads."""
+        last_error = ""
         while self.is_standby:
             pause = EARLY_PAUSE
             try:
@@ -126,7 +126,7 @@ class ResourceManagerService(Service):
             except Exception as error:  # the fleet is a plug-in; once this process leads, it starts without
                 if self.stopping:
                     return
-                if said != (said := str(error)):
+                if last_error != (last_error := str(error)):
                     logger.warning("nothing is started before this process leads: %s", error)
                 pause = EARLY_RETRY
             await asyncio.sleep(pause)
@@ -171,7 +171,7 @@ class ResourceManagerService(Service):
                 self._perform_some()
 
     def _perform_some(self) -> None:
-        """Begin with what stands first."""
+        """Begin with the instructions that stand first."""
         for _ in range(min(len(self._waiting), PERFORMED_AT_ONCE)):
             instruction = self._waiting.popleft()
             logger.debug("%s", instruction)
@@ -186,7 +186,7 @@ class ResourceManagerService(Service):
             self._is_performing = False
 
     async def measured(self) -> list[Measured]:
-        """Also TaskManagers and slots."""
+        """Figures of the service, and numbers of TaskManagers and slots."""
         table = self.core.table.taskmanagers.values()
         total = sum(len(taskmanager.slots) for taskmanager in table)
         slots = {
@@ -198,18 +198,19 @@ class ResourceManagerService(Service):
 
     @property
     def now(self) -> float:
-        """Monotonic seconds."""
+        """The present time, in monotonic seconds."""
         return self._clock.monotonic()
 
     def register_taskmanager(self, message: m.RegisterTaskManager) -> m.TaskManagerRegistered:
-        """A TaskManager presents itself.
+        """A TaskManager registers, perhaps again.
 
         Raises:
             RpcFault: it has other versions than this process, or is not wanted.
         """
-        found = differences(self._versions, message.versions)
-        if found:
-            text = f"TaskManager {message.taskmanager_id} has {', '.join(found)}: all nodes need the same versions"
+        version_differences = differences(self._versions, message.versions)
+        if version_differences:
+            versions = ", ".join(version_differences)
+            text = f"TaskManager {message.taskmanager_id} has {versions}: all nodes need the same versions"
             logger.error("%s; it is refused", text)
             raise RpcFault(RpcCode.BAD_REQUEST, text)
         try:
@@ -223,10 +224,10 @@ class ResourceManagerService(Service):
         return m.TaskManagerRegistered(self.token, int(self._settings.heartbeat_interval * 1000))
 
     def register_jobmaster(self, message: m.RegisterJobMaster) -> m.JobMasterRegistered:
-        """A JobMaster presents itself.
+        """A JobMaster registers, perhaps again.
 
         Raises:
-            FormerJobMasterError: a later one of the job has done so.
+            FormerJobMasterError: a later JobMaster of the job has registered.
         """
         instructions = self.core.register_jobmaster(
             message.job_id,
@@ -246,7 +247,7 @@ class ResourceManagerService(Service):
         """A JobMaster is alive.
 
         Raises:
-            UnknownJobError: it has to register.
+            UnregisteredJobError: it has to register.
             FormerJobMasterError: another one of the job is registered.
         """
         self.core.check_sender(message.job_id, message.sender)
@@ -257,14 +258,14 @@ class ResourceManagerService(Service):
         self.perform(self.core.taskmanager_gone(taskmanager_id, cause, self.now, orderly=True))
 
     def disconnect_jobmaster(self, job_id: str, jobmaster_token: str, cause: str) -> None:
-        """A job ended, or its JobMaster was lost; what one says, or is said of one, that another follows is ignored."""
+        """A job has ended, or its JobMaster was lost; nothing happens if another JobMaster follows that one."""
         if not self.core.is_followed(job_id, jobmaster_token):
             self._jobmasters.forget(job_id)
             self.perform(self.core.jobmaster_gone(job_id, cause or "the job ended", self.now))
             self.spawn(self.stages.job_left(job_id), f"end of stages of job {job_id}")
 
     async def set_slots(self, taskmanager_id: str, slots: int) -> None:
-        """The TaskManager is told first: it has to know a slot before it is asked for it."""
+        """Give a TaskManager more slots. It is told first, as it has to know a slot before the slot is requested."""
         taskmanager = self.core.table.taskmanagers.get(taskmanager_id)
         if taskmanager is None:
             raise RpcFault(RpcCode.NOT_FOUND, f"no TaskManager {taskmanager_id!r} is registered")
@@ -272,7 +273,7 @@ class ResourceManagerService(Service):
         self.perform(self.core.set_slots(taskmanager_id, slots, self.now))
 
     async def cancel_slot(self, allocation_id: str) -> str:
-        """Give up the process of a slot, for its TaskManager; returns what the fleet knows about its end."""
+        """Give up the process of a slot, as its TaskManager asks; returns what the fleet knows about its end."""
         await self._look()
         cause = self._fleet.cause(allocation_id)
         if not cause:
@@ -420,20 +421,20 @@ class ResourceManagerService(Service):
     # -- watching
 
     async def _look(self) -> bool:
-        """Ask the fleet what is new; returns whether it lives."""
+        """Look at the fleet, and tell the core what is new; returns whether the fleet lives."""
         async with self._looking:
             ready = self.core.fleet_is_ready
-            found = await self._fleet.look()
+            news = await self._fleet.look()
             if self.stopping:
-                return found.alive
-            if ready and not found.alive:
-                lost = next((text for _, outcome, text in found.ended if outcome.name == "LOST" and text), LOST)
+                return news.alive
+            if ready and not news.alive:
+                lost = next((text for _, outcome, text in news.ended if outcome.name == "LOST" and text), LOST)
                 self.perform(self.core.fleet_lost(lost, self.now))
-            for allocation, outcome, text in found.ended:
+            for allocation, outcome, text in news.ended:
                 self.perform(self.core.slot_ended(allocation, outcome, text, self.now))
-            if ready and found.alive and found.attached is not None:
-                self.perform(self.core.executors_attached(found.attached, self.now))
-            return found.alive
+            if ready and news.alive and news.attached is not None:
+                self.perform(self.core.executors_attached(news.attached, self.now))
+            return news.alive
 
     async def _watch_fleet(self) -> None:
         while True:
@@ -474,7 +475,7 @@ class ResourceManagerService(Service):
                 self.spawn(self._heartbeat(taskmanager), "heartbeat")
 
     def _check(self, taskmanager_id: str) -> None:
-        """Its port is closed: ask until it answers, or has failed often enough; the next round may be long to come."""
+        """Ask a TaskManager whose port is closed until it answers, or has failed often enough."""
         if taskmanager_id in self._taskmanagers and taskmanager_id not in self._checking:
             self._checking.add(taskmanager_id)
             self.spawn(self._ask_until_clear(taskmanager_id), f"check of {taskmanager_id}")
@@ -488,7 +489,7 @@ class ResourceManagerService(Service):
             self._checking.discard(taskmanager_id)
 
     async def _heartbeat(self, taskmanager_id: str) -> bool:
-        """Ask for a report; False if the TaskManager's port is closed. Silence is the business of the monitor."""
+        """Ask for a report; returns False if the TaskManager's port is closed. Silence is judged by the monitor."""
         taskmanager = self.core.table.taskmanagers.get(taskmanager_id)
         if taskmanager is None:
             return True

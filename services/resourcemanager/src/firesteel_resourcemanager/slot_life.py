@@ -40,7 +40,7 @@ class SlotLife:
     """Decides about single slots.
 
     Args:
-        registry: who is known.
+        registry: TaskManagers and jobs.
         executors: on which slots run.
     """
 

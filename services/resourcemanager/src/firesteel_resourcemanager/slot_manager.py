@@ -24,16 +24,16 @@ from firesteel_resourcemanager.workers import Workers
 HOLDING_BACK = 0.5
 """The part of ``slot.request.timeout`` for which a job that waits holds back those behind it."""
 TELL_AFTER = 5.0
-"""Seconds for which a job waits before it hears that there are too few slots: they may be on their way."""
+"""Seconds for which a job waits before it is told that there are too few slots: more may be on their way."""
 
 
 class SlotManager:
-    """Matches what jobs want with what there is.
+    """Gives slots to jobs.
 
     Args:
-        registry: who is known.
+        registry: TaskManagers and jobs.
         executors: on which slots run.
-        workers: that may still come.
+        workers: TaskManagers that may still come.
         new_id: makes allocation ids.
     """
 
@@ -43,40 +43,44 @@ class SlotManager:
         self._registry, self._executors, self._workers, self._new_id = registry, executors, workers, new_id
 
     def schedule(self, now: float) -> list[Instruction]:
-        """Give away what can be given away."""
+        """Give slots to the jobs that wait, in their order, as far as there are some."""
         registry, out = self._registry, list[Instruction]()
         total = registry.table.total()
         free: list[TaskManagerSlot] | None = None
         waiting = [j for j in registry.jobs.values() if registry.missing(j) or (j.former and not j.declared)]
-        kept = 0
+        reserved = 0
         for job in sorted(waiting, key=lambda j: (not registry.is_taken_over(j), j.waiting_since)):
             if not job.declared:
-                kept += len(job.former) - registry.former_slots(job)  # it is about to say how many it wants
+                # It is about to declare how many it needs: those of its former slots that are free already stay for it.
+                reserved += len(job.former) - registry.former_slots(job)
                 continue
-            if job.wanted > total + self._workers.potential():
+            if job.wanted > total + self._workers.potential():  # it can't be served, and so holds back nobody
                 out += self._too_small(job, now)
                 continue
             if job.wanted > total or registry.fleet is not FleetState.READY or now < job.not_before:
                 continue
             missing = registry.missing(job)
             if registry.may_have_former_slots(job, now):
-                kept += max(0, missing - registry.former_slots(job))  # the rest is about to be freed for it
+                # Its former slots are about to be freed for it: only the others that it needs have to stay free.
+                reserved += max(0, missing - registry.former_slots(job))
                 continue
-            if free is None and missing <= registry.table.total_free() - kept:
+            # All slots of the job or none: else two jobs could hold half of theirs each, for ever.
+            if free is None and missing <= registry.table.total_free() - reserved:
                 free = [s for s in registry.table.free(now) if self._executors.is_usable(registry.table.owner(s))]
-            if free is not None and missing <= len(free) - kept:
+            if free is not None and missing <= len(free) - reserved:
                 out += [self._request(slot, job) for slot in free[:missing]]
                 free = free[missing:]
                 continue
             out += self._no_executors(job)
+            # The first job that waits holds back those behind it, for some time.
             if now < job.waiting_since + HOLDING_BACK * registry.settings.slot_request_timeout:
                 break
         else:
-            out += self._rest(now, kept)
+            out += self._rest(now, reserved)
         return out
 
-    def _rest(self, now: float, kept: int) -> list[Instruction]:
-        """Give away what nobody waits for, but as many slots as are ``kept``."""
+    def _rest(self, now: float, reserved: int) -> list[Instruction]:
+        """Give free slots to jobs that take more than they need, leaving as many as are ``reserved``."""
         registry, out = self._registry, list[Instruction]()
         if registry.fleet is not FleetState.READY:
             return out
@@ -84,11 +88,11 @@ class SlotManager:
             if not job.declared or not registry.room(job) or registry.missing(job) or now < job.not_before:
                 continue
             free = [s for s in registry.table.free(now) if self._executors.is_usable(registry.table.owner(s))]
-            out += [self._request(slot, job) for slot in free[: max(0, min(registry.room(job), len(free) - kept))]]
+            out += [self._request(slot, job) for slot in free[: max(0, min(registry.room(job), len(free) - reserved))]]
         return out
 
     def why_waiting(self, job: RegisteredJob, now: float) -> str:
-        """What a job that waits for slots waits for, in words for people; empty: for nothing that is worth a word."""
+        """Why a job still waits for slots, in words for people; empty: it does not, or they may be on their way."""
         registry = self._registry
         missing = registry.missing(job) if job.declared else 0
         if not missing:
@@ -104,7 +108,7 @@ class SlotManager:
         return slot_shortage.too_few_are_free(missing, free, total) if missing > free else ""
 
     def no_slots(self, job: RegisteredJob, cause: str) -> SendFailSlot:
-        """The job waits in vain, though there are slots; it holds none yet that could be named."""
+        """Tell a job that it waits in vain for slots; the message names none of them."""
         return SendFailSlot(job.address, job.token, next(iter(self._registry.table.taskmanagers), "(none)"), "", cause)
 
     def _request(self, slot: TaskManagerSlot, job: RegisteredJob) -> SendRequestSlot:

@@ -43,9 +43,9 @@ class TaskManagerSlot:
     allocation_id: str = ""
     job_id: str = ""
     epoch: int = 0
-    """Of the JobMaster that it was given to, among those of the job; 0: they are in no order."""
+    """Epoch of the JobMaster that it was given to; 0: the job's JobMasters have none."""
     launched: bool = False
-    """A fleet was asked to start a process for it, which may run."""
+    """The fleet was asked to start its process, which may run."""
     launches: int = 0
     """How often a fleet was asked."""
     unsure: bool = False
@@ -60,11 +60,11 @@ class TaskManagerSlot:
     """The fleet said that the slot's process is gone; the cause."""
     ended_at: float = 0.0
     revision: int = 0
-    """Of the table, at the last change; a report asked for before that says nothing about this slot."""
+    """Revision of the table at the last change of the slot; a report asked for before that does not count for it."""
     not_before: float = 0.0
     """Monotonic time before which the slot is not given to anyone: its TaskManager refused it a moment ago."""
     pid: int | None = None
-    """Of its process, if its TaskManager has reported one."""
+    """Pid of its process, if its TaskManager has reported one."""
     active: bool = False
     """Its TaskManager says that the JobMaster has accepted it."""
 
@@ -98,11 +98,11 @@ class RegisteredTaskManager:
     held: int = 0
     """How many of its slots are not free."""
     last_jobs: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_JOBS))
-    """Those that were given slots last; one that stops frees them before it leaves."""
+    """Jobs that were given slots last: a TaskManager that stops frees its slots before it leaves."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody has a slot of it."""
+        """Whether no job has a slot of this TaskManager."""
         return self.held == 0
 
 
@@ -121,7 +121,7 @@ class SlotTable:
         self._counting: Counter[str] = Counter()
         """How many slots count for each job's requirements."""
         self._watched: dict[str, TaskManagerSlot] = {}
-        """By allocation: those that may wait for something."""
+        """Allocation -> slot, for slots that may wait for something."""
 
     def __iter__(self) -> Iterator[TaskManagerSlot]:
         for taskmanager in self.taskmanagers.values():
@@ -149,19 +149,19 @@ class SlotTable:
         return self._total
 
     def total_free(self) -> int:
-        """Slots that nobody has, some of which may not be given away for now."""
+        """Number of free slots, some of which may not be given away for now."""
         return self._total - len(self._by_allocation)
 
     def free(self, now: float) -> list[TaskManagerSlot]:
-        """Slots that can be given away, spread over TaskManagers: those with the most free slots first."""
-        found: list[tuple[int, int, TaskManagerSlot]] = []
+        """Slots that can be given away, spread over TaskManagers: a slot of the one with the most free slots first."""
+        ranked: list[tuple[int, int, TaskManagerSlot]] = []
         for number, taskmanager in enumerate(self.taskmanagers.values()):
             if taskmanager.held == len(taskmanager.slots):
                 continue
             free = [s for s in taskmanager.slots.values() if s.state is SlotState.FREE and s.not_before <= now]
-            found += [(index - len(free), number, slot) for index, slot in enumerate(free)]
-        found.sort(key=lambda one: one[:2])  # how many its TaskManager has left at that point, the most first
-        return [slot for _, _, slot in found]
+            ranked += [(index - len(free), number, slot) for index, slot in enumerate(free)]
+        ranked.sort(key=lambda rank: rank[:2])  # by the free slots that the TaskManager has left then, most first
+        return [slot for _, _, slot in ranked]
 
     def watched(self) -> list[TaskManagerSlot]:
         """Slots that wait for something: the fleet, time or a report."""
@@ -252,18 +252,20 @@ class SlotTable:
 
     def validate(self) -> None:
         """Check what must hold after every event (tests call it)."""
-        held = [s for s in self if s.state is not SlotState.FREE]
-        assert len({s.allocation_id for s in held}) == len(held), "an allocation names two slots"
-        assert {s.allocation_id: s for s in held} == self._by_allocation, "the index is wrong"
+        taken_slots = [s for s in self if s.state is not SlotState.FREE]
+        assert len({s.allocation_id for s in taken_slots}) == len(taken_slots), "an allocation names two slots"
+        assert {s.allocation_id: s for s in taken_slots} == self._by_allocation, "the index is wrong"
         assert self._total == sum(len(t.slots) for t in self.taskmanagers.values()), "the total is wrong"
         for taskmanager in self.taskmanagers.values():
-            taken = sum(s.state is not SlotState.FREE for s in taskmanager.slots.values())
-            assert taskmanager.held == taken, f"{taskmanager.id}: {taskmanager.held} of {taken}"
-        for job_id in {s.job_id for s in held} | self._of_jobs.keys():
-            own = {s.allocation_id: s for s in held if s.job_id == job_id}
-            assert self._of_jobs.get(job_id, {}) == own, f"the index of job {job_id} is wrong"
-            assert self._counting[job_id] == sum(s.counts for s in own.values()), f"the count of job {job_id} is wrong"
-        for slot in held:
+            count = sum(s.state is not SlotState.FREE for s in taskmanager.slots.values())
+            assert taskmanager.held == count, f"{taskmanager.id}: {taskmanager.held} of {count}"
+        for job_id in {s.job_id for s in taken_slots} | self._of_jobs.keys():
+            of_job = {s.allocation_id: s for s in taken_slots if s.job_id == job_id}
+            assert self._of_jobs.get(job_id, {}) == of_job, f"the index of job {job_id} is wrong"
+            assert self._counting[job_id] == sum(s.counts for s in of_job.values()), (
+                f"the count of job {job_id} is wrong"
+            )
+        for slot in taken_slots:
             assert slot.allocation_id in self._watched or not slot.is_waiting, f"nobody watches {slot}"
         for slot in self:
             assert (slot.state is SlotState.FREE) == (not slot.allocation_id), slot

@@ -22,16 +22,18 @@ from firesteel_resourcemanager.fleet_driver import FleetDriver
 
 _LIMITS = aiohttp.ClientTimeout(total=50.0, sock_connect=5.0, sock_read=10.0)
 _ANSWER_BYTES = 4 << 20
-"""About so many bytes of results are in one answer; one that is larger is alone in it."""
+"""Bytes of results in one answer, about; a larger result is alone in its answer."""
 
 
 class StageRuns:
-    """Args:
-    fleet: runs them.
-    places: where tasks of a job may be now; None = anywhere.
-    session: for calls to the Dispatcher.
-    secret: of the cluster; signs these.
-    clock: tells their time.
+    """Has the fleet run stages of bounded jobs, for their JobMasters.
+
+    Args:
+        fleet: that runs the stages.
+        places: where tasks of a job may be now; None = anywhere.
+        session: for calls to the Dispatcher.
+        secret: of the cluster; signs these calls.
+        clock: stamps them.
     """
 
     def __init__(
@@ -70,14 +72,14 @@ class StageRuns:
             RpcFault: the fleet does not run, or does not answer.
         """
         try:
-            found = await self._fleet.look_at_stages(message.run_id, self._places(message.job_id), message.known)
+            run_look = await self._fleet.look_at_stages(message.run_id, self._places(message.job_id), message.known)
         except FleetError as error:
             raise _unavailable(error) from error
-        progress = {stage: one.to_plain() for stage, one in found.progress.items()}
-        return m.StageRunLook(found.state, found.message, progress, found.pages)
+        progress = {stage: stage_progress.to_plain() for stage, stage_progress in run_look.progress.items()}
+        return m.StageRunLook(run_look.state, run_look.message, progress, run_look.pages)
 
     async def results(self, run_id: str, offset: int) -> m.StageRunResults:
-        """What its tasks have told, from ``offset`` on.
+        """Results of a run's tasks, from ``offset`` on.
 
         Raises:
             RpcFault: the fleet does not run, or does not answer.
@@ -87,15 +89,15 @@ class StageRuns:
                 self._results[run_id] = await self._fleet.stage_results(run_id)
             except FleetError as error:
                 raise _unavailable(error) from error
-        found: list[str] = []
+        page: list[str] = []
         size = 0
         everything = self._results[run_id]
-        for one in everything[offset:]:
-            if found and size + len(one) > _ANSWER_BYTES:
+        for result in everything[offset:]:
+            if page and size + len(result) > _ANSWER_BYTES:
                 break
-            size += len(one)
-            found.append(base64.b64encode(one).decode())
-        return m.StageRunResults(tuple(found), offset + len(found) >= len(everything))
+            size += len(result)
+            page.append(base64.b64encode(result).decode())
+        return m.StageRunResults(tuple(page), offset + len(page) >= len(everything))
 
     async def drop(self, run_id: str) -> None:
         """End a run, and remove what it has left."""
@@ -103,7 +105,7 @@ class StageRuns:
         await self._fleet.drop_stages(run_id)
 
     async def job_left(self, job_id: str) -> None:
-        """The job has ended, or its JobMaster was lost: its runs are of no use, whoever had them started."""
+        """The job has ended, or its JobMaster was lost: end all its runs."""
         for run_id in [run_id for run_id in self._results if run_id.startswith(job_id)]:
             del self._results[run_id]
         await self._fleet.drop_stages_of(job_id)

@@ -15,10 +15,10 @@ _THREADS = 4
 
 
 class WorkerPool:
-    """The workers of a provider, awaitable. One that is not active is only closed.
+    """Calls a provider about its workers, on threads. A provider that is not active is only closed.
 
     Args:
-        provider: ends with the pool.
+        provider: that is called; it ends with the pool.
     """
 
     def __init__(self, provider: Provider) -> None:
@@ -29,16 +29,16 @@ class WorkerPool:
         self._recovered = self._closed = False
 
     async def recover(self, resourcemanager_address: str) -> list[str]:
-        """See ``Provider.recover``."""
-        found = await self._run(lambda: self._provider.recover(resourcemanager_address))
+        """Find the workers of a former ResourceManager; returns their ids."""
+        worker_ids = await self._run(lambda: self._provider.recover(resourcemanager_address))
         self._recovered = True
-        return found
+        return worker_ids
 
     async def start_worker(self, spec: WorkerSpec) -> None:
-        """See ``Provider.start_worker``.
+        """Have the provider start a worker.
 
         Raises:
-            WorkerError: it can't be started.
+            WorkerError: the worker can't be started.
         """
 
         def start() -> None:
@@ -49,15 +49,15 @@ class WorkerPool:
         await self._run(start)
 
     async def stop_worker(self, worker_id: str) -> None:
-        """See ``Provider.stop_worker``."""
+        """Have the provider stop a worker."""
         await self._run(lambda: self._provider.stop_worker(worker_id))
 
     async def ended_workers(self) -> list[tuple[str, str]]:
-        """See ``Provider.ended_workers``."""
+        """Workers that have ended since the last call, and how."""
         return await self._run(self._provider.ended_workers)
 
     async def waiting_workers(self) -> dict[str, str]:
-        """See ``Provider.waiting_workers``."""
+        """Worker -> why it does not run yet."""
         return await self._run(self._provider.waiting_workers)
 
     async def close(self) -> None:

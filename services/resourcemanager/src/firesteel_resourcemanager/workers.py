@@ -27,10 +27,10 @@ class WorkerState(Enum):
     """Of one worker; forgotten when it has ended."""
 
     STARTING = "STARTING"
-    """The provider was told; its TaskManager has not registered."""
+    """The provider was asked to start it; its TaskManager has not registered."""
     REGISTERED = "REGISTERED"
     STOPPING = "STOPPING"
-    """The provider was told; it has not ended."""
+    """The provider was asked to stop it; it has not ended."""
 
 
 MOVES: Final[Mapping[WorkerState, frozenset[WorkerState]]] = {
@@ -47,12 +47,12 @@ class Worker:
     id: str
     slots: int
     since: float
-    """When it came into its state."""
+    """When the worker came into its state (monotonic seconds)."""
     state: WorkerState = WorkerState.STARTING
     idle_since: float | None = None
     """Since when nobody uses it, while that is so."""
     jobs: frozenset[str] = frozenset()
-    """Those that had slots there when its TaskManager was lost."""
+    """Jobs that had slots there when its TaskManager was lost."""
 
     def move(self, to: WorkerState, now: float) -> None:
         """Go to a state.
@@ -66,10 +66,10 @@ class Worker:
 
 
 class Workers:
-    """All workers. Does nothing with a provider that is not active.
+    """Decides how many workers there are. Does nothing with a provider that is not active.
 
     Args:
-        registry: who is known.
+        registry: TaskManagers and jobs.
         new_id: makes ids of workers.
         active: whether the provider can start workers.
     """
@@ -82,14 +82,14 @@ class Workers:
         self._failures: deque[float] = deque()
         self._last_failure = ""
         self.waiting: dict[str, str] = {}
-        """Worker -> why it does not run yet, as the provider says."""
+        """Worker -> why it does not run yet, by the provider's word."""
         self._not_before = 0.0
 
     def __contains__(self, worker_id: str) -> bool:
         return worker_id in self._workers
 
     def state(self, worker_id: str) -> WorkerState | None:
-        """Of a worker; None if there is none of this id."""
+        """State of a worker; None if there is no worker of this id."""
         worker = self._workers.get(worker_id)
         return None if worker is None else worker.state
 
@@ -114,7 +114,7 @@ class Workers:
             logger.info("workers of a former ResourceManager: %s", ", ".join(self._workers))
 
     def wait(self, reasons: Mapping[str, str]) -> None:
-        """Why workers do not run yet."""
+        """Note why workers do not run yet."""
         for worker_id, reason in reasons.items():
             if self.waiting.get(worker_id) != reason:
                 logger.warning("worker %s does not run yet: %s", worker_id, reason)
@@ -136,7 +136,7 @@ class Workers:
             worker.slots, worker.idle_since = len(taskmanager.slots), None
 
     def stop(self, worker_id: str, cause: str, now: float) -> list[Instruction]:
-        """Have a worker end; nothing happens for TaskManagers that are none."""
+        """Have a worker end; nothing happens for a TaskManager that is no worker."""
         worker = self._workers.get(worker_id)
         if worker is None or worker.state is WorkerState.STOPPING:
             return []
@@ -244,13 +244,13 @@ class Workers:
     def _target(self) -> int:
         """Slots that the cluster should have: for all jobs that it can serve, and those kept for others."""
         most = self._registry.table.total() + self.potential()
-        wanted = 0
+        needed = 0
         for job in self._registry.jobs.values():
-            held = self._registry.table.counting(job.id)
-            wanted += max(job.wanted, held) if job.wanted <= most else held
+            in_use = self._registry.table.counting(job.id)
+            needed += max(job.wanted, in_use) if job.wanted <= most else in_use
         for job_id in self._registry.kept:
-            wanted += sum(s.state is SlotState.ALLOCATED for s in self._registry.table.of_job(job_id))
-        return min(self._registry.settings.max_slots, max(wanted, self._settings.min_slots))
+            needed += sum(s.state is SlotState.ALLOCATED for s in self._registry.table.of_job(job_id))
+        return min(self._registry.settings.max_slots, max(needed, self._settings.min_slots))
 
     def _has_room(self, supply: int) -> bool:
         return supply + self._settings.slots <= self._registry.settings.max_slots

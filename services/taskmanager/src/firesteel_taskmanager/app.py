@@ -1,4 +1,4 @@
-"""Makes the service."""
+"""Makes the TaskManager's service."""
 
 from __future__ import annotations
 

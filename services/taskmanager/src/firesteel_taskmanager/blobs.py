@@ -25,12 +25,12 @@ _LIMITS = aiohttp.ClientTimeout(total=50.0, sock_connect=5.0, sock_read=10.0)
 
 
 class BlobCache:
-    """A directory for each job.
+    """Fetches blobs of jobs, and keeps them in a directory for each job.
 
     Args:
         directory: private to this cache; made when needed.
         secret: of the cluster; signs requests.
-        clock: tells their time.
+        clock: stamps requests.
     """
 
     def __init__(self, directory: Path, secret: str, clock: Clock) -> None:
@@ -45,10 +45,10 @@ class BlobCache:
 
         Raises:
             PeerUnreachableError: the Dispatcher does not answer.
-            RpcError: it does not have a blob, or sent something else, or the blob can't be written here.
+            RpcError: the Dispatcher has no such blob, or sent another content, or the blob can't be written here.
         """
-        wanted = sorted(set(names))
-        for name in wanted:
+        sha256s = sorted(set(names))
+        for name in sha256s:
             if not _SHA256.fullmatch(name):
                 raise RpcError(f"{name!r:.80} is not the SHA-256 of a blob")
             key = (job_id, name)
@@ -56,8 +56,8 @@ class BlobCache:
             if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
                 coroutine = self._fetch(session, job_id, address, name)
                 self._fetches[key] = asyncio.get_running_loop().create_task(coroutine)
-        paths = await asyncio.gather(*(asyncio.shield(self._fetches[job_id, name]) for name in wanted))
-        return {name: str(path) for name, path in zip(wanted, paths, strict=True)}
+        paths = await asyncio.gather(*(asyncio.shield(self._fetches[job_id, name]) for name in sha256s))
+        return {name: str(path) for name, path in zip(sha256s, paths, strict=True)}
 
     def forget(self, job_id: str) -> None:
         """Delete the blobs of a job."""

@@ -80,25 +80,25 @@ class ChannelServer:
 
     def send(self, channel: int, message: Mapping[str, Any]) -> None:
         """Send a message; to a channel that is closed nothing is sent."""
-        known = self._channels.get(channel)
-        if known is not None and not known.writer.is_closing():
-            known.writer.write(encode(dict(message)))
+        open_channel = self._channels.get(channel)
+        if open_channel is not None and not open_channel.writer.is_closing():
+            open_channel.writer.write(encode(dict(message)))
 
     def close_channel(self, channel: int) -> None:
         """Close a channel, after what was sent."""
-        known = self._channels.get(channel)
-        if known is not None:
-            known.writer.close()
+        open_channel = self._channels.get(channel)
+        if open_channel is not None:
+            open_channel.writer.close()
 
     def peer_pid(self, channel: int) -> int | None:
         """The process at the other end, by the kernel's word; None where the system does not tell."""
-        known = self._channels.get(channel)
-        return known.peer_pid if known is not None else None
+        open_channel = self._channels.get(channel)
+        return open_channel.peer_pid if open_channel is not None else None
 
     def is_registered(self, channel: int) -> bool:
         """Whether the channel's first message has been seen."""
-        known = self._channels.get(channel)
-        return known is not None and known.registered
+        open_channel = self._channels.get(channel)
+        return open_channel is not None and open_channel.registered
 
     def mark_registered(self, channel: int) -> None:
         """The channel's first message has been seen."""
@@ -137,10 +137,10 @@ class ChannelServer:
             self._events.channel_closed(number, reason)
 
     def _check_registered(self, number: int) -> None:
-        known = self._channels.get(number)
-        if known is not None and not known.registered:
+        open_channel = self._channels.get(number)
+        if open_channel is not None and not open_channel.registered:
             self._refusals.refused(self._name(number), f"it did not register within {_REGISTER_SECONDS:g} s")
-            known.writer.close()
+            open_channel.writer.close()
 
     def _name(self, number: int) -> str:
         pid = self.peer_pid(number)

@@ -24,28 +24,28 @@ class CheckpointDecisions:
     # -- from JobMasters
 
     def trigger(self, message: TriggerCheckpoint, token: str = "") -> tuple[tuple[str, ...], list[Instruction]]:
-        """Tasks are to inject barriers; those that do not run here are declined.
+        """Have tasks inject barriers; for tasks that do not run here the checkpoint is declined.
 
         Args:
-            message: names them by slot.
-            token: of the JobMaster; slots of another one are unknown to it. Empty = all are its own.
+            message: names the tasks of each slot.
+            token: of the JobMaster; slots of another one are unknown to it. Empty = all slots are its own.
 
         Returns:
-            The slots that it does not have here, or whose process is gone; and what to do for the others.
+            The slots that the JobMaster does not have here, or whose process is gone; and instructions for the others.
         """
-        unknown, found = self._found(message, token)
+        unknown, slots = self._usable_slots(message, token)
         out: list[Instruction] = []
-        for slot, process, execution_ids in found:
+        for slot, process, execution_ids in slots:
             live = _live(slot, execution_ids)
             if live:
-                wanted = {
+                to_slot = {
                     "type": "trigger_checkpoint",
                     "execution_ids": live,
                     "checkpoint_id": message.checkpoint_id,
                     "timestamp_ms": message.timestamp_ms,
                     "options": dict(message.options),
                 }
-                out.append(Send(process.channel, wanted))
+                out.append(Send(process.channel, to_slot))
             for execution_id in execution_ids:
                 if execution_id not in live:
                     task = slot.tasks.get(execution_id)
@@ -56,27 +56,27 @@ class CheckpointDecisions:
         return unknown, out
 
     def completed(self, message: NotifyCheckpoint, token: str = "") -> tuple[tuple[str, ...], list[Instruction]]:
-        """A checkpoint is complete; tasks that have ended do not need to know. As ``trigger``."""
+        """Tell tasks that still run that a checkpoint is complete; as ``trigger``."""
         return self._notify("checkpoint_complete", message, token)
 
     def aborted(self, message: NotifyCheckpoint, token: str = "") -> tuple[tuple[str, ...], list[Instruction]]:
-        """A checkpoint will not complete. As ``trigger``."""
+        """Tell tasks that still run that a checkpoint will not complete; as ``trigger``."""
         return self._notify("checkpoint_aborted", message, token)
 
     def _notify(self, kind: str, message: NotifyCheckpoint, token: str) -> tuple[tuple[str, ...], list[Instruction]]:
-        unknown, found = self._found(message, token)
+        unknown, slots = self._usable_slots(message, token)
         out: list[Instruction] = []
-        for slot, process, execution_ids in found:
+        for slot, process, execution_ids in slots:
             if live := _live(slot, execution_ids):
-                told = {"type": kind, "execution_ids": live, "checkpoint_id": message.checkpoint_id}
-                out.append(Send(process.channel, told))
+                to_slot = {"type": kind, "execution_ids": live, "checkpoint_id": message.checkpoint_id}
+                out.append(Send(process.channel, to_slot))
         return unknown, out
 
-    def _found(
+    def _usable_slots(
         self, message: TriggerCheckpoint | NotifyCheckpoint, token: str
     ) -> tuple[tuple[str, ...], list[tuple[TaskSlot, Process, tuple[str, ...]]]]:
         unknown: list[str] = []
-        found: list[tuple[TaskSlot, Process, tuple[str, ...]]] = []
+        usable: list[tuple[TaskSlot, Process, tuple[str, ...]]] = []
         for allocation_id, execution_ids in message.tasks.items():
             try:
                 slot, process = self._slots.usable(message.job_id, allocation_id)
@@ -84,10 +84,10 @@ class CheckpointDecisions:
                 unknown.append(allocation_id)
                 continue
             if token in ("", slot.jobmaster.token):
-                found.append((slot, process, execution_ids))
+                usable.append((slot, process, execution_ids))
             else:
                 unknown.append(allocation_id)
-        return tuple(unknown), found
+        return tuple(unknown), usable
 
     # -- from slot processes
 
@@ -111,7 +111,7 @@ class CheckpointDecisions:
         return [ReportCheckpoint(slot.jobmaster, report)]
 
     def declined(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
-        """A task does not take part."""
+        """A task takes no part in a checkpoint."""
         execution_id = str(message["execution_id"])
         slot = self._slots.at(channel)
         if slot is None or execution_id not in slot.tasks:

@@ -51,10 +51,10 @@ class SlotExecutors(Protocol):
 
     @property
     def newest(self) -> str | None:
-        """On which slots start; None while there is none."""
+        """Id of the executor on which slots start; None while there is none."""
 
     def knows(self, executor_id: str) -> bool:
-        """Whether there is one of this id."""
+        """Whether the TaskManager has an executor of this id."""
 
 
 class TaskManagerCore:
@@ -63,9 +63,9 @@ class TaskManagerCore:
     Events take ``now`` (monotonic seconds) where time matters, and return what has to be done, in order.
 
     Args:
-        taskmanager_id: its own.
-        slots: how many.
-        executors: on which its slot processes have to run.
+        taskmanager_id: of this TaskManager.
+        slots: number of its slots.
+        executors: on which slot processes have to run.
         settings: timeouts.
         memory_limit: bytes that a slot's process and its children may use; None = no limit.
     """
@@ -81,7 +81,7 @@ class TaskManagerCore:
         self._id, self._executors, self._settings = taskmanager_id, executors, settings
         self.memory_limit = memory_limit
         self.log_levels: dict[str, str] = {}
-        """Of loggers in slots, where they are others than these have by themselves."""
+        """Logger -> level, for loggers of slots whose level was changed."""
         self.slots = TaskSlotTable(taskmanager_id, slots)
         self.tasks = TaskDecisions(self.slots)
         self.checkpoints = CheckpointDecisions(self.slots)
@@ -98,7 +98,7 @@ class TaskManagerCore:
         """Allocate a slot to a job; returns the executor on which its process has to start.
 
         Raises:
-            SlotTakenError: it is not free, there is no such slot or no executor, or the allocation has ended.
+            SlotTakenError: the slot is not free, there is no such slot or no executor, or the allocation has ended.
         """
         slot, executor = self.slots.get(request.slot_index), self._executors.newest
         if slot is None:
@@ -113,8 +113,8 @@ class TaskManagerCore:
             raise SlotTakenError(
                 f"slot {slot.index} is {slot.state.value} for allocation {slot.allocation_id} of job {slot.job_id}"
             )
-        if other := self.slots.find(request.allocation_id):
-            raise SlotTakenError(f"allocation {request.allocation_id} has slot {other.index}")
+        if taken_slot := self.slots.find(request.allocation_id):
+            raise SlotTakenError(f"allocation {request.allocation_id} has slot {taken_slot.index}")
         slot.allocation_id = request.allocation_id
         slot.jobmaster = JobMasterRef(
             request.job_id, request.jobmaster_address, request.jobmaster_token, request.jobmaster_epoch
@@ -126,14 +126,14 @@ class TaskManagerCore:
         return executor
 
     def needs_environment(self, allocation_id: str, environment: str) -> TaskSlot | None:
-        """The slot, if its process has to run in another Python environment than it does."""
+        """The slot of an allocation, if its process has to go on in another Python environment; else None."""
         slot = self.slots.find(allocation_id)
         if slot is None or not slot.python or slot.state is not TaskSlotState.ALLOCATED or slot.had_process:
             return None
         return None if PythonEnvironment.from_plain(slot.python).id == environment else slot
 
     def environment_takes(self, allocation_id: str, seconds: float, now: float) -> None:
-        """The slot's process comes so much later than usual."""
+        """Wait ``seconds`` longer than usual for a slot's process, whose Python environment is being made."""
         slot = self.slots.find(allocation_id)
         if slot is not None and slot.state is TaskSlotState.ALLOCATED and slot.process is None:
             slot.deadline = now + self._settings.start_timeout + seconds
@@ -165,7 +165,7 @@ class TaskManagerCore:
     def register(
         self, channel: int, message: Mapping[str, Any], identity: ProcessId | None, now: float
     ) -> list[Instruction]:
-        """A process presents itself as that of a slot. A copy that must not run is told to return."""
+        """A process registers for a slot. A copy of it that must not run is told to return."""
         allocation, pid = str(message.get("allocation_id")), message.get("pid")
         executor = str(message.get("executor_id"))
         slot = self.slots.find(allocation)
@@ -178,7 +178,7 @@ class TaskManagerCore:
             reason = f"it runs on executor {executor!r}, and {self._id} has {self._executors.newest!r}"
         elif slot is not None and slot.had_process:
             reason = f"process {slot.had_process} was registered for allocation {allocation} before"
-            expected = True  # Spark starts the task of a process that was killed again
+            expected = True  # Spark starts the task again whose process was killed
         elif slot is None and self._endings.has_ended(allocation):
             reason, expected = f"allocation {allocation} has ended", True
         elif slot is None or slot.state is not TaskSlotState.ALLOCATED:
@@ -215,7 +215,7 @@ class TaskManagerCore:
         return [Investigate(slot.index, slot.allocation_id, slot.process.pid, cause)]
 
     def process_lost(self, allocation_id: str, cause: str, now: float, now_ms: int) -> list[Instruction]:
-        """It is known now, as well as it can be, why a process ended: its tasks and its slot fail."""
+        """It is known, as far as it can be, why a process has ended: its tasks and its slot fail."""
         slot = self.slots.find(allocation_id)
         if slot is None or slot.lost is None:
             return []
@@ -228,7 +228,7 @@ class TaskManagerCore:
         return []
 
     def memory_measured(self, allocation_id: str, pss: int, now: float, now_ms: int) -> list[Instruction]:
-        """What a slot's process and its children use, in bytes; more than the limit ends it."""
+        """Take the memory, in bytes, that a slot's process and its children use; more than the limit ends them."""
         slot = self.slots.find(allocation_id)
         if slot is None or slot.process is None or slot.lost is not None or slot.state is TaskSlotState.RELEASING:
             return []
@@ -252,7 +252,7 @@ class TaskManagerCore:
         return not slots or any(s.jobmaster.token == token for s in slots)
 
     def offer_answered(self, offered: Iterable[str], accepted: Collection[str], now: float) -> list[Instruction]:
-        """The JobMaster took some of the slots that it was offered; the others are freed."""
+        """The JobMaster has accepted some of the slots that it was offered; the others are freed."""
         out: list[Instruction] = []
         for allocation in offered:
             slot = self.slots.find(allocation)
@@ -273,7 +273,8 @@ class TaskManagerCore:
             allocation_id: of the slot.
             cause: why.
             now: monotonic seconds.
-            last_checkpoint: that the job has left; files that were kept for later ones go. None = no file goes.
+            last_checkpoint: id of the last checkpoint that the job has left; files that were kept for later ones go.
+                None = no file goes.
         """
         slot = self.slots.find(allocation_id)
         if slot is None:
@@ -282,14 +283,14 @@ class TaskManagerCore:
         return self._endings.release(slot, cause, now)
 
     def jobmaster_lost(self, job_id: str, cause: str, now: float, token: str | None = None) -> list[Instruction]:
-        """Nobody leads the job any more: its slots are freed.
+        """A JobMaster is lost: its slots are freed.
 
         Args:
             job_id: of the job.
             cause: why.
             now: monotonic seconds.
-            token: of the JobMaster that is lost; slots of another one stay. None = all: the JobMaster is silent, may
-                hear this nevertheless, and is to know why its tasks end.
+            token: of the JobMaster that is lost; slots of another one stay. None = all slots of the job are freed. The
+                JobMaster is silent then, but may live, and is told why its tasks end.
         """
         out: list[Instruction] = []
         for slot in self.slots.of_job(job_id):
@@ -303,7 +304,7 @@ class TaskManagerCore:
     def jobmaster_heartbeat(
         self, job_id: str, allocations: Collection[str], now: float, token: str = ""
     ) -> list[Instruction]:
-        """Free slots that the JobMaster does not know; accept those whose acceptance did not arrive here.
+        """Free slots that the JobMaster does not list; activate those whose acceptance did not arrive here.
 
         Args:
             job_id: of the job.
@@ -323,7 +324,7 @@ class TaskManagerCore:
     # -- time
 
     def next_deadline(self) -> float | None:
-        """When ``tick`` has something to do."""
+        """When ``tick`` has to be called next; None: not before another event."""
         times = [t for s in self.slots for t in (s.deadline, s.cancel_deadline)]
         return min([t for t in (*times, self._endings.next_deadline()) if t is not None], default=None)
 
@@ -337,7 +338,7 @@ class TaskManagerCore:
         return [*out, *self._endings.kill_lingering(now)]
 
     def ping(self, now: float) -> list[Instruction]:
-        """Ask all processes whether they are there. Silence is only logged: user code may hold the interpreter."""
+        """Ping all slot processes. Silence is only logged, as user code may hold the interpreter."""
         out: list[Instruction] = []
         for slot in self.slots:
             process = slot.process
@@ -356,7 +357,7 @@ class TaskManagerCore:
         return out
 
     def stop(self, now: float, now_ms: int) -> list[Instruction]:
-        """Release everything; tasks that run fail."""
+        """Release all slots; tasks that run fail."""
         out: list[Instruction] = []
         for slot in self.slots:
             if slot.state is TaskSlotState.ACTIVE:
@@ -366,9 +367,11 @@ class TaskManagerCore:
         return out
 
     def kill_all(self) -> list[KillProcess]:
-        """No more waiting: kill what still runs."""
-        held = [KillProcess(s.index, s.allocation_id, s.process.identity) for s in self.slots if s.process is not None]
-        return [*held, *self._endings.all_lingering()]
+        """Kill all slot processes that still run: they have had their time."""
+        processes = [
+            KillProcess(s.index, s.allocation_id, s.process.identity) for s in self.slots if s.process is not None
+        ]
+        return [*processes, *self._endings.all_lingering()]
 
     @property
     def is_idle(self) -> bool:
@@ -376,7 +379,7 @@ class TaskManagerCore:
         return all(s.state is TaskSlotState.FREE for s in self.slots)
 
     def executors_in_use(self) -> tuple[frozenset[str], bool]:
-        """Executors that slots use, and whether a process is on its way, which may come from any of them."""
+        """Executors on which slot processes run, and whether another process is on its way from any of them."""
         used = frozenset(s.process.executor_id for s in self.slots if s.process is not None)
         return used, any(s.state is TaskSlotState.ALLOCATED and s.process is None for s in self.slots)
 

@@ -35,7 +35,7 @@ REMEMBERED: Final = 10_000
 
 
 def _needless(process: Process, last_checkpoint: int | None) -> list[str]:
-    """Files that no checkpoint needs which the job has left."""
+    """Files that only checkpoints need which are later than the last one that the job has left."""
     if last_checkpoint is None:
         return []
     return [path for path, first in process.kept_files.items() if first > last_checkpoint]
@@ -55,7 +55,7 @@ class SlotEndings:
         return allocation_id in self._ended
 
     def release(self, slot: TaskSlot, cause: str, now: float) -> list[Instruction]:
-        """Have a slot's process return; nothing happens if it is free or being released."""
+        """Have a slot's process end; nothing happens if the slot is free or being released."""
         if slot.state in (TaskSlotState.FREE, TaskSlotState.RELEASING):
             return []
         if slot.process is None or slot.lost is not None:
@@ -66,7 +66,7 @@ class SlotEndings:
         return [Send(slot.process.channel, {"type": "release"})]
 
     def ended(self, slot: TaskSlot, cause: str, now: float) -> list[Instruction]:
-        """The slot's process is gone, or its channel is: the slot is free."""
+        """Free a slot whose process is gone, or whose channel is."""
         out: list[Instruction] = []
         process, job = slot.process, slot.job_id
         if process is not None:
@@ -87,7 +87,7 @@ class SlotEndings:
     def fail(
         self, slot: TaskSlot, kind: str, cause: str, now_ms: int, error: type[Exception] = FleetError
     ) -> list[Instruction]:
-        """All tasks that have not ended do so now, and the JobMaster hears that the slot is lost."""
+        """End all tasks of a slot that have not ended, and tell the JobMaster that the slot is lost."""
         out: list[Instruction] = []
         for task in slot.tasks.values():
             if task.is_final:
@@ -97,10 +97,11 @@ class SlotEndings:
                 None if task.cancelling else TaskFailure(kind, class_name(error), cause, "").to_plain()
             )
             out.append(ReportTaskState(slot.jobmaster, TaskStateUpdate(task.execution_id, task.state, now_ms, plain)))
-        lost = ReportSlotFailed(slot.jobmaster, slot.allocation_id, cause)
+        slot_failed = ReportSlotFailed(slot.jobmaster, slot.allocation_id, cause)
         if all(task.state != "FAILED" for task in slot.tasks.values()):
-            return [lost, *out]  # or the JobMaster, which waits for nothing but these ends, would use the slot again
-        return [*out, lost]
+            # First the slot: a JobMaster that waits for nothing but these ends would use the slot again.
+            return [slot_failed, *out]
+        return [*out, slot_failed]
 
     def kill(self, slot: TaskSlot, process: Process, now: float) -> KillProcess:
         """Kill the process of a slot that is being released."""
@@ -110,7 +111,7 @@ class SlotEndings:
     def fail_and_kill(
         self, slot: TaskSlot, process: Process, kind: str, cause: str, now: float, now_ms: int, error: type[Exception]
     ) -> list[Instruction]:
-        """Its process has to go now, and its tasks with it."""
+        """Kill the process of a slot now; its tasks end with it."""
         logger.warning("%s", cause)
         out = self.fail(slot, kind, cause, now_ms, error)
         slot.move(TaskSlotState.RELEASING, cause)
@@ -120,15 +121,15 @@ class SlotEndings:
     # -- what is left of processes whose channel is closed
 
     def next_deadline(self) -> float | None:
-        """When ``kill_lingering`` has something to do."""
+        """When ``kill_lingering`` has to be called next; None: there is nothing to kill."""
         return min((at for at, _ in self._lingering), default=None)
 
     def kill_lingering(self, now: float) -> list[KillProcess]:
-        """Those that had time enough to end."""
+        """Kill the processes that have had time enough to end."""
         due = [kill for at, kill in self._lingering if now >= at]
         self._lingering = [entry for entry in self._lingering if now < entry[0]]
         return due
 
     def all_lingering(self) -> list[KillProcess]:
-        """Those that may still be there."""
+        """Kill all processes that may still run."""
         return [kill for _, kill in self._lingering]

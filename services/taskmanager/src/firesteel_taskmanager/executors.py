@@ -23,7 +23,7 @@ from firesteel.protocol.messages import ExecutorLost, ExecutorSpec
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.2
-"""Between two looks at a running executor."""
+"""Seconds between two looks at a running executor."""
 STOP_GRACE: Final = 3.0
 """Seconds that an executor has to end in order."""
 SHORT_LIFE: Final = 60.0
@@ -31,7 +31,7 @@ SHORT_LIFE: Final = 60.0
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 30.0
 _EXECUTORS: Final = CallPool("executors", threads=8, deadline=None)
-"""No deadline: an executor that came after it would be nobody's. Stops have a time limit of their own."""
+"""Without a deadline: an executor that came after it would have no owner. Stops have a time limit of their own."""
 
 
 class RunningExecutor(Protocol):
@@ -41,15 +41,15 @@ class RunningExecutor(Protocol):
     def pid(self) -> int: ...
 
     def is_running(self) -> bool:
-        """Whether it runs; does not block."""
+        """Whether the executor runs; does not block."""
 
     def exit_reason(self) -> str: ...
 
     def log_tail(self) -> str:
-        """The last lines of its log."""
+        """The last lines of the executor's log."""
 
     def stop(self, grace: float) -> None:
-        """End it, after so many seconds by force, and remove its files; also when it has ended by itself."""
+        """End the executor, by force after ``grace`` seconds, and remove its files, even if it has ended by itself."""
 
 
 ExecutorFactory = Callable[[ExecutorSpec], RunningExecutor]
@@ -74,13 +74,13 @@ class _Entry:
 
 
 class FixedExecutor:
-    """The one executor of embedded mode, which is nobody's to start."""
+    """The only executor of embedded mode: the Spark driver, which is not started here."""
 
     def __init__(self, executor_id: str) -> None:
         self.newest: str | None = executor_id
 
     def knows(self, executor_id: str) -> bool:
-        """Whether it is this one."""
+        """Whether an id is that of this executor."""
         return executor_id == self.newest
 
 
@@ -88,11 +88,11 @@ class ExecutorSupervisor:
     """Starts, watches and ends executors.
 
     Args:
-        taskmanager_id: whose they are.
-        factory: starts one; called in a thread.
-        clock: measures how long they live.
+        taskmanager_id: of this TaskManager.
+        factory: starts an executor; called in a thread.
+        clock: measures how long executors live.
         spawn: runs a watch in the background.
-        report: tells the ResourceManager that the newest is lost and another one is needed.
+        report: tells the ResourceManager that the newest executor is lost and another one is needed.
         in_use: ids of the executors that slots use, and whether slots are on their way whose executor is not known.
     """
 
@@ -108,10 +108,10 @@ class ExecutorSupervisor:
         self._taskmanager_id, self._factory, self._clock = taskmanager_id, factory, clock
         self._spawn, self._report, self._in_use = spawn, report, in_use
         self._entries: dict[tuple[str, str], _Entry] = {}
-        """By application and executor id, oldest first."""
+        """(application, executor id) -> executor, oldest first."""
         self._newest: tuple[str, str] | None = None
         self._failures = 0
-        """Executors in a row that did not live long."""
+        """Executors in a row that have lived shorter than ``SHORT_LIFE``."""
         self._stopping = False
 
     @property
@@ -125,11 +125,11 @@ class ExecutorSupervisor:
         return any(entry.spec.executor_id == executor_id for entry in self._entries.values())
 
     def pids(self) -> list[int]:
-        """Of the JVMs that run."""
+        """Process ids of the executors that run."""
         return [entry.executor.pid for entry in self._entries.values() if entry.executor is not None]
 
     def start(self, spec: ExecutorSpec) -> None:
-        """Start another executor in the background. A repeat of a request changes nothing."""
+        """Start another executor in the background. A repeated request changes nothing."""
         key = (spec.app_id, spec.executor_id)
         if key in self._entries or self._stopping:
             return
@@ -150,7 +150,7 @@ class ExecutorSupervisor:
         await asyncio.gather(*(_EXECUTORS.call(executor.stop, STOP_GRACE) for executor in started))
 
     async def _run(self, key: tuple[str, str], entry: _Entry) -> None:
-        """One executor from its start to its end."""
+        """Look after an executor from its start to its end."""
         cause = await self._start(entry) or await self._watch(key, entry)
         if self._entries.pop(key, None) is None:  # all are being ended
             return
@@ -168,7 +168,7 @@ class ExecutorSupervisor:
             await self._report(ExecutorLost(self._taskmanager_id, entry.spec.executor_id, cause))
 
     async def _start(self, entry: _Entry) -> str:
-        """Start it; returns why that failed, or nothing."""
+        """Wait until an executor is started; returns why that has failed, or nothing."""
         try:
             entry.executor = await asyncio.shield(entry.starting)
         except (FiresteelError, OSError, MemoryError) as error:
@@ -177,7 +177,7 @@ class ExecutorSupervisor:
         return ""
 
     async def _watch(self, key: tuple[str, str], entry: _Entry) -> str:
-        """Until it has ended; returns how."""
+        """Wait until an executor has ended; returns how it has ended."""
         executor = entry.executor
         assert executor is not None
         while executor.is_running():
@@ -194,12 +194,12 @@ class ExecutorSupervisor:
         return f"it ended: {executor.exit_reason()}"
 
     def _is_unused(self, entry: _Entry) -> bool:
-        used, some_on_their_way = self._in_use()
-        return not some_on_their_way and entry.spec.executor_id not in used
+        used, some_are_coming = self._in_use()
+        return not some_are_coming and entry.spec.executor_id not in used
 
 
 def _explain(error: Exception) -> str:
-    """In words, with what to do where the machine is at its limits."""
+    """An error in words, with advice where the machine is at its limits."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return f"{error}: the machine has no memory left; give the TaskManager less, or end something else"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

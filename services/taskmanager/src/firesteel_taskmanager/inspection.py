@@ -28,13 +28,13 @@ _LOGS: Final = CallPool("logs", deadline=20.0)
 
 
 class Inspection:
-    """``InspectionGateway``.
+    """Answers ``InspectionGateway`` for a TaskManager.
 
     Args:
         core: knows slots and tasks.
         slots: asks slots.
         logs: of this process and its slots.
-        measured: what this process measures.
+        measured: gives the figures of this process.
     """
 
     def __init__(
@@ -54,24 +54,24 @@ class Inspection:
     async def thread_dump(self, _: m.Empty) -> m.ThreadDump:
         slots = [(slot.index, slot.process.channel) for slot in self._core.slots if slot.process is not None]
         of_slots = await asyncio.gather(*(self._threads_of(index, channel) for index, channel in slots))
-        return m.ThreadDump((*dump_threads(), *(one for found in of_slots for one in found)))
+        return m.ThreadDump((*dump_threads(), *(thread for threads in of_slots for thread in threads)))
 
     async def _threads_of(self, index: int, channel: int) -> list[dict[str, str]]:
         try:
-            found = await self._slots.inspect(channel, _SLOT_SECONDS, {"executions": []})
+            threads = await self._slots.inspect(channel, _SLOT_SECONDS, {"executions": []})
         except RpcFault as error:
             return [{"threadName": f"slot {index}", "stringifiedThreadInfo": str(error)}]
         return [
             {
-                "threadName": f"slot {index}: {one['threadName']}",
-                "stringifiedThreadInfo": f"slot {index}: {one['stringifiedThreadInfo']}",
+                "threadName": f"slot {index}: {thread['threadName']}",
+                "stringifiedThreadInfo": f"slot {index}: {thread['stringifiedThreadInfo']}",
             }
-            for one in found
+            for thread in threads
         ]
 
     @answers(InspectionGateway.list_logs)
     def list_logs(self, _: m.Empty) -> m.LogList:
-        return m.LogList(tuple(asdict(one) for one in self._logs.listed()), self._logs.main, self._logs.stdout)
+        return m.LogList(tuple(asdict(log) for log in self._logs.listed()), self._logs.main, self._logs.stdout)
 
     @answers(InspectionGateway.read_log)
     async def read_log(self, message: m.ReadLog) -> m.LogPart:
@@ -81,31 +81,31 @@ class Inspection:
     @answers(InspectionGateway.sample_stacks)
     async def sample_stacks(self, message: m.SampleStacks) -> m.StackSamples:
         seconds = seconds_of(message)
-        asked: list[Any] = []
+        requests: list[Any] = []
         subtasks: dict[str, str] = {}
         for slot in self._core.slots.of_job(message.job_id):
-            mine = {
+            of_slot = {
                 task.execution_id: str(task.descriptor.get("subtask", -1))
                 for task in slot.tasks.values()
                 if not task.is_final
                 and task.descriptor.get("vertex_id") == message.vertex_id
                 and message.subtask in (-1, task.descriptor.get("subtask"))
             }
-            if mine and slot.process is not None:
-                subtasks |= mine
-                what = {
-                    "executions": list(mine),
+            if of_slot and slot.process is not None:
+                subtasks |= of_slot
+                fields = {
+                    "executions": list(of_slot),
                     "samples": message.samples,
                     "interval_ms": message.interval_ms,
                     "depth": message.depth,
                 }
-                asked.append(self._slots.inspect(slot.process.channel, seconds * 2 + _SLOT_SECONDS, what))
-        found: dict[str, Any] = {}
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
+                requests.append(self._slots.inspect(slot.process.channel, seconds * 2 + _SLOT_SECONDS, fields))
+        samples_by_subtask: dict[str, Any] = {}
+        for answer in await asyncio.gather(*requests, return_exceptions=True):
             if isinstance(answer, RpcFault):
                 logger.info("stacks of vertex %s: %s", message.vertex_id, answer)
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                found |= {subtasks[execution_id]: samples for execution_id, samples in answer.items()}
-        return m.StackSamples(found)
+                samples_by_subtask |= {subtasks[execution_id]: samples for execution_id, samples in answer.items()}
+        return m.StackSamples(samples_by_subtask)

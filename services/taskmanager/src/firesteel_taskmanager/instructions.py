@@ -39,7 +39,7 @@ class CloseChannel:
 
 @dataclass(frozen=True)
 class Offer:
-    """Offer slots to a job; answer by ``offer_answered``, or ``jobmaster_lost`` if it does not want to hear of us."""
+    """Offer slots to a JobMaster; answer by ``offer_answered``, or ``jobmaster_lost`` if it does not know us."""
 
     jobmaster: JobMasterRef
     slots: tuple[SlotOffer, ...]
@@ -79,7 +79,7 @@ class ReportOperatorEvents:
 
 @dataclass(frozen=True)
 class ReportSlotFailed:
-    """Tell the JobMaster that a slot is lost; in order with the states. ``in_vain``: another would not come either."""
+    """Tell the JobMaster that a slot is lost, in order with the states; ``in_vain``: no other would come either."""
 
     jobmaster: JobMasterRef
     allocation_id: str
@@ -156,9 +156,9 @@ class DeleteFiles:
     """Delete what a process left behind, once it is gone.
 
     Attributes:
-        process: see above.
-        paths: of files, on whatever file systems.
-        settings: of the job, for those that need some; they hold secrets.
+        process: that has left the files; None: it is gone.
+        paths: of the files, on any file system.
+        settings: of the job, for file systems that need some; they hold secrets.
     """
 
     process: ProcessId | None

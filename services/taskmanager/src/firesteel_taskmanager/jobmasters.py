@@ -1,4 +1,4 @@
-"""The TaskManager's side of its bonds with JobMasters: what it tells and asks them, and when it gives one up.
+"""The TaskManager's side of its bonds with JobMasters: reports and requests to them, and when one is given up.
 
 A JobMaster is given up when it says that it does not know us, when it sends no heartbeats for ``heartbeat.timeout``, or
 when reports to it could not be delivered for that long. One that is only slow is waited for.
@@ -37,7 +37,7 @@ _Alignments = dict[tuple[str, str, str], i.AskForAlignment]
 
 
 class _Owner(Protocol):
-    """What it needs of the TaskManager."""
+    """What the links need of the TaskManager."""
 
     core: TaskManagerCore
     client: RpcClient
@@ -48,11 +48,11 @@ class _Owner(Protocol):
 
     @property
     def now(self) -> float:
-        """Monotonic seconds."""
+        """The present time, in monotonic seconds."""
 
     @property
     def now_ms(self) -> int:
-        """Epoch."""
+        """The present time, in milliseconds of the epoch."""
 
     def perform(self, instructions: Iterable[i.Instruction]) -> None: ...
 
@@ -61,7 +61,7 @@ class _Owner(Protocol):
 
 
 class JobMasterLinks:
-    """All JobMasters that have slots here.
+    """Links to all JobMasters that have slots here.
 
     Args:
         owner: the TaskManager.
@@ -75,20 +75,20 @@ class JobMasterLinks:
         self.tick_seconds = self._monitor.tick_seconds
         self._outboxes: dict[str, Outbox] = {}
         self._left: list[Outbox] = []
-        """Of jobs that have no slot here any more, and have not heard all yet."""
+        """Outboxes with undelivered reports, of JobMasters that have no slot here any more."""
         self._offers: dict[str, tuple[i.JobMasterRef, Lane[_Slots]]] = {}
         self._alignments: dict[str, tuple[i.JobMasterRef, Lane[_Alignments]]] = {}
 
     def report(self, report: Report) -> None:
-        """Tell a JobMaster something, after what it was told before."""
+        """Deliver a report to a JobMaster, after all earlier ones."""
         self._outbox(report.jobmaster).report(report)
 
     def publish(self, metrics: i.PublishMetrics) -> None:
-        """Tell a JobMaster the latest totals."""
+        """Send a JobMaster the latest totals of tasks."""
         self._outbox(metrics.jobmaster).publish(dict(metrics.tasks))
 
     def offer(self, offer: i.Offer) -> None:
-        """Offer slots; those that come while a call is on its way go with the next one."""
+        """Offer slots to a JobMaster; slots that come while a call is on its way go with the next call."""
         ref = offer.jobmaster
         lane = self._offers.get(ref.job_id)
         if lane is None or lane[0] != ref:
@@ -104,11 +104,11 @@ class JobMasterLinks:
         return lane
 
     def heard(self, job_id: str) -> None:
-        """Its JobMaster sent a heartbeat."""
+        """The JobMaster of a job has sent a heartbeat."""
         self._monitor.heard(job_id)
 
     def tick(self) -> None:
-        """Time has passed: slots of JobMasters that are silent are freed."""
+        """Free the slots of JobMasters that have been silent for too long."""
         for job in self._monitor.tick():
             cause = f"its JobMaster sends no heartbeats for {self._settings.heartbeat_timeout:g} s"
             logger.warning("job %s: %s; its slots here are freed", job, cause)
@@ -122,18 +122,20 @@ class JobMasterLinks:
         self._monitor.forget(job_id)
 
     def _leave(self, outbox: Outbox | None) -> None:
-        self._left = [one for one in self._left if not one.is_empty]
+        self._left = [outbox_left for outbox_left in self._left if not outbox_left.is_empty]
         if outbox is not None and not outbox.is_empty:
             self._left.append(outbox)
 
     async def drain(self) -> None:
-        """Wait until all JobMasters have heard what they were to be told, but not long for one that does not answer."""
+        """Wait until all reports are delivered, but not long for a JobMaster that does not answer."""
         deadline = self._owner.now + LAST_REPORTS_SECONDS
-        while self._owner.now < deadline and not all(one.is_empty for one in [*self._outboxes.values(), *self._left]):
+        while self._owner.now < deadline and not all(
+            outbox.is_empty for outbox in [*self._outboxes.values(), *self._left]
+        ):
             await asyncio.sleep(0.01)
 
     def lost(self, ref: i.JobMasterRef, cause: str) -> None:
-        """A JobMaster is given up, or does not want to hear of us."""
+        """Free the slots of a JobMaster that is given up, or does not know this TaskManager."""
         logger.warning("job %s: %s; its slots here are freed", ref.job_id, cause)
         self._owner.perform(self._owner.core.jobmaster_lost(ref.job_id, cause, self._owner.now, ref.token))
 
@@ -152,8 +154,8 @@ class JobMasterLinks:
 
         async def send() -> m.AcceptedSlots:
             nonlocal slots
-            wanted = lane.with_next(slots)
-            slots = {a: s for a, s in wanted.items() if (slot := core.slots.find(a)) and slot.process}
+            offered = lane.with_next(slots)
+            slots = {a: s for a, s in offered.items() if (slot := core.slots.find(a)) and slot.process}
             if not slots:
                 return m.AcceptedSlots(())
             offer = m.OfferSlots(self._owner.taskmanager_id, self._owner.address, tuple(slots.values()))
@@ -177,7 +179,7 @@ class JobMasterLinks:
             self._owner.perform(core.offer_answered(slots, answer.accepted, self._owner.now))
 
     async def ask_for_splits(self, ask: i.AskForSplits) -> None:
-        """Ask again, under the same number, while the answer may be lost; a task that gets none in time fails."""
+        """Ask for splits, again under the same number while the answer may be lost; a task that gets none fails."""
         core, timeout = self._owner.core, min(DEFAULT_TIMEOUT, self._settings.heartbeat_timeout)
         patience = PeerPatience(self._clock, self._settings.heartbeat_timeout, timeout + 2 * _RETRY_PAUSES[-1])
         gateway = JobMasterGateway(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
@@ -208,7 +210,7 @@ class JobMasterLinks:
                 self._owner.perform(core.tasks.splits_answered(ask, answer))
 
     def ask_for_alignment(self, ask: i.AskForAlignment) -> None:
-        """Tell a JobMaster how far a source has come.
+        """Report the watermark of a source to its JobMaster.
 
         Where answers are slower than reports, only the latest report of each source waits: they may come every few
         milliseconds, each in a connection of its own, and would keep a slow JobMaster from ever answering.
@@ -225,7 +227,7 @@ class JobMasterLinks:
         await asyncio.gather(*map(self._ask_for_alignment, asks.values()))
 
     async def _ask_for_alignment(self, ask: i.AskForAlignment) -> None:
-        """Said again at every interval: an answer that is lost does no harm."""
+        """Report a watermark; the source does so at every interval, so an answer that is lost does no harm."""
         timeout = min(DEFAULT_TIMEOUT, self._settings.heartbeat_timeout)
         gateway = JobMasterGateway(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
         try:

@@ -18,47 +18,47 @@ from firesteel.state.attempt_directories import attempt_name, remove_abandoned
 
 
 class LocalDirectories:
-    """Those of one TaskManager.
+    """The directories of one TaskManager for local copies of state.
 
     Args:
         settings: of the cluster.
     """
 
     def __init__(self, settings: Settings) -> None:
-        given = settings.get(CHECKPOINTING_LOCAL_BACKUP_DIRECTORIES) or ""
-        self._parents = [parent for parent in map(str.strip, given.split(",")) if parent]
+        configured = settings.get(CHECKPOINTING_LOCAL_BACKUP_DIRECTORIES) or ""
+        self._parents = [parent for parent in map(str.strip, configured.split(",")) if parent]
         self._own: list[str] = []
 
     def open(self) -> None:
-        """Make the own ones, and remove what TaskManagers of before have left.
+        """Make a directory of this TaskManager in each of them, and remove what killed TaskManagers have left.
 
         Raises:
-            ConfigurationError: one can't be made; says which.
+            ConfigurationError: a directory can't be made; the message says which.
         """
         for parent in self._parents:
-            made = os.path.join(parent, attempt_name(uuid.uuid4().hex[:12]))
+            directory = os.path.join(parent, attempt_name(uuid.uuid4().hex[:12]))
             try:
                 os.makedirs(parent, exist_ok=True)
                 remove_abandoned(parent)
-                os.mkdir(made, 0o700)
+                os.mkdir(directory, 0o700)
             except OSError as error:
                 self.close()
                 raise ConfigurationError(
                     f"{CHECKPOINTING_LOCAL_BACKUP_DIRECTORIES.key}: {parent} can't be used: {error.strerror or error}"
                 ) from error
-            self._own.append(made)
+            self._own.append(directory)
 
     def of(self, job_id: str) -> list[str]:
-        """Those of a job; none = nothing is configured."""
-        return [os.path.join(own, job_id) for own in self._own]
+        """Directories of a job; empty = none is configured."""
+        return [os.path.join(directory, job_id) for directory in self._own]
 
     def forget(self, job_id: str) -> None:
-        """Remove those of a job."""
+        """Remove the directories of a job."""
         for directory in self.of(job_id):
             shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove all of them."""
-        for own in self._own:
-            shutil.rmtree(own, ignore_errors=True)
+        """Remove all directories of this TaskManager."""
+        for directory in self._own:
+            shutil.rmtree(directory, ignore_errors=True)
         self._own = []

@@ -25,58 +25,58 @@ _GROWING: Final = frozenset(METRIC_TOTALS) - set(_TIMES)
 
 
 def of_slots(slots: Iterable[TaskSlot], labels: Mapping[str, str]) -> list[Measured]:
-    """Of all tasks that run."""
-    found: list[Measured] = []
+    """Figures of all tasks that run."""
+    measurements: list[Measured] = []
     for slot in slots:
         job = {**labels, "job_id": slot.job_id}
         for task in slot.tasks.values():
             if not task.is_final and task.metrics:
-                found += _of_task(task, job)
-    return found
+                measurements += _of_task(task, job)
+    return measurements
 
 
 def _of_task(task: Task, of_job: Mapping[str, str]) -> list[Measured]:
-    what = task.descriptor
+    descriptor = task.descriptor
     labels = {
         **of_job,
-        "job_name": str(what.get("job_name", "")),
-        "task_id": str(what.get("vertex_id", "")),
-        "task_name": str(what.get("vertex_name", "")),
+        "job_name": str(descriptor.get("job_name", "")),
+        "task_id": str(descriptor.get("vertex_id", "")),
+        "task_name": str(descriptor.get("vertex_name", "")),
         "task_attempt_id": task.execution_id,
-        "task_attempt_num": str(what.get("attempt", 0)),
-        "subtask_index": str(what.get("subtask", 0)),
+        "task_attempt_num": str(descriptor.get("attempt", 0)),
+        "subtask_index": str(descriptor.get("subtask", 0)),
     }
-    own = {_TIMES.get(name, name): value for name, value in task.metrics.items() if "." not in name}
-    found = numbers(_TASK, own, labels, _GROWING)
+    task_values = {_TIMES.get(name, name): value for name, value in task.metrics.items() if "." not in name}
+    measurements = numbers(_TASK, task_values, labels, _GROWING)
     for name, group in _BUFFERS.items():
         older, _, short = name.partition(".")
         value = {short: task.metrics.get(name)}
-        found += [*numbers((*_TASK, older), value, labels), *numbers((*_TASK, *group), value, labels)]
-    found += _of_operators(task.metrics.get(OPERATORS), own, labels)
+        measurements += [*numbers((*_TASK, older), value, labels), *numbers((*_TASK, *group), value, labels)]
+    measurements += _of_operators(task.metrics.get(OPERATORS), task_values, labels)
     user = task.metrics.get(USER_METRICS)
-    return found + _of_functions(user, labels) if isinstance(user, Mapping) else found
+    return measurements + _of_functions(user, labels) if isinstance(user, Mapping) else measurements
 
 
-def _of_operators(found: Any, own: Mapping[str, Any], labels: Mapping[str, str]) -> list[Measured]:
-    """What each operator of a chain has taken and given; of the first and the last one also the task's watermarks."""
-    if not isinstance(found, Mapping) or not found:
+def _of_operators(values_by_operator: Any, task_values: Mapping[str, Any], labels: Mapping[str, str]) -> list[Measured]:
+    """Figures of each operator of a chain; the first and the last operator also have the task's watermarks."""
+    if not isinstance(values_by_operator, Mapping) or not values_by_operator:
         return []
     measured: list[Measured] = []
-    names = list(found)
-    for name, values in found.items():
-        what = dict(zip(OPERATOR_METRICS, values, strict=False))
+    names = list(values_by_operator)
+    for name, values in values_by_operator.items():
+        operator_values = dict(zip(OPERATOR_METRICS, values, strict=False))
         if name == names[0]:
-            what["currentInputWatermark"] = own.get("currentInputWatermark")
+            operator_values["currentInputWatermark"] = task_values.get("currentInputWatermark")
         if name == names[-1]:
-            what["currentOutputWatermark"] = own.get("currentOutputWatermark")
-        measured += numbers(_OPERATOR, what, {**labels, "operator_name": name}, _GROWING)
+            operator_values["currentOutputWatermark"] = task_values.get("currentOutputWatermark")
+        measured += numbers(_OPERATOR, operator_values, {**labels, "operator_name": name}, _GROWING)
     return measured
 
 
 def _of_functions(values: Mapping[str, Any], labels: Mapping[str, str]) -> list[Measured]:
-    """Ids are ``<operator>.<group>.<name>``: the operator is a label, as in Flink."""
+    """Metrics of user functions. Ids are ``<operator>.<group>.<name>``: the operator is a label, as in Flink."""
     summaries, used = summaries_of(values)
-    found = [
+    measurements = [
         Measured(_scope(path), path[-1], count, _of_operator(path, labels), total, quantiles)
         for name, (count, total, quantiles) in summaries.items()
         if len(path := name.split(".")) > 1
@@ -84,8 +84,8 @@ def _of_functions(values: Mapping[str, Any], labels: Mapping[str, str]) -> list[
     for name, value in values.items():
         path = name.split(".")
         if name not in used and len(path) > 1:
-            found += numbers(_scope(path), {path[-1]: value}, _of_operator(path, labels))
-    return found
+            measurements += numbers(_scope(path), {path[-1]: value}, _of_operator(path, labels))
+    return measurements
 
 
 def _scope(path: list[str]) -> tuple[str, ...]:

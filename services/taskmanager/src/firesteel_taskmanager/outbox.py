@@ -32,20 +32,21 @@ Report = ReportTaskState | ReportEndOfData | ReportCheckpoint | ReportOperatorEv
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _LARGEST_BATCH = 1000
 _LARGEST_BATCH_BYTES = 4 << 20
-"""Of state in acknowledgements that go together."""
+"""Bytes of state in acknowledgements that go in one call."""
 _LONGEST_TRY = 12.0
 """Seconds that one failed call and the pause after it can take; what goes beyond was a stall of this process."""
 
 
 class Outbox:
-    """Reports of one job, one call at a time.
+    """Delivers reports to one JobMaster in their order, one call at a time.
 
     Args:
         ref: the JobMaster.
         client: carries the calls.
-        taskmanager_id: who reports.
+        clock: measures patience.
+        taskmanager_id: of this TaskManager.
         patience: seconds after which a JobMaster that does not answer is given up; stalls of this process don't count.
-        on_lost: told, with the cause, when it is given up or says that it does not want to hear of us.
+        on_lost: called with the cause when the JobMaster is given up, or does not know this TaskManager.
         spawn: runs the delivery in the background.
     """
 
@@ -85,7 +86,7 @@ class Outbox:
             self._reports.clear()
 
     async def _persist(self, batch: list[Report]) -> bool:
-        """Deliver, however often it takes; whether there is a sense in going on."""
+        """Deliver reports, however often that takes; returns False if the JobMaster is lost."""
         patience = PeerPatience(self._clock, self._patience, _LONGEST_TRY)
 
         async def send() -> None:
@@ -106,18 +107,18 @@ class Outbox:
                 return False
             logger.error("job %s: a report was refused: %s", self.ref.job_id, error)
             if len(batch) > 1 and isinstance(batch[0], ReportCheckpoint):  # perhaps for one of them
-                for one in batch:
-                    if not await self._persist([one]):
+                for report in batch:
+                    if not await self._persist([report]):
                         return False
                 return True
-            instead = self._instead(batch[0], error)
-            return instead is None or await self._persist([instead])
+            replacement = self._decline_of(batch[0], error)
+            return replacement is None or await self._persist([replacement])
         return True
 
-    def _instead(self, refused: Report, error: RpcError) -> ReportCheckpoint | None:
-        """What is said in place of an acknowledgement that was refused: else the checkpoint would wait for it.
+    def _decline_of(self, refused: Report, error: RpcError) -> ReportCheckpoint | None:
+        """The decline in place of an acknowledgement that was refused: else the checkpoint would wait for it.
 
-        State that stands in no file travels with it, and may be more than a message can hold.
+        State that stands in no file travels with an acknowledgement, and may be more than a message can hold.
         """
         message = refused.message if isinstance(refused, ReportCheckpoint) else None
         unknown = isinstance(error, RpcFault) and error.code is RpcCode.UNKNOWN_EXECUTION
@@ -140,9 +141,11 @@ class Outbox:
             await self.gateway.send_operator_events(first.message)
         elif isinstance(first, ReportCheckpoint):
             if isinstance(first.message, m.AcknowledgeCheckpoint):
-                together = [report.message for report in batch if isinstance(report, ReportCheckpoint)]
-                found = tuple(one for one in together if isinstance(one, m.AcknowledgeCheckpoint))
-                await self.gateway.acknowledge_checkpoints(m.AcknowledgeCheckpoints(found))
+                messages = [report.message for report in batch if isinstance(report, ReportCheckpoint)]
+                acknowledgements = tuple(
+                    message for message in messages if isinstance(message, m.AcknowledgeCheckpoint)
+                )
+                await self.gateway.acknowledge_checkpoints(m.AcknowledgeCheckpoints(acknowledgements))
             else:
                 await self.gateway.decline_checkpoint(first.message)
         else:
@@ -152,20 +155,20 @@ class Outbox:
     async def _send_metrics(self, tasks: dict[str, Any]) -> None:
         try:
             await self.gateway.report_metrics(m.ReportMetrics(tasks))
-        except RpcError as error:  # the next ones are better anyway
+        except RpcError as error:  # the next totals replace these
             logger.debug("job %s: totals were not delivered: %s", self.ref.job_id, error)
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Reports that go in one call, and the bytes that matter of them."""
+    """Reports that go in one call, and the bytes of state in them."""
 
     reports: list[Report]
     size: int
 
 
 def _one_call(earlier: _Batch, later: _Batch) -> _Batch | None:
-    """Changed states travel together, and so do acknowledgements."""
+    """Join two batches into one call, if they may travel together: states of tasks may, and acknowledgements."""
     if (
         not _go_together(earlier.reports[0], later.reports[0])
         or len(earlier.reports) + len(later.reports) > _LARGEST_BATCH
@@ -177,10 +180,12 @@ def _one_call(earlier: _Batch, later: _Batch) -> _Batch | None:
     return earlier
 
 
-def _go_together(one: Report, other: Report) -> bool:
-    if isinstance(one, ReportCheckpoint) and isinstance(other, ReportCheckpoint):
-        return isinstance(one.message, m.AcknowledgeCheckpoint) and isinstance(other.message, m.AcknowledgeCheckpoint)
-    return isinstance(one, ReportTaskState) and isinstance(other, ReportTaskState)
+def _go_together(earlier: Report, later: Report) -> bool:
+    if isinstance(earlier, ReportCheckpoint) and isinstance(later, ReportCheckpoint):
+        return isinstance(earlier.message, m.AcknowledgeCheckpoint) and isinstance(
+            later.message, m.AcknowledgeCheckpoint
+        )
+    return isinstance(earlier, ReportTaskState) and isinstance(later, ReportTaskState)
 
 
 def _size(report: Report) -> int:

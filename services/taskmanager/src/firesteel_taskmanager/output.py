@@ -1,4 +1,4 @@
-"""What slot processes print and log comes out here."""
+"""Writes what slot processes print and log to this process's output and log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SlotOutput:
         self._decoders: dict[tuple[int, str], codecs.IncrementalDecoder] = {}
 
     def write(self, channel: int, stream: str, data: bytes) -> None:
-        """Text that a slot printed; a character may be cut between two messages."""
+        """Write text that a slot has printed; a character may be cut between two messages."""
         key = (channel, stream)
         decoder = self._decoders.get(key)
         if decoder is None:
@@ -43,7 +43,7 @@ class SlotOutput:
         self._put(stream, text)
 
     def write_of_child(self, channel: int, stream: str, data: bytes) -> None:
-        """Bytes that a child of a slot, or native code, wrote."""
+        """Write bytes that a child of a slot, or native code, has printed."""
         text = self._decoders.setdefault(
             (channel, f"{stream} of children"), codecs.getincrementaldecoder("utf-8")(ESCAPED)
         ).decode(data)
@@ -51,7 +51,7 @@ class SlotOutput:
         self._put(stream, text)
 
     def log(self, channel: int, message: Mapping[str, Any]) -> None:
-        """A log record of a slot, under the name of its logger there."""
+        """Log a record of a slot, under the name of its logger there."""
         level = message.get("level")
         if isinstance(level, str):
             level = logging.getLevelNamesMapping().get(level.upper())
@@ -65,7 +65,7 @@ class SlotOutput:
         logging.getLogger(name).log(number, "%s", message.get("message", ""), extra=extra)
 
     def forget(self, channel: int) -> None:
-        """The channel closed: the bytes that are left of a cut character come out as escapes."""
+        """A channel is closed: write the bytes that are left of a cut character as escapes."""
         for key in [k for k in self._decoders if k[0] == channel]:
             rest = self._decoders.pop(key).decode(b"", final=True)
             self._put(key[1].partition(" ")[0], rest)

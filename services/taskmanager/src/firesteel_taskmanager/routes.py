@@ -1,4 +1,4 @@
-"""The TaskManager's calls."""
+"""The calls that a TaskManager answers, and who may make them."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
             return
         job, allocation = str(call.payload.get("job_id") or ""), str(call.payload.get("allocation_id") or "")
         if method is TaskManagerGateway.heartbeat:
-            known = not service.is_registered
+            is_allowed = not service.is_registered
         elif method.by == {Caller.RESOURCEMANAGER}:
-            known = await service.is_soon_led_by(call.token)
+            is_allowed = await service.is_soon_led_by(call.token)
         elif not service.core.leads(job, allocation, call.token):
             raise FencedError(f"{call.method}: another JobMaster leads job {job}")
         else:
-            known = True
-        if not known:
+            is_allowed = True
+        if not is_allowed:
             raise FencedError(f"{call.method}: {service.taskmanager_id} is registered with another ResourceManager")
 
     refusals: dict[type[Exception], RpcCode] = {

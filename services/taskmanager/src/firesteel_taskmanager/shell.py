@@ -57,12 +57,12 @@ _STATUS_SECONDS = 0.5
 """How long the exit status of a process is waited for that has closed its control channel."""
 _LOOK_SECONDS = 0.02
 _KEPT_PLACEMENTS = 4
-"""Of each job: submits of earlier ones may still be on their way."""
+"""Placements of each job that are kept: submits with earlier ones may still be on their way."""
 _BLOB_PAUSES = (0.1, 0.5, 1.0, 3.0, 5.0)
 """Seconds between attempts to fetch blobs: as many as Flink's ``blob.fetch.retries``."""
 _LEFT_OVER = CallPool("left-over files", deadline=300.0)
 _LAST_OUTPUT = CallPool("last output of slots", deadline=None)
-"""It waits for a reader that reads, and for no other."""
+"""Thread that writes the last output; it waits for a reader that reads, and not for one that has stopped."""
 
 
 class TaskManagerService(Service):
@@ -84,13 +84,13 @@ class TaskManagerService(Service):
         memory: TaskManagerMemory | None,
     ) -> None:
         super().__init__("taskmanager", drain_seconds=4.0)
-        own = TaskManagerSettings.from_settings(settings)
-        self._all_settings, self._settings = settings, own
+        taskmanager_settings = TaskManagerSettings.from_settings(settings)
+        self._all_settings, self._settings = settings, taskmanager_settings
         self._secret, self.clock, self._memory = secret, clock, memory
         self.taskmanager_id = taskmanager_id
         self.environment = ""
-        """By which its Python packages are compared with those of others; empty: it is not said."""
-        self._link = ResourceManagerLink(self, leaders, own.registration, clock)
+        """Fingerprint of the Python packages here, to compare TaskManagers; empty: unknown."""
+        self._link = ResourceManagerLink(self, leaders, taskmanager_settings.registration, clock)
         self.executors: ExecutorSupervisor | FixedExecutor = FixedExecutor(executor_id)
         if executors is not None:
             self.executors = ExecutorSupervisor(
@@ -98,7 +98,7 @@ class TaskManagerService(Service):
                 self._executors_in_use,
             )  # fmt: skip
         limit = None if memory is None else memory.slot_size(slots)
-        self.core = TaskManagerCore(taskmanager_id, slots, self.executors, own, limit)
+        self.core = TaskManagerCore(taskmanager_id, slots, self.executors, taskmanager_settings, limit)
         socket = run_directory.socket_path(f"tm-{zlib.crc32(taskmanager_id.encode()):x}.s")
         self.channels = ChannelServer(socket, self, self.spawn)
         self.blobs = BlobCache(run_directory.path / "tm-blobs", secret, clock)
@@ -106,18 +106,18 @@ class TaskManagerService(Service):
         self.environments = PythonEnvironments(
             run_directory.path / "tm-python", self._fetch_blobs, f"TaskManager {taskmanager_id}"
         )
-        self._jobmasters = JobMasterLinks(self, own, clock)
+        self._jobmasters = JobMasterLinks(self, taskmanager_settings, clock)
         self.logs = ProcessLogs(lambda name: name.startswith(f"executor-{gethostname()}-"))
         self._messages = SlotMessages(self, stdout, socket.parent)
         self.inspection = Inspection(self.core, self._messages, self.logs, self.measured)
         self._placements: dict[str, OrderedDict[str, str]] = {}
-        """Job -> id -> packed placement; those that were shared last."""
+        """Job -> id -> packed placement, for the placements that were shared last."""
         self._tracing = tracing_of(trace_reporters(settings), "taskmanager")
         self._alarm = asyncio.Event()
         self._idle = asyncio.Event()
 
     async def measured(self) -> list[Measured]:
-        """Its own, those of its slots, of their tasks and of these' functions."""
+        """Figures of this process, of its slots, and of their tasks and functions."""
         labels = {"host": self.host, "tm_id": self.taskmanager_id}
         in_slots = sum(slot.process.memory for slot in self.core.slots if slot.process is not None)
         memory = {"Memory_Slots_Used": in_slots}
@@ -158,7 +158,7 @@ class TaskManagerService(Service):
         self.spawn(self._ping(), "pings")
 
     async def on_drain(self) -> None:
-        """Release all slots, and let JobMasters hear of it; what does not return is killed by its deadline."""
+        """Release all slots, and let JobMasters hear of it; processes that do not end are killed at their deadlines."""
         self.perform(self.core.stop(self.now, self.now_ms))
         while not self.core.is_idle:
             self._idle.clear()
@@ -166,11 +166,11 @@ class TaskManagerService(Service):
         await self._jobmasters.drain()
 
     async def on_stop(self) -> None:
-        """Whatever happened before: no process, socket or file is left."""
+        """Leave no process, socket or file behind, whatever has happened before."""
         self._link.close()
-        for left in self.core.kill_all():
-            if left.process is not None and left.process.pid != os.getpid():
-                self._kill_family(left.process)
+        for order in self.core.kill_all():
+            if order.process is not None and order.process.pid != os.getpid():
+                self._kill_family(order.process)
         self._messages.close()
         await _LAST_OUTPUT.call(self._messages.drain_output)
         await self.channels.close()
@@ -184,7 +184,7 @@ class TaskManagerService(Service):
             await close_in_time(self._tracing.close, "traces")
 
     def give_up(self, cause: str) -> None:
-        """The ResourceManager is not to be had: end, and say why."""
+        """End this process, as the ResourceManager can't be reached for too long, and say why."""
         if self.failure is None:
             self.failure = PeerUnreachableError(f"TaskManager {self.taskmanager_id} {cause}")
         self.request_stop()
@@ -198,12 +198,12 @@ class TaskManagerService(Service):
 
     @property
     def now(self) -> float:
-        """Monotonic seconds."""
+        """The present time, in monotonic seconds."""
         return self.clock.monotonic()
 
     @property
     def now_ms(self) -> int:
-        """Epoch."""
+        """The present time, in milliseconds of the epoch."""
         return self.clock.epoch_ms()
 
     # -- instructions
@@ -262,12 +262,12 @@ class TaskManagerService(Service):
         pid = lost.pid
         why, death = await asyncio.gather(self._link.cancel_launch(slot), self._death_of(pid))
         cause = f"{lost.cause}: {why}" if why else lost.cause
-        if death:  # known better than by Spark's "crashed unexpectedly"
+        if death:  # it says more than Spark's "crashed unexpectedly"
             cause = f"slot process {pid} on {self.taskmanager_id} {death}"
         self.perform(self.core.process_lost(lost.allocation_id, cause, self.now, self.now_ms))
 
     async def _death_of(self, pid: int) -> str:
-        """How a process of a slot has died, in words, with the stacks of a crash; empty: nobody has said it in time."""
+        """How a process of a slot has died, in words, with the stacks of a crash; empty: nobody knows it in time."""
         status = status_path(self.channels.path, pid)
         deadline = self.now + _STATUS_SECONDS
         while not status.exists() and self.now < deadline:
@@ -283,22 +283,24 @@ class TaskManagerService(Service):
         return f"{death}\n{crash[:LARGEST_CRASH].rstrip()}" if crash else death
 
     async def _kill(self, order: i.KillProcess) -> None:
-        """End a slot's process, if it still runs, and all that it has started."""
+        """Kill a slot's process, if it still runs, and all processes that it has started."""
         process = order.process
         if process is None or process.pid == os.getpid():
             return
         if is_running(process):
             slot = m.SlotAvailable(self.taskmanager_id, order.slot_index, order.allocation_id)
-            await self._link.cancel_launch(slot)  # first, so that it is not started again
+            await self._link.cancel_launch(slot)  # first, so that Spark does not start the process again
         self._kill_family(process)
 
     def _kill_family(self, process: ProcessId) -> None:
-        left = family_of(process)
+        family = family_of(process)
         kill(process)
-        for member in left:
+        for member in family:
             kill(member)
-        if left:
-            logger.info("process %d of a slot has left %d processes behind, which were killed", process.pid, len(left))
+        if family:
+            logger.info(
+                "process %d of a slot has left %d processes behind, which were killed", process.pid, len(family)
+            )
         for path in (status_path(self.channels.path, process.pid), crash_path(self.channels.path, process.pid)):
             path.unlink(missing_ok=True)
 
@@ -320,11 +322,11 @@ class TaskManagerService(Service):
     # -- slot processes
 
     def channel_message(self, channel: int, message: dict[str, Any], payload: bytes) -> None:
-        """See ``ChannelEvents``."""
+        """A slot process has sent a message."""
         self._messages.received(channel, message, payload)
 
     def channel_closed(self, channel: int, reason: str) -> None:
-        """See ``ChannelEvents``."""
+        """A control channel is closed; its slot process has ended, or is about to."""
         self._messages.closed(channel)
         slot = self.core.slots.at(channel)
         cause = reason
@@ -334,10 +336,10 @@ class TaskManagerService(Service):
         self.perform(self.core.channel_closed(channel, cause, self.now))
 
     def register_process(self, channel: int, message: Mapping[str, Any]) -> None:
-        """A process presents itself as that of a slot.
+        """A process registers for a slot.
 
         Raises:
-            ProtocolError: it did so before, or is not the one that it says.
+            ProtocolError: the process has registered before, or has another process id than it says.
         """
         if self.channels.is_registered(channel):
             raise ProtocolError(f"control channel {channel}", "it registered twice")
@@ -355,7 +357,7 @@ class TaskManagerService(Service):
         self.perform(self.core.register(channel, message, identity, self.now))
 
     async def _start_elsewhere(self, channel: int, allocation_id: str, job_id: str, python: Mapping[str, Any]) -> None:
-        """Have a slot's process go on in the job's own Python environment, when that stands."""
+        """Have a slot's process go on in the job's own Python environment, once that is made."""
         seconds = float(python["timeout_seconds"])
         self.core.environment_takes(allocation_id, seconds, self.now)
         self.channels.send(channel, {"type": "wait", "seconds": seconds})
@@ -401,7 +403,7 @@ class TaskManagerService(Service):
         self.executors.start(spec)
 
     def share_placement(self, message: m.SharePlacement) -> None:
-        """Keep where subtasks of a job run, for the submits that follow."""
+        """Keep a placement, which says where the subtasks of a job run, for the submits that follow."""
         of_job = self._placements.setdefault(message.job_id, OrderedDict())
         of_job[message.placement_id] = message.placement
         of_job.move_to_end(message.placement_id)
@@ -426,20 +428,20 @@ class TaskManagerService(Service):
         if placement is None:
             text = f"where the tasks of job {message.job_id} run is not known to {self.taskmanager_id}"
             raise RpcFault(RpcCode.UNKNOWN_PLACEMENT, text)
-        tasks, where = self.core.tasks, (message.job_id, message.allocation_id)
-        if not tasks.begin_deploy(*where, executions, cancellation_of(self._all_settings, config), self.now):
+        tasks, slot_key = self.core.tasks, (message.job_id, message.allocation_id)
+        if not tasks.begin_deploy(*slot_key, executions, cancellation_of(self._all_settings, config), self.now):
             return
         received_ms = self.clock.epoch_ms()
         blobs = await self._fetch(message, names)
         managed = 0 if self._memory is None else self._memory.managed // len(self.core.slots)
-        mine = {
+        additions = {
             "blobs": blobs,
             "secret": secret,
             "placement": placement,
             "managed_memory": managed,
             "local_directories": self._local.of(message.job_id),
         }
-        instructions = tasks.deploy(*where, {**plain, **mine})
+        instructions = tasks.deploy(*slot_key, {**plain, **additions})
         self.perform(instructions)
         if instructions and self._tracing is not None:
             self._tracing.export(deployed(plain, self.taskmanager_id, received_ms, self.clock.epoch_ms()))
@@ -457,7 +459,7 @@ class TaskManagerService(Service):
         raise AssertionError
 
     async def collect(self, message: m.Collect) -> m.Collected:
-        """Ask a slot for results."""
+        """Ask the slot of a collect operator for results."""
         return await self._messages.collect(message)
 
     def resourcemanager_heartbeat(self) -> m.SlotReport:
@@ -466,25 +468,25 @@ class TaskManagerService(Service):
         return m.SlotReport(self.core.report())
 
     def is_led_by(self, token: str) -> bool:
-        """Whether this is the token of the ResourceManager that leads."""
+        """Whether a token is that of the ResourceManager that leads."""
         return token == self._link.bond.token
 
     async def is_soon_led_by(self, token: str) -> bool:
-        """The same, when a registration that is on its way has been answered."""
+        """As ``is_led_by``, after the answer to a registration that is on its way."""
         if not self.is_led_by(token):
             await self._link.answered()
         return self.is_led_by(token)
 
     @property
     def is_registered(self) -> bool:
-        """Whether a ResourceManager knows it; a heartbeat may come before the answer that says so."""
+        """Whether a ResourceManager knows this TaskManager; heartbeats may come before the answer that says so."""
         return self._link.bond.is_registered
 
     def jobmaster_heartbeat(self, message: m.HeartbeatFromJobMaster, token: str = "") -> m.ExecutionReport:
-        """A JobMaster is alive, and says which slots it has.
+        """A JobMaster is alive, and lists its slots here; answers with the states of its tasks.
 
         Raises:
-            RpcFault: it means a TaskManager whose address this one has now.
+            RpcFault: the heartbeat is for a TaskManager whose address this one has now.
         """
         if message.taskmanager_id != self.taskmanager_id:
             text = f"TaskManager {message.taskmanager_id} is gone, {self.taskmanager_id} has its address now"
@@ -495,7 +497,7 @@ class TaskManagerService(Service):
         return m.ExecutionReport(states, metrics)
 
     def registration(self) -> m.RegisterTaskManager:
-        """How this TaskManager presents itself."""
+        """The message with which this TaskManager registers."""
         memory = self._memory
         hardware = {
             "cpuCores": usable_cores(),
@@ -517,7 +519,7 @@ class TaskManagerService(Service):
         )
 
     def log_level_changed(self, logger: str, level: str) -> None:
-        """Slots log with the levels of their TaskManager."""
+        """The level of a logger was changed: slots log with the levels of their TaskManager."""
         self.core.log_levels[logger] = level
         for slot in self.core.slots:
             if slot.process is not None:
@@ -525,7 +527,7 @@ class TaskManagerService(Service):
                 self.channels.send(slot.process.channel, message)
 
     def is_ready(self) -> bool:
-        """Whether the ResourceManager knows it."""
+        """Whether the service runs, and is registered."""
         return super().is_ready() and self._link.bond.is_registered
 
     # -- watching
@@ -552,7 +554,7 @@ class TaskManagerService(Service):
 
 
 def _delete_elsewhere(paths: Sequence[str], settings: Settings) -> None:
-    """Remove what a process has left on file systems that have to be asked, which may take long."""
+    """Remove files that a process has left on remote file systems, which may take long."""
     from firesteel.connectors.filesystems.file_system import FileSystems  # most jobs leave nothing there
 
     files = FileSystems(settings)

@@ -31,7 +31,7 @@ class _Channels(Protocol):
 
 
 class _Owner(Protocol):
-    """What it needs of the TaskManager."""
+    """What the messages need of the TaskManager."""
 
     core: TaskManagerCore
     logs: ProcessLogs
@@ -41,16 +41,16 @@ class _Owner(Protocol):
 
     @property
     def now_ms(self) -> int:
-        """Epoch."""
+        """The present time, in milliseconds of the epoch."""
 
     def perform(self, instructions: Iterable[i.Instruction]) -> None: ...
 
     def register_process(self, channel: int, message: Mapping[str, Any]) -> None:
-        """A process presents itself."""
+        """A process registers for a slot."""
 
 
 class SlotMessages:
-    """Reads messages and hands them on.
+    """Reads messages of slot processes, and hands them to the core or to those who wait for an answer.
 
     Args:
         owner: the TaskManager.
@@ -66,10 +66,10 @@ class SlotMessages:
         self._requests = itertools.count(1)
 
     def received(self, channel: int, message: dict[str, Any], payload: bytes) -> None:
-        """One message.
+        """A slot process has sent a message.
 
         Raises:
-            ProtocolError: it can't be understood.
+            ProtocolError: the message can't be understood.
         """
         try:
             self._received(channel, message, payload)
@@ -88,7 +88,7 @@ class SlotMessages:
         tasks = owner.core.tasks
         match kind:
             case "task_state":
-                self.child_output.drain(channel)  # what a task has had printed is out before its end is known
+                self.child_output.drain(channel)  # all that the task has printed is written before its end is known
                 owner.perform(tasks.state(channel, message, owner.now_ms))
             case "request_splits":
                 owner.perform(tasks.splits_wanted(channel, message))
@@ -122,22 +122,22 @@ class SlotMessages:
                 raise ProtocolError(f"control channel {channel}", f"unknown message type {kind!r}")
 
     def close(self) -> None:
-        """Read no more pipes."""
+        """Read output of slots' children no more."""
         self.child_output.close()
 
     def drain_output(self) -> None:
-        """See ``SlotOutput.drain``; blocks."""
+        """Block until slow readers have all output of slots; see ``SlotOutput.drain``."""
         self._output.drain()
 
     def closed(self, channel: int) -> None:
-        """The channel is gone: nobody will answer."""
+        """A control channel is closed: requests to its slot process fail, as nobody will answer."""
         self.child_output.drain(channel)
         self._output.forget(channel)
         waiting: tuple[dict[int, tuple[int, asyncio.Future[Any]]], ...] = (self._collects, self._inspections)
-        for asked in waiting:
-            for request, (where, future) in list(asked.items()):
-                if where == channel and not future.done():
-                    asked.pop(request)
+        for requests in waiting:
+            for request, (request_channel, future) in list(requests.items()):
+                if request_channel == channel and not future.done():
+                    requests.pop(request)
                     future.set_exception(RpcFault(RpcCode.NOT_FOUND, "the slot process ended"))
 
     def _keep(self, channel: int, kind: str, text: str) -> None:
@@ -146,9 +146,9 @@ class SlotMessages:
             self._owner.logs.ring(f"slot-{slot.index}.{kind}").write(text)
 
     async def collect(self, message: m.Collect) -> m.Collected:
-        """Ask the slot for results; it waits for the first one, and so does the caller."""
-        where = message.job_id, message.allocation_id
-        channel = self._owner.core.slots.channel_of(message.execution_id, *where)
+        """Ask a slot for results; the slot answers when it has one, or after the wait that the message names."""
+        slot_key = message.job_id, message.allocation_id
+        channel = self._owner.core.slots.channel_of(message.execution_id, *slot_key)
         request = next(self._requests)
         future: asyncio.Future[m.Collected] = asyncio.get_running_loop().create_future()
         self._collects[request] = (channel, future)
@@ -162,21 +162,21 @@ class SlotMessages:
         finally:
             self._collects.pop(request, None)
 
-    async def inspect(self, channel: int, seconds: float, what: Mapping[str, Any]) -> Any:
+    async def inspect(self, channel: int, seconds: float, fields: Mapping[str, Any]) -> Any:
         """Ask a slot what its threads do; returns its JSON.
 
         Args:
             channel: of the slot.
-            seconds: that it may take.
-            what: fields of ``inspect``.
+            seconds: within which the slot has to answer.
+            fields: of the message ``inspect``.
 
         Raises:
-            RpcFault: it ended, does not answer, or can't.
+            RpcFault: the slot process has ended, does not answer, or can't.
         """
         request = next(self._requests)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._inspections[request] = (channel, future)
-        self._owner.channels.send(channel, {"type": "inspect", "request_id": request, **what})
+        self._owner.channels.send(channel, {"type": "inspect", "request_id": request, **fields})
         try:
             async with asyncio.timeout(seconds):
                 return await future

@@ -60,15 +60,15 @@ class Process:
     """None where it was gone by the time it was looked at."""
     data_address: Mapping[str, Any]
     executor_id: str = ""
-    """The executor that it is a worker of."""
+    """The executor whose worker the process is."""
     memory: int = 0
-    """Bytes (PSS) of it and its children when it was measured last."""
+    """Bytes (PSS) of the process and its children at the last measurement."""
     temporary_files: dict[str, None] = field(default_factory=dict)
-    """In the order in which they were announced."""
+    """Files to remove when the process has gone, in the order in which they were announced."""
     kept_files: dict[str, int] = field(default_factory=dict)
-    """Those that a checkpoint may need, with the first one that does."""
+    """File that a checkpoint may need -> id of the first such checkpoint."""
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of the job whose tasks it runs, for the removal of its files."""
+    """Settings of the job whose tasks it runs, with which its files are removed."""
     unanswered_since: float | None = None
     warned: bool = False
 
@@ -83,39 +83,39 @@ class Task:
     """The slot was told to run it."""
     cancelling: bool = False
     failure: Mapping[str, Any] | None = None
-    """Why it is being cancelled, if it counts as failed; it ends with that."""
+    """The failure with which a task ends that is being cancelled for it; None: it ends as CANCELED."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     descriptor: Mapping[str, Any] = field(default_factory=dict)
-    """What the slot was told to run, with the job's name."""
+    """Descriptor of the task that the slot was told to run, with the job's name."""
     requests: int = 0
-    """How often it has asked for splits."""
+    """How often the task has asked for splits."""
     taken: int = 0
-    """All splits up to this serial were handed to the slot."""
+    """Serial up to which all splits were handed to the slot."""
     ahead: dict[int, tuple[Sequence[Any], bool]] = field(default_factory=dict)
     """Splits, and whether none come after them, that wait for those with smaller serials."""
 
     @property
     def end(self) -> str:
-        """The state in which it ends when its process does, or when it is cancelled."""
+        """The state in which the task ends when its process does, or when it is cancelled."""
         return "CANCELED" if self.cancelling and self.failure is None else "FAILED"
 
     @property
     def is_final(self) -> bool:
-        """Whether it has ended."""
+        """Whether the task has ended."""
         return self.state in FINAL_STATES
 
     def take(self, serial: int, splits: Sequence[Any], no_more: bool) -> list[tuple[Sequence[Any], bool, int]]:
-        """What the slot can be given now: each once, and in order, so that it never ends before the last have come.
+        """Take splits; returns those that the slot can be given now, each with its serial.
 
-        Each with its serial.
+        Each is given once, and in order, so that a task never ends before the last ones have come.
         """
         if serial > self.taken:
             self.ahead[serial] = splits, no_more
-        found = []
+        given = []
         while self.taken + 1 in self.ahead:
             self.taken += 1
-            found.append((*self.ahead.pop(self.taken), self.taken))
-        return found
+            given.append((*self.ahead.pop(self.taken), self.taken))
+        return given
 
 
 @dataclass
@@ -127,25 +127,25 @@ class TaskSlot:
     allocation_id: str = ""
     jobmaster: JobMasterRef = NOBODY
     python: Mapping[str, Any] = field(default_factory=dict)
-    """What its process needs of Python; empty: nothing."""
+    """The Python environment that its process needs; empty: that of the TaskManager."""
     process: Process | None = None
     had_process: int = 0
-    """Pid of the process that registered, also after it has gone; 0 = none has."""
+    """Pid of the process that has registered, kept after its end; 0 = none has."""
     active_since: float = 0.0
     deadline: float | None = None
     """When the state has lasted too long: start or acceptance (ALLOCATED), end of the process (RELEASING)."""
     killed: bool = False
     last_checkpoint: int | None = None
-    """That the job has left, 0 = none; None while it may need all of them."""
+    """Id of the last checkpoint that the job has left, 0 = none; None: the job may need all checkpoints."""
     lost: str | None = None
-    """The process ended by itself, and it is being asked why; the cause as far as it is known here."""
+    """The process has ended by itself, and the reason is being looked for; the cause as far as it is known here."""
     tasks: dict[str, Task] = field(default_factory=dict)
     cancellation: Cancellation = field(default_factory=Cancellation)
     cancel_deadline: float | None = None
 
     @property
     def job_id(self) -> str:
-        """Whose it is; empty when it is free."""
+        """The job that has the slot; empty when it is free."""
         return self.jobmaster.job_id
 
     def move(self, to: TaskSlotState, cause: str) -> None:
@@ -163,7 +163,7 @@ class TaskSlot:
         self.state = to
 
     def activate(self, now: float) -> None:
-        """The JobMaster has accepted it."""
+        """The JobMaster has accepted the slot."""
         self.move(TaskSlotState.ACTIVE, "accepted by the JobMaster")
         self.active_since = now
         if self.lost is None:  # else the deadline is that of the search for a cause
@@ -204,7 +204,7 @@ class TaskSlotTable:
         return len(self._slots)
 
     def grow(self, count: int) -> None:
-        """Have at least so many."""
+        """Have at least ``count`` slots."""
         for index in range(count):
             self._slots.setdefault(index, TaskSlot(index))
 
@@ -248,24 +248,24 @@ class TaskSlotTable:
         Two jobs that run the same program have tasks of the same ids: the job or the allocation tells them apart.
 
         Raises:
-            UnknownExecutionError: it does not run here, or it is not clear which is meant.
+            UnknownExecutionError: the execution does not run here, or the job has to be named.
         """
-        found = [
+        executions = [
             (slot.tasks[execution_id], slot.process)
             for slot in self
             if execution_id in slot.tasks and slot.process is not None and slot.lost is None
             and (not job_id or slot.job_id == job_id)
             and (not allocation_id or slot.allocation_id == allocation_id)
         ]  # fmt: skip
-        if len(found) > 1:
+        if len(executions) > 1:
             raise UnknownExecutionError(f"execution {execution_id} runs here for several jobs: the job must be named")
-        if not found:
+        if not executions:
             raise UnknownExecutionError(f"execution {execution_id} does not run on {self._id}")
-        return found[0]
+        return executions[0]
 
     def validate(self) -> None:
         """Check what must hold after every event (tests call it)."""
         for slot in self:
             slot.validate()
-        held = [s.allocation_id for s in self if s.allocation_id]
-        assert len(set(held)) == len(held), "an allocation has two slots"
+        allocations = [s.allocation_id for s in self if s.allocation_id]
+        assert len(set(allocations)) == len(allocations), "an allocation has two slots"

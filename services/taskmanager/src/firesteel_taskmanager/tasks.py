@@ -1,4 +1,4 @@
-"""What happens to the tasks in the slots of a TaskManager: deployed, cancelled, fed with splits, heard of."""
+"""Decisions about the tasks in the slots of a TaskManager: deployment, cancelling, splits, reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class TaskDecisions:
-    """Events about tasks in, instructions out."""
+    """Takes events about tasks, and returns instructions."""
 
     def __init__(self, slots: TaskSlotTable) -> None:
         self._slots = slots
@@ -36,7 +36,7 @@ class TaskDecisions:
     # -- from slot processes
 
     def state(self, channel: int, message: Mapping[str, Any], now_ms: int) -> list[Instruction]:
-        """A task changed its state."""
+        """A task has changed its state."""
         slot, task = self._task_at(channel, message)
         if slot is None or task is None or task.is_final:
             return []
@@ -59,7 +59,7 @@ class TaskDecisions:
         return [AskForSplits(slot.jobmaster, slot.allocation_id, task.execution_id, task.requests, task.taken)]
 
     def watermark(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
-        """A source says how far it has come, and wants to know how far its group has."""
+        """A source reports its watermark, and asks for that of its alignment group."""
         slot, task = self._task_at(channel, message)
         if slot is None or task is None or task.is_final:
             return []
@@ -67,7 +67,7 @@ class TaskDecisions:
         return [AskForAlignment(slot.jobmaster, slot.allocation_id, report)]
 
     def group_watermark(self, allocation_id: str, execution_id: str, watermark: int) -> list[Instruction]:
-        """How far a source's group has come; nothing happens if the source runs no more."""
+        """Tell a source the watermark of its alignment group; nothing happens if the source runs no more."""
         if not self.is_live(allocation_id, execution_id):
             return []
         message = {"type": "group_watermark", "execution_id": execution_id, "watermark": watermark}
@@ -92,22 +92,24 @@ class TaskDecisions:
         tasks = message.get("tasks")
         if slot is None or not isinstance(tasks, Mapping):
             return []
-        known = {name: totals for name, totals in tasks.items() if name in slot.tasks and isinstance(totals, Mapping)}
-        for name, totals in known.items():
+        own_totals = {
+            name: totals for name, totals in tasks.items() if name in slot.tasks and isinstance(totals, Mapping)
+        }
+        for name, totals in own_totals.items():
             slot.tasks[name].metrics = totals
-        return [PublishMetrics(slot.jobmaster, known)] if known else []
+        return [PublishMetrics(slot.jobmaster, own_totals)] if own_totals else []
 
     def temporary_files(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
-        """Files that have to go if the process can't remove them itself."""
+        """Note the files that have to be removed if the process can't remove them itself."""
         slot = self._slots.at(channel)
         if slot is not None and slot.process is not None:
             files = slot.process.temporary_files
             files.update(dict.fromkeys(str(path) for path in message.get("add") or ()))
-            kept = slot.process.kept_files
+            kept_files = slot.process.kept_files
             for path in message.get("remove") or ():
                 files.pop(str(path), None)
-                kept.pop(str(path), None)
-            kept.update({str(path): int(first) for path, first in (message.get("keep") or {}).items()})
+                kept_files.pop(str(path), None)
+            kept_files.update({str(path): int(first) for path, first in (message.get("keep") or {}).items()})
         return []
 
     # -- from JobMasters
@@ -115,7 +117,9 @@ class TaskDecisions:
     def begin_deploy(
         self, job_id: str, allocation_id: str, execution_ids: Iterable[str], cancellation: Cancellation, now: float
     ) -> bool:
-        """Tasks are on their way to a slot; from now on they can be cancelled. False: they were deployed before.
+        """Tasks are on their way to a slot, and can be cancelled from now on.
+
+        Returns False if they were all deployed before.
 
         Raises:
             UnknownAllocationError: the job has no such slot here, or its process is gone.
@@ -124,31 +128,33 @@ class TaskDecisions:
         if slot.state is TaskSlotState.ALLOCATED:  # accepted, but the answer to the offer is still on its way
             slot.activate(now)
         slot.cancellation = cancellation
-        new = [e for e in execution_ids if e not in slot.tasks]
-        subtasks = {e.rpartition("_")[0] for e in new}
-        for old in [t for t in slot.tasks.values() if t.is_final and t.execution_id.rpartition("_")[0] in subtasks]:
-            del slot.tasks[old.execution_id]
-        slot.tasks.update({e: Task(e) for e in new})
+        new_ids = [e for e in execution_ids if e not in slot.tasks]
+        subtasks = {e.rpartition("_")[0] for e in new_ids}
+        for former_task in [
+            t for t in slot.tasks.values() if t.is_final and t.execution_id.rpartition("_")[0] in subtasks
+        ]:
+            del slot.tasks[former_task.execution_id]
+        slot.tasks.update({e: Task(e) for e in new_ids})
         return any(not task.sent for task in slot.tasks.values())
 
     def deploy(self, job_id: str, allocation_id: str, deployment: Mapping[str, Any]) -> list[Instruction]:
-        """The blobs are here: the slot can run the tasks, but for those that were cancelled meanwhile.
+        """Have the slot run tasks whose blobs are here, but for those that were cancelled meanwhile.
 
         Raises:
             UnknownAllocationError: the slot was freed meanwhile.
         """
         slot, process = self._slots.usable(job_id, allocation_id)
-        wanted = []
+        descriptors = []
         for descriptor in deployment["tasks"]:
             task = slot.tasks[descriptor["execution_id"]]
             if not task.sent and not task.is_final:
                 task.sent = True
                 task.descriptor = {**descriptor, "restore": None, "job_name": deployment.get("job_name", "")}
-                wanted.append(descriptor)
-        if not wanted:
+                descriptors.append(descriptor)
+        if not descriptors:
             return []
         process.settings = dict(deployment.get("config") or {})
-        return [Send(process.channel, {"type": "deploy", "deployment": {**deployment, "tasks": wanted}})]
+        return [Send(process.channel, {"type": "deploy", "deployment": {**deployment, "tasks": descriptors}})]
 
     def cancel(
         self, job_id: str, execution_ids: Collection[str] | None, now: float, now_ms: int, token: str = ""
@@ -187,22 +193,24 @@ class TaskDecisions:
         return Send(process.channel, {"type": "cancel", "execution_ids": execution_ids, "interval_ms": interval})
 
     def splits_assigned(self, message: AssignSplits) -> list[Instruction]:
-        """Splits for a source that waits for them; those that came before change nothing.
+        """Give splits to a source that waits for them; splits that came before change nothing.
 
         Raises:
-            UnknownExecutionError: it does not run here.
+            UnknownExecutionError: the source does not run here.
         """
         task, process = self._slots.running(message.execution_id, message.job_id, message.allocation_id)
-        given = task.take(message.serial, message.splits, message.no_more)
-        return [_assign(process, task, *one) for one in given]
+        arrived = task.take(message.serial, message.splits, message.no_more)
+        return [_assign(process, task, *splits) for splits in arrived]
 
     def splits_answered(self, ask: AskForSplits, answer: Splits) -> list[Instruction]:
-        """The JobMaster answered a source; one that has ended since needs nothing."""
+        """Give a source the JobMaster's answer; a source that has ended since needs none."""
         if not self.is_live(ask.allocation_id, ask.execution_id):
             return []
         task, process = self._slots.running(ask.execution_id, ask.jobmaster.job_id, ask.allocation_id)
         if answer.serial:
-            return [_assign(process, task, *one) for one in task.take(answer.serial, answer.splits, answer.no_more)]
+            return [
+                _assign(process, task, *splits) for splits in task.take(answer.serial, answer.splits, answer.no_more)
+            ]
         return [_assign(process, task, (), False, 0)] if ask.number == task.requests else []
 
     def is_live(self, allocation_id: str, execution_id: str) -> bool:
@@ -230,19 +238,19 @@ class TaskDecisions:
         return [self._cancel(slot, slot.process, [execution_id], now)]
 
     def operator_events_sent(self, message: OperatorEvents) -> list[Instruction]:
-        """The JobMaster has something to say to a task that runs a user's enumerator.
+        """Pass the JobMaster's events on to a task that runs a user's enumerator.
 
         Raises:
-            UnknownExecutionError: it does not run here.
+            UnknownExecutionError: the task does not run here.
         """
-        told = {
+        to_slot = {
             "type": "operator_events",
             "execution_id": message.execution_id,
             "number": message.number,
             "events": [dict(event) for event in message.events],
         }
         _, process = self._slots.running(message.execution_id, message.job_id, message.allocation_id)
-        return [Send(process.channel, told)]
+        return [Send(process.channel, to_slot)]
 
     def of_job(self, job_id: str) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
         """States of a job's tasks here, and the totals of those that have ended: they travel with the final state."""

@@ -1,4 +1,4 @@
-"""What a TaskManager has to do with the start of tasks: spans below those of the JobMaster."""
+"""Spans of a TaskManager's part in the start of tasks, below those of the JobMaster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["deployed"]
 
 
 def deployed(deployment: Mapping[str, Any], taskmanager_id: str, received_ms: int, sent_ms: int) -> list[Span]:
-    """The code of tasks was fetched, and their slot was told to run them; nothing if the job is not traced.
+    """Spans of tasks whose code was fetched and whose slot was told to run them; none if the job is not traced.
 
     Args:
         deployment: as the JobMaster has sent it.
@@ -22,7 +22,7 @@ def deployed(deployment: Mapping[str, Any], taskmanager_id: str, received_ms: in
     above = TraceContext.parse((deployment.get("trace") or {}).get("traceparent"))
     if above is None:
         return []
-    found = []
+    spans = []
     for task in deployment["tasks"]:
         deploy = above.below(str(task["execution_id"])).below("Deploy")
         about: dict[str, Value] = {
@@ -34,5 +34,5 @@ def deployed(deployment: Mapping[str, Any], taskmanager_id: str, received_ms: in
             "attempt": int(task.get("attempt", 0)),
             "taskmanager.id": taskmanager_id,
         }
-        found.append(Span(deploy.below("Hand over"), "Hand over", received_ms, sent_ms, deploy, about))
-    return found
+        spans.append(Span(deploy.below("Hand over"), "Hand over", received_ms, sent_ms, deploy, about))
+    return spans
