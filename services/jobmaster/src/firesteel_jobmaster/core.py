@@ -1,8 +1,8 @@
-"""The door to a JobMaster's decisions: events in, instructions out. No I/O, no waiting.
+"""The decisions of a JobMaster: events in, instructions out. No I/O, no waiting.
 
-This module says which part an event is for. The decisions are made by area: slots (``job_slots``, ``losses``), tasks
-(``deploying``, ``task_reports``, ``sources``), what follows from failures (``failover``), and the end (``ending``). The
-parts look at the same ``job_state``, and ask a ``layout`` how many subtasks the job has, and where.
+This module hands each event to the part that decides about it: slots (``job_slots``, ``losses``), tasks (``deploying``,
+``task_reports``, ``sources``), what follows from failures (``failover``), and the end (``ending``). The parts share
+``job_state``, and ask a ``layout`` how many subtasks the job has, and where.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ T = TypeVar("T")
 def query(
     decide: Callable[Concatenate[JobMasterCore, P], T],
 ) -> Callable[Concatenate[JobMasterCore, P], tuple[T, list[do.Instruction]]]:
-    """Make a method an event of the core: it returns its answer, and what is to be done after it."""
+    """Make a method an event of the core, which returns its answer, and the instructions that follow."""
 
     @wraps(decide)
     def handle(core: JobMasterCore, /, *args: P.args, **kwargs: P.kwargs) -> tuple[T, list[do.Instruction]]:
@@ -73,7 +73,7 @@ def query(
 def event(
     decide: Callable[Concatenate[JobMasterCore, P], None],
 ) -> Callable[Concatenate[JobMasterCore, P], list[do.Instruction]]:
-    """Make a method an event of the core: it returns what is to be done after it."""
+    """Make a method an event of the core, which returns the instructions that follow."""
 
     @wraps(decide)
     def handle(core: JobMasterCore, /, *args: P.args, **kwargs: P.kwargs) -> list[do.Instruction]:
@@ -131,13 +131,13 @@ class JobMasterCore:
         )
         self._layout = self._state.layout = _layout_of(job_graph, settings, self._job)
         self._archive: dict[str, Any] | None = None
-        """What is shown of the job once it has ended."""
+        """What people see of the job once it has ended; None before."""
         self.logs: dict[str, str] = {}
-        """Where the log of its JobMaster is (``firesteel.graph.job_archive.LOGS``)."""
+        """Where logs of the JobMaster are (``firesteel.graph.job_archive.LOGS``)."""
         self.stimuli = Stimuli()
 
     def settle(self) -> list[do.Instruction]:
-        """An event was dealt with: do what follows from any; returns what to do now."""
+        """Do what follows from any event; returns all instructions that were decided on."""
         self._layout.after_event()
         if self._state.declares_slots:
             self._state.declares_slots = False
@@ -209,27 +209,27 @@ class JobMasterCore:
         return tuple(s.allocation_id for s in self.pool.at(taskmanager_id))
 
     def awaits_submit(self, execution_ids: Collection[str]) -> bool:
-        """Whether some of these tasks still wait for their TaskManager to take them."""
+        """Whether some of these tasks were submitted, and their TaskManager has not taken them yet."""
         executions = map(self.graph.execution, execution_ids)
         return any(e is not None and e.state is ExecutionState.DEPLOYING for e in executions)
 
     def is_orphan(self, last_contact: float) -> bool:
-        """Whether this JobMaster waits for slots, and nobody is there who could give it some.
+        """Whether the job waits for slots, and nobody is there who could give it some.
 
-        One whose tasks run goes on without Dispatcher and ResourceManager, and an end is kept for the next Dispatcher.
+        A job whose tasks run goes on without Dispatcher and ResourceManager, and its end waits for the next Dispatcher.
 
         Args:
-            last_contact: when one of both was last reached, in monotonic seconds.
+            last_contact: monotonic seconds at which Dispatcher or ResourceManager was last reached.
         """
         silence = self._state.clock.monotonic() - last_contact
         return not self.is_terminal and not len(self.pool) and silence >= self._state.settings.orphan_timeout
 
     def look(self, vertices: Collection[str] | None = None) -> Generator[None, None, dict[str, Any]]:
-        """The job as plain data, in slices; see ``firesteel.graph.job_archive.archive_in_slices``."""
+        """What people see of the job, as plain data, in slices; see ``job_archive.archive_in_slices``."""
         archive = self._archive
         if archive is None:
-            seen = yield from archive_in_slices(self.graph, self._state.plan, vertices)
-            archive = {**seen, "checkpoints": (yield from self.checkpoints.in_slices())}
+            graph_archive = yield from archive_in_slices(self.graph, self._state.plan, vertices)
+            archive = {**graph_archive, "checkpoints": (yield from self.checkpoints.in_slices())}
             if self.is_terminal:
                 archive[LOGS] = self.logs
                 archive[CLEAN_UP] = self.checkpoints.coordinator.completed.clean_up(self.state.name)
@@ -268,7 +268,7 @@ class JobMasterCore:
 
     @event
     def adopted(self) -> None:
-        """Another Dispatcher leads: it hears where the job stands."""
+        """Another Dispatcher leads: report to it where the job stands."""
         if self.is_terminal and self.state is not JobStatus.SUSPENDED:
             self._state.emit(do.ReportEnd())
         else:
@@ -276,7 +276,7 @@ class JobMasterCore:
 
     @event
     def followed(self, cause: str) -> None:
-        """Another JobMaster leads the job, as those say who know."""
+        """Another JobMaster leads the job, by the word of a service that knows."""
         if not self.is_followed:
             self._job.ending.leadership_lost(cause)
 
@@ -287,7 +287,7 @@ class JobMasterCore:
 
     @event
     def timer_fired(self, name: str) -> None:
-        """A timer is up."""
+        """A timer that the core has set is up."""
         if name.startswith(CHECKPOINT_TIMER):
             self.checkpoints.coordinator.timer_fired(name)
         elif self.is_terminal:
@@ -311,19 +311,22 @@ class JobMasterCore:
 
     @event
     def resourcemanager_connected(self, ends_within: float = 0.0) -> None:
-        """The job is registered (again), with one that says within so many seconds how a TaskManager has ended (0: it
-        does not)."""
+        """The job is registered at the ResourceManager, perhaps again.
+
+        Args:
+            ends_within: seconds within which that says how a TaskManager has ended; 0: it does not.
+        """
         self._job.ending.explained_within = ends_within
         self._job.slots.connected()
 
     @event
     def resourcemanager_lost(self, cause: str) -> None:
-        """It does not know this job any more, or is silent."""
+        """The ResourceManager does not know the job any more, or is silent."""
         self._job.slots.disconnected(cause)
 
     @query
     def offer_slots(self, offer: m.OfferSlots) -> tuple[str, ...]:
-        """Slots of a TaskManager; answers which of them the job takes."""
+        """A TaskManager offers slots; answers which of them the job takes."""
         if not self._layout.slots_offered(offer):
             return ()
         accepted = self._job.slots.offered(offer)
@@ -332,12 +335,12 @@ class JobMasterCore:
 
     @event
     def notify_no_resources(self, message: m.NotifyNoResources) -> None:
-        """The cluster can't give what the job needs."""
+        """The cluster can't give the slots that the job needs."""
         self._layout.no_resources(message)
 
     @event
     def notify_waiting(self, message: m.NotifyWaiting) -> None:
-        """Why the job waits for slots."""
+        """The ResourceManager says why the job waits for slots."""
         self._job.slots.waiting_reason(message.reason)
 
     @event
@@ -347,24 +350,30 @@ class JobMasterCore:
 
     @event
     def taskmanager_lost(self, taskmanager_id: str, cause: str, gone_for: float = 0.0) -> None:
-        """A TaskManager is gone with all its slots, for at least so many seconds: in them it may have been said why."""
+        """A TaskManager is gone with all its slots.
+
+        Args:
+            taskmanager_id: of the TaskManager.
+            cause: how that was noticed.
+            gone_for: seconds since its end, at least, in which the reason may have been reported already.
+        """
         self._job.losses.taskmanager_lost(taskmanager_id, cause, gone_for)
 
     @event
     def taskmanager_ended(self, message: m.TaskManagerEnded) -> None:
-        """The ResourceManager knows how a TaskManager has ended, which may have been missed before."""
+        """The ResourceManager says how a TaskManager has ended, of which the job may not know yet."""
         self._job.losses.taskmanager_ended(message.taskmanager_id, message.cause)
 
     # -- tasks
 
     @event
     def tasks_submitted(self, execution_ids: Iterable[str]) -> None:
-        """The TaskManager took these tasks."""
+        """A TaskManager took these tasks."""
         self._job.tasks.submitted(execution_ids)
 
     @event
     def submit_failed(self, allocation_id: str, execution_ids: Collection[str], cause: str) -> None:
-        """The TaskManager did not take these tasks, or did not answer: then they may run, and the slot is given up."""
+        """A TaskManager did not take these tasks, or did not answer: as they may run then, the slot is given up."""
         self._job.losses.submit_failed(allocation_id, execution_ids, cause)
 
     @event
@@ -384,7 +393,7 @@ class JobMasterCore:
 
     @event
     def taskmanager_heartbeat(self, taskmanager_id: str, report: m.ExecutionReport) -> None:
-        """What a TaskManager says it runs: makes up for reports that were lost."""
+        """A TaskManager lists the tasks that it runs, which makes up for reports that were lost."""
         if self._layout.runs_in_slots:
             self._job.tasks.heartbeat(taskmanager_id, report)
 
@@ -392,7 +401,7 @@ class JobMasterCore:
 
     @query
     def request_splits(self, request: m.RequestSplits) -> m.Splits:
-        """A source subtask asks for work, perhaps again because it did not get the answer."""
+        """A source subtask asks for splits, perhaps again because it did not get the answer."""
         return self._job.sources.request(request)
 
     @event
@@ -401,7 +410,7 @@ class JobMasterCore:
         self._job.sources.splits_lost(execution_id)
 
     def report_watermark(self, report: ReportWatermark) -> GroupWatermark:
-        """A source subtask has come so far: how far has its alignment group?"""
+        """A source subtask reports its watermark; answers with that of its alignment group."""
         return self._job.sources.watermark(report)
 
     @event
@@ -411,7 +420,7 @@ class JobMasterCore:
 
     @event
     def operator_events_lost(self, execution_id: str) -> None:
-        """A user's enumerator did not hear of something: it can't go on."""
+        """A message to a user's enumerator is lost, without which it can't go on."""
         self._job.sources.operator_events_lost(execution_id)
 
     # -- checkpoints
@@ -424,7 +433,7 @@ class JobMasterCore:
 
     @event
     def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
-        """A task does not take part."""
+        """A task takes no part in a checkpoint."""
         execution = self._state.task(message.execution_id)
         self.checkpoints.coordinator.decline(execution, message.checkpoint_id, message.reason, message.failure)
 
@@ -435,12 +444,12 @@ class JobMasterCore:
 
     @event
     def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:
-        """Somebody wants a checkpoint now; what becomes of it is in the archive, under this id."""
+        """A user wants a checkpoint now; its result is in the archive, under the id of the request."""
         self.checkpoints.coordinator.request(message.trigger_id, message.full)
 
     @event
     def trigger_savepoint(self, trigger_id: str, savepoint: SavepointTarget) -> None:
-        """Somebody wants a savepoint, or to stop the job with one; as ``trigger_checkpoint``."""
+        """A user wants a savepoint, or to stop the job with one; as ``trigger_checkpoint``."""
         self.checkpoints.coordinator.request_savepoint(trigger_id, savepoint)
 
     @event
@@ -453,12 +462,12 @@ class JobMasterCore:
 
     @event
     def stages_seen(self, run_id: str, look: RunLook) -> None:
-        """A run has come so far."""
+        """Spark says how far a run has come."""
         self._batch.stages_seen(run_id, look)
 
     @event
     def stages_ended(self, run_id: str, results: Iterable[bytes]) -> None:
-        """A run is done; this is what its tasks have told."""
+        """A run is done, with these results of its tasks."""
         self._batch.stages_ended(run_id, list(results))
 
     @event

@@ -37,20 +37,19 @@ class Ending:
     def __init__(self, state: JobState, slots: JobSlots) -> None:
         self._state, self._slots = state, slots
         self._since: float | None = None
-        """When the first of the tasks was cancelled that are ending; None: none is."""
+        """When the first of the tasks that are ending was cancelled; None: none is ending."""
         self._to_cancel = 0
-        """Tasks that slices that cancel some have not come to."""
+        """Number of tasks that are to be cancelled in later slices."""
         self._failure: FailureEntry | None = None
         """The failure with which the job ends."""
         self._reason_is_open = False
-        """That failure may only be a consequence of another one, of which it was not heard yet."""
+        """That failure may only be a consequence of another one, which was not reported yet."""
         self.is_followed = False
         """Another JobMaster leads the job."""
         self.explained_within = 0.0
         """Seconds in which the ResourceManager says how a TaskManager has ended; 0: it does not."""
         self._unexplained: dict[str, float] = {}
-        """TaskManagers that are gone, and nobody has said yet how they have ended -> seconds for which a job that fails
-        waits for it."""
+        """TaskManager that is gone for an unknown reason -> seconds for which a job that fails waits for the reason."""
 
     @property
     def is_cancelling(self) -> bool:
@@ -136,7 +135,7 @@ class Ending:
         self._failure, self._reason_is_open = failure, may_be_a_consequence
 
     def explain_with(self, record: FailureRecord, rank: int, may_be_a_consequence: bool) -> bool:
-        """Something else fails while the job ends; returns False if the job does not end with a failure."""
+        """Take a further failure while the job ends; returns False if the job does not end with a failure."""
         if self._failure is None:
             return False
         if self._failure.add(record, rank):
@@ -144,27 +143,27 @@ class Ending:
         return True
 
     def taskmanager_gone(self, taskmanager_id: str, gone_for: float) -> None:
-        """A TaskManager is gone, or will be; how it has ended may still be said.
+        """A TaskManager is gone, or will be; the reason may still be reported.
 
         Args:
             taskmanager_id: of the TaskManager.
-            gone_for: seconds since it ended; in them it may have been said. Negative: it still has so long.
+            gone_for: seconds since its end. Negative: it will end within that time.
         """
         if self.explained_within and gone_for < self.explained_within:
             self._unexplained[taskmanager_id] = self.explained_within - gone_for
 
     def taskmanager_explained(self, taskmanager_id: str) -> None:
-        """It was said how a TaskManager has ended."""
+        """It is known how a TaskManager has ended."""
         self._unexplained.pop(taskmanager_id, None)
 
     def close_reason(self) -> None:
-        """No explanation is waited for any more."""
+        """End the wait for a better explanation of the failure."""
         self._reason_is_open = False
         self._unexplained.clear()
         self.check()
 
     def _explained_in(self) -> float:
-        """Seconds in which a better explanation of the failure that ends the job may come; 0: there is none to come."""
+        """Seconds in which a better explanation of the failure that ends the job may come; 0: none will."""
         root = None if self._failure is None else self._failure.root
         if root is not None and root.taskmanager_id in self._unexplained and failures.is_slot_lost(root.failure):
             return self._unexplained[root.taskmanager_id]

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class JobSlots:
-    """Speaks with ResourceManager and TaskManagers about slots; how many are needed, the layout knows."""
+    """Declares, takes and gives back the slots of a job; the layout says how many are needed."""
 
     def __init__(self, state: JobState) -> None:
         self._state, self._pool = state, state.pool
@@ -47,13 +47,13 @@ class JobSlots:
             self._state.emit(do.ConnectResourceManager())
 
     def declare(self) -> None:
-        """Say how many slots the job needs, if anybody listens; if not, it is said as soon as somebody does."""
+        """Declare how many slots the job needs, now or as soon as the ResourceManager knows the job."""
         self._pool.needed = self._state.layout.slots_needed()
         if self._is_connected:
             self._declare_now()
 
     def declare_if_changed(self) -> None:
-        """Tasks will be deployed again whose slots may have been given back."""
+        """Declare how many slots the job needs, if that has changed, as tasks are deployed again."""
         if self._state.layout.slots_needed() != self._pool.needed:
             self.declare()
 
@@ -62,7 +62,7 @@ class JobSlots:
         self._state.emit(do.DeclareSlots(least, tuple(self._pool.returned), most))
 
     def waiting_reason(self, reason: str) -> None:
-        """Why the slots do not come; empty: nothing is known to keep them."""
+        """Note why the slots do not come; empty: no reason is known."""
         if reason and reason != self._state.graph.waiting_reason:
             logger.warning("the job waits for slots: %s", reason)
         self._state.graph.waiting_reason = reason
@@ -95,7 +95,7 @@ class JobSlots:
     # -- TaskManagers
 
     def offered(self, offer: m.OfferSlots) -> tuple[str, ...]:
-        """Slots of a TaskManager; returns the allocations of those that the job takes."""
+        """A TaskManager offers slots; returns the allocations of those that the job takes."""
         accepted: list[str] = []
         for s in offer.slots:
             slot = LogicalSlot(
@@ -117,11 +117,11 @@ class JobSlots:
         return tuple(accepted)
 
     def taskmanager_lost(self, taskmanager_id: str) -> None:
-        """Nobody looks after a TaskManager any more; if it offers slots again, it is watched again."""
+        """A TaskManager is lost, and not watched any more; if it offers slots again, it is watched again."""
         self._watched.discard(taskmanager_id)
 
     def drop(self, slot: LogicalSlot, cause: str) -> None:
-        """Free a slot that is not the job's any more; another one is asked for if it is needed."""
+        """Free a slot that is lost or of no use; another slot is declared if one is needed."""
         self._pool.remove(slot.allocation_id)
         self._state.graph.unplace(slot.allocation_id)
         self._state.placements.forget()
@@ -131,7 +131,7 @@ class JobSlots:
     # -- slots all of whose tasks have finished
 
     def check_idle(self, execution: Execution) -> None:
-        """A task has ended: note since when its slot is of no use, if it is."""
+        """A task has ended: note since when its slot is idle, if all tasks in it have finished."""
         state, slot = self._state, execution.slot
         if not state.layout.returns_idle_slots or not state.is_active or slot is None or state.graph.all_terminal():
             return
@@ -144,7 +144,7 @@ class JobSlots:
         self._pool.idle(slot.allocation_id, state.clock.monotonic())
 
     def return_idle(self) -> None:
-        """Give back the slots that were of no use for ``slot.idle.timeout``."""
+        """Give back the slots that were idle for ``slot.idle.timeout``."""
         state, timeout, now = self._state, self._state.settings.slot_idle_timeout, self._state.clock.monotonic()
         for slot in self._pool.idle_before(now - timeout + SLACK):
             self.drop(slot, f"all its tasks have finished, and it was not used for {timeout:g} s (slot.idle.timeout)")

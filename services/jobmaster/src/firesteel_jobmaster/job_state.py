@@ -1,4 +1,4 @@
-"""What all parts of a JobMaster's core look at: graph, slots, timers, and what is to be done."""
+"""The state that all parts of a JobMaster's core share: graph, slots, timers, and instructions decided on."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class FailureHandler(Protocol):
         reported: bool = False,
         failed: Sequence[Execution] = (),
     ) -> None:
-        """Something failed: what it touches is restarted, or the job ends.
+        """Answer a failure: the tasks that it touches are restarted, or the job ends.
 
         Args:
-            failure: what it was.
+            failure: kind and cause.
             slot, execution: where it happened, for people.
-            reported: by a slot, which may only have seen a consequence.
-            failed: the attempts that it touches, if ``execution`` is not all of them; none of both: all.
+            reported: a slot has reported it, which may only have seen a consequence of another failure.
+            failed: the attempts that it touches, if ``execution`` is not all of them. Without both: all attempts.
         """
 
     def forget_restarts(self) -> None:
@@ -76,10 +76,10 @@ class JobState:
         self.has_deployed = has_deployed
         """Tasks were deployed at least once, perhaps by a JobMaster before this one."""
         self.declares_slots = self.checks_taskmanagers = False
-        """What comes at the end of this event: the need for slots is declared, TaskManagers are asked if they live."""
+        """To be done at the end of the event: declare the need for slots, ask TaskManagers whether they live."""
         self._out: list[do.Instruction] = []
         self._goes_on = False
-        """``go_on`` will be called."""
+        """The shell was told to call ``go_on``."""
 
     # -- where the job stands
 
@@ -108,11 +108,11 @@ class JobState:
         return self.accepts_slots and self.graph.tally.states[ExecutionState.CREATED] > 0
 
     def new_tasks(self) -> list[Execution]:
-        """Tasks that nothing was decided for yet."""
+        """Tasks about whose deployment nothing is decided yet."""
         return [e for e in self.graph.executions() if e.state is ExecutionState.CREATED]
 
     def task(self, execution_id: str) -> Execution:
-        """A task that somebody else names.
+        """The task of an id that a message names.
 
         Raises:
             RpcFault: this job has no such task.
@@ -154,7 +154,7 @@ class JobState:
         self.slices.go_on()
 
     def take(self) -> list[do.Instruction]:
-        """All that was decided since the last call."""
+        """Take the instructions that were decided on since the last call."""
         if self.slices and not self._goes_on:
             self._goes_on = True
             self.emit(do.GoOn())

@@ -47,7 +47,7 @@ class SlotLosses:
             state.failover.fail(failure, failed=state.new_tasks())
 
     def taskmanager_lost(self, taskmanager_id: str, cause: str, gone_for: float) -> None:
-        """A TaskManager is gone with all its slots, for at least so many seconds: in them it may have been said why."""
+        """A TaskManager is gone with all its slots, for ``gone_for`` seconds at least."""
         self._slots.taskmanager_lost(taskmanager_id)
         slots = self._state.pool.at(taskmanager_id)
         if slots:
@@ -55,7 +55,7 @@ class SlotLosses:
         self.slots_lost(slots, cause)
 
     def taskmanager_ended(self, taskmanager_id: str, cause: str) -> None:
-        """It is known how a TaskManager has ended, which may have been missed before."""
+        """It is known how a TaskManager has ended: explain failures by that, and lose its slots if that is news."""
         state = self._state
         if state.is_terminal:
             return
@@ -65,7 +65,7 @@ class SlotLosses:
         self._ending.check()
 
     def submit_failed(self, allocation_id: str, execution_ids: Collection[str], cause: str) -> None:
-        """A TaskManager did not take these tasks, or did not answer: then they may run, and the slot is given up."""
+        """A TaskManager did not take these tasks, or did not answer: as they may run then, the slot is given up."""
         named = map(self._state.graph.execution, execution_ids)
         executions = [e for e in named if e is not None and not e.state.is_terminal]
         slot = self._state.pool.get(allocation_id)
