@@ -1,7 +1,8 @@
-"""Columns of files brought to the types that a program declares, where nothing is lost by that.
+"""Converts columns of files to the types that a program declares, and puts columns into the order of a format.
 
-The types decide, not the values at hand: a file of doubles does not become one of integers because its first rows
-happen to be whole numbers. Within one kind a value may be too large for the declared type; that is an error, too.
+A conversion that could lose something is refused. The types decide that, not the values at hand: a file of doubles does
+not become one of integers because its first rows happen to be whole numbers. A value that is too large for the declared
+type is an error, too.
 """
 
 from __future__ import annotations
@@ -13,31 +14,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-__all__ = ["check_column", "fitted", "place_of"]
+from firesteel.expressions.values import RECORDS, TUPLE
+
+__all__ = ["check_column", "columns_in_order", "fitted", "place_of"]
 
 
-def place_of(name: str, names: Sequence[str], what: str = "columns of the file") -> str | None:
-    """The name, if a file has it; None = it has not.
+def place_of(name: str, names: Sequence[str], title: str = "columns of the file") -> str | None:
+    """The name, if it is among the names; else None.
 
     Raises:
-        ValueError: the file has it more than once, so nobody knows which one is meant.
+        ValueError: the name is there more than once, so it is ambiguous.
     """
     count = list(names).count(name)
     if count > 1:
-        raise ValueError(f"{count} {what} have the name {name!r}")
+        raise ValueError(f"{count} {title} have the name {name!r}")
     return name if count else None
 
 
 def check_column(name: str, stored: pa.DataType, declared: pa.DataType) -> None:
-    """See that values of one type are values of the other.
+    """Check that values of a stored type can be values of a declared type.
 
     Args:
-        name: of the column, or the path to a field inside it.
-        stored: its type in the file.
-        declared: its type in the program.
+        name: name of the column, or path to a field inside it.
+        stored: type in the file.
+        declared: type in the program.
 
     Raises:
-        ValueError: they are not, or a field inside stands twice.
+        ValueError: the values can't be, or a field inside is there twice.
     """
     if isinstance(stored, pa.BaseExtensionType):
         stored = stored.storage_type
@@ -59,7 +62,7 @@ def check_column(name: str, stored: pa.DataType, declared: pa.DataType) -> None:
 
 
 def _holds(declared: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether a type takes values of another one as they are, if they are not too large."""
+    """Whether a type takes the values of another one unchanged, if they are not too large."""
     if pt.is_integer(declared):
         return bool(pt.is_integer(stored))
     if pt.is_floating(declared):
@@ -87,12 +90,12 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def fitted(name: str, column: pa.Array, declared: pa.DataType) -> pa.Array:
-    """The column in the declared type. Nanoseconds are cut to microseconds, which Python's types hold, as PyFlink does.
+    """Convert a column to the declared type. Nanoseconds are cut to the microseconds of Python's types, as in PyFlink.
 
     Args:
-        name: for errors.
-        column: of a type for which ``check_column`` has nothing to say.
-        declared: its type in the program.
+        name: name of the column, for errors.
+        column: column whose type ``check_column`` has accepted.
+        declared: type in the program.
 
     Raises:
         ValueError: a value is too large, or no UTF-8.
@@ -104,13 +107,14 @@ def fitted(name: str, column: pa.Array, declared: pa.DataType) -> pa.Array:
         if stored == pa.time64("ns") or (pt.is_timestamp(stored) and stored.unit == "ns"):
             column = pc.floor_temporal(column, unit="microsecond")
         elif pt.is_nested(stored):
-            column = column.cast(_in_microseconds(stored), safe=False)  # changes nothing else
+            column = column.cast(_in_microseconds(stored), safe=False)  # changes nanoseconds inside only
         return column.cast(declared)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ValueError(f"column {name!r} is {stored}, not {declared}: {error}") from error
 
 
 def _in_microseconds(kind: Any) -> Any:
+    """The type with microseconds instead of nanoseconds, also inside of it."""
     if pt.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
     if kind == pa.time64("ns"):
@@ -122,3 +126,23 @@ def _in_microseconds(kind: Any) -> Any:
     if pt.is_map(kind):
         return pa.map_(kind.key_type, kind.item_field.with_type(_in_microseconds(kind.item_type)))
     return kind
+
+
+def columns_in_order(batch: pa.RecordBatch, names: tuple[str, ...]) -> list[tuple[pa.Array, pa.Field]]:
+    """Columns and fields of a stream's batch in the order of these names; columns of tuples go by position.
+
+    Raises:
+        ValueError: a name is missing, or there are not as many columns; the same error as for rows.
+    """
+    schema = batch.schema
+    present = tuple(schema.names)
+    if present == names:
+        return list(zip(batch.columns, schema, strict=True))
+    if (schema.metadata or {}).get(RECORDS) == TUPLE:
+        if len(present) != len(names):
+            raise ValueError(f"{len(present)} values for the {len(names)} fields {list(names)}")
+        return list(zip(batch.columns, schema, strict=True))
+    missing = sorted(set(names).difference(present))
+    if missing:
+        raise ValueError(f"Field names {missing} do not exist in a Row with the fields {list(present)}.")
+    return [(batch.column(name), schema.field(name)) for name in names]

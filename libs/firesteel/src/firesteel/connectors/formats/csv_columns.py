@@ -1,7 +1,7 @@
-"""Blocks of CSV as columns, where they are plain enough; what is not is read row by row, and so are errors.
+"""Reads blocks of CSV as columns by Arrow; blocks that are not plain enough, or have errors, are read row by row.
 
-Arrow parses more than Python's ``csv`` in strict mode does, and differs from it in odd places. So a block is parsed
-here only if nothing odd is in it: then both agree. The rest, and every value that Arrow does not read, is Python's.
+Arrow accepts more than Python's ``csv`` in strict mode, and differs from it in special cases. So a block is parsed here
+only if it has none of them: then both parsers agree. Python reads all other blocks, and columns that Arrow can't read.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class CsvColumns:
     """Reads blocks of whole lines.
 
     Args:
-        schema: of the columns.
-        order: for each column its place in the file; None = the same.
-        width: number of fields of a line.
+        schema: columns and dialect.
+        order: place of each column in the file; None = the order of the schema.
+        width: number of fields in a line.
     """
 
     def __init__(self, schema: CsvSchema, order: list[int] | None, width: int) -> None:
@@ -47,8 +47,8 @@ class CsvColumns:
         self._width = width
         self._null = schema.dialect.null_value
         self._quote, self._escape, self._comments = (
-            None if one is None else one.encode()
-            for one in (schema.dialect.quote, schema.dialect.escape, "#" if schema.dialect.allow_comments else None)
+            None if mark is None else mark.encode()
+            for mark in (schema.dialect.quote, schema.dialect.escape, "#" if schema.dialect.allow_comments else None)
         )
         self._separator = schema.dialect.separator.encode()
         self._readers = RowReader(schema).readers
@@ -67,13 +67,13 @@ class CsvColumns:
 
     @staticmethod
     def reads(schema: CsvSchema) -> bool:
-        """Whether files of this schema can be read so."""
+        """Whether files of this schema can be read as columns."""
         dialect: CsvDialect = schema.dialect
         marks = [mark for mark in (dialect.separator, dialect.quote, dialect.escape) if mark is not None]
         return uncolumnar(schema.row_type) is None and all(mark.isascii() for mark in marks)
 
     def read(self, data: bytes) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]] | None:
-        """The rows of a block, and for each where the next one begins; None = it has to be read row by row."""
+        """The rows of a block of whole lines, and where each row ends; None = read it row by row."""
         ends = self._ends(data)
         if ends is None:
             return None
@@ -92,14 +92,14 @@ class CsvColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), ends
 
     def _ends(self, data: bytes) -> npt.NDArray[np.int64] | None:
-        """Where lines end; None if a line may be no row, or not one that both parsers read alike."""
+        """Where lines end; None if a line may hold no row, or if the parsers may read it differently."""
         if b"\0" in data or (self._escape is not None and self._escape in data):
             return None
         if self._comments is not None and (data.startswith(self._comments) or b"\n" + self._comments in data):
             return None
         if data.startswith((b"\n", b"\r\n")) or b"\n\n" in data or b"\n\r\n" in data:
             return None
-        if data.startswith(b"\xef\xbb\xbf"):  # Arrow leaves out the mark of UTF-8
+        if data.startswith(b"\xef\xbb\xbf"):  # Arrow skips the byte-order mark
             return None
         raw = np.frombuffer(data, np.uint8)
         newlines = np.flatnonzero(raw == _NEWLINE)
@@ -122,14 +122,15 @@ class CsvColumns:
             return False
         separator = self._separator[0]
         opening, closing = quotes[::2], quotes[1::2]
-        before = raw[opening - 1]  # that of the first byte is the last one: looked at below
-        begins = (before == separator) | (before == _NEWLINE) | (opening == 0)
-        after = raw[np.minimum(closing + 1, len(raw) - 1)]
-        ends = (after == separator) | (after == _NEWLINE) | (after == _RETURN) | (closing == len(raw) - 1)
+        previous = raw[opening - 1]  # raw[-1] for a quote at the beginning, which `opening == 0` accepts
+        begins = (previous == separator) | (previous == _NEWLINE) | (opening == 0)
+        following = raw[np.minimum(closing + 1, len(raw) - 1)]
+        ends = (following == separator) | (following == _NEWLINE) | (following == _RETURN) | (closing == len(raw) - 1)
         inside = np.searchsorted(quotes, newlines) % 2
         return bool(begins.all() and ends.all() and not inside.any())
 
     def _column(self, number: int, texts: pa.Array) -> pa.Array | None:
+        """A column of the declared type; None if a text is not of the type."""
         fast = self._fast[number]
         if fast is not None:
             try:
@@ -159,11 +160,11 @@ def _paired(raw: npt.NDArray[np.uint8]) -> bool:
 
 
 class OddTextError(Exception):
-    """A text that Arrow may read and Python does not, or not alike."""
+    """Arrow may accept a text that Python refuses, or read it differently."""
 
 
 def column_reader(declared: TypeInformation) -> Read | None:
-    """What reads texts as Python does, by Arrow; None = nothing does. The function raises ``OddTextError``."""
+    """A function by which Arrow converts texts as Python does; None = there is none. It raises ``OddTextError``."""
     row, data_type = scalar_of(declared), arrow_type(declared)
     match row and row.arrow_parses:
         case "text":
@@ -180,24 +181,25 @@ def column_reader(declared: TypeInformation) -> Read | None:
 
 
 def _without(texts: pa.Array, marks: bytes) -> pa.Array:
-    data = texts.buffers()[2]
-    if data is not None:
-        held = data.to_pybytes()
-        if any(mark in held for mark in marks):
+    """The texts, after a check that none of them holds one of these characters (as 0x1F and nan do)."""
+    buffer = texts.buffers()[2]
+    if buffer is not None:
+        content = buffer.to_pybytes()
+        if any(mark in content for mark in marks):
             raise OddTextError
     return texts
 
 
 def _booleans(texts: pa.Array) -> pa.Array:
     lowered = pc.ascii_lower(texts)
-    found = pc.equal(lowered, "true")
-    if not pc.all(pc.or_(found, pc.equal(lowered, "false")), skip_nulls=True, min_count=0).as_py():
+    is_true = pc.equal(lowered, "true")
+    if not pc.all(pc.or_(is_true, pc.equal(lowered, "false")), skip_nulls=True, min_count=0).as_py():
         raise OddTextError
-    return found
+    return is_true
 
 
 def _in_range(moments: pa.Array) -> pa.Array:
-    """Python knows the years 1 to 9999."""
+    """The moments, after a check that they are in the years 1 to 9999, which Python has."""
     bounds = pc.min_max(moments.cast(pa.timestamp("us")))
     lowest, highest = (bounds[name].cast(pa.int64()).as_py() for name in ("min", "max"))
     if lowest is not None and not (_micros(_FIRST) <= lowest and highest <= _micros(_LAST)):

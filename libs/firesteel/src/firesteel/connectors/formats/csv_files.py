@@ -1,4 +1,4 @@
-"""Files of CSV."""
+"""Reads and writes files of CSV."""
 
 from __future__ import annotations
 
@@ -29,57 +29,57 @@ from firesteel.functions.source import Split, Wait
 __all__ = ["CsvBulkWriters", "CsvReaderFormat"]
 
 _ROWS_AT_ONCE: Final = 10_000
-"""So many lines without a row are passed over in one go."""
+"""Lines that one ``read`` looks at; many of them may hold no row."""
 
 
 class CsvReaderFormat(StreamFormat):
     """Files of CSV as rows. Made by ``CsvReaderFormat.for_schema(schema)``.
 
     Empty lines hold no row. A row with more or fewer fields than there are columns is malformed. As in Flink, files
-    are not cut, since a field in quotes may hold newlines; ``rows_are_lines()`` promises that none does.
+    are not split, since a field in quotes may hold newlines; ``rows_are_lines()`` promises that no field does.
     """
 
     def __init__(self, schema: CsvSchema, *, one_line: bool = False, wanted: Sequence[str] | None = None) -> None:
         self._schema, self._one_line, self._wanted = schema, one_line, wanted
-        RowReader(schema)  # refuses types at once
+        RowReader(schema)  # raises at once if a type can't be in CSV
 
     @staticmethod
     def for_schema(schema: CsvSchema) -> CsvReaderFormat:
-        """The format of a schema.
+        """Make the format for a schema.
 
         Raises:
-            TypeError: it is no schema, or a column's type can't be read from CSV.
+            TypeError: the argument is no schema, or a column's type can't be read from CSV.
         """
         if not isinstance(schema, CsvSchema):
             raise TypeError(f"CsvReaderFormat.for_schema() takes a CsvSchema, not {type(schema).__name__}")
         return CsvReaderFormat(schema)
 
     def rows_are_lines(self) -> CsvReaderFormat:
-        """The same format for files without newlines in quotes: large ones are cut and read by several subtasks."""
+        """The same format for files without newlines in quotes: several subtasks read ranges of a large file."""
         return CsvReaderFormat(self._schema, one_line=True, wanted=self._wanted)
 
     def with_columns(self, names: Sequence[str]) -> CsvReaderFormat:
-        """The same files; lines are still malformed if one of the other columns is."""
+        """The same format with fewer columns; the other columns are still parsed, so they can make a line malformed."""
         return CsvReaderFormat(self._schema, one_line=self._one_line, wanted=tuple(names))
 
     @property
     def splittable(self) -> bool:
-        """Only if no field holds a newline."""
+        """Whether ``rows_are_lines()`` was called."""
         return self._one_line
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
-        """A cursor over the rows that begin in the range."""
+        """Open a cursor over the rows that begin in the range."""
         columnar = malformed.policy is not MalformedPolicy.EMIT and CsvColumns.reads(self._schema)
         cursor = _CsvCursor(split, self._schema, malformed, self._one_line, columnar=columnar, files=self.files)
-        return cursor if self._wanted is None else _Narrowed(cursor, self._wanted)
+        return cursor if self._wanted is None else _SelectedColumns(cursor, self._wanted)
 
     def produced_type(self) -> TypeInformation:
-        """The schema's row type, or what is wanted of it."""
+        """The schema's row type, with the selected columns only."""
         row_type = self._schema.row_type
         return row_type if self._wanted is None else narrowed(row_type, self._wanted)
 
 
-class _Narrowed(SplitCursor[Any]):
+class _SelectedColumns(SplitCursor[Any]):
     """A cursor that drops the columns which the program did not select."""
 
     def __init__(self, cursor: SplitCursor[Any], names: Sequence[str]) -> None:
@@ -100,12 +100,15 @@ class _Narrowed(SplitCursor[Any]):
         self._cursor.close()
 
 
-class _Feed:
-    """Gives ``csv.reader`` its lines, and knows where they are.
+class _LineFeed:
+    """Iterator of lines for ``csv.reader``, which knows the positions of the lines.
+
+    ``csv.reader`` pulls as many lines as a row takes. Its owner clears ``pulled`` before each row, so that it knows
+    afterwards which lines the row was made of.
 
     Attributes:
         offset: byte at which the next line begins.
-        pulled: lines since the last row began.
+        pulled: lines that were pulled since ``pulled`` was cleared.
     """
 
     def __init__(self, blocks: LineBlocks, *, comments: bool, one_line: bool) -> None:
@@ -115,11 +118,11 @@ class _Feed:
         self.offset = blocks.next
         self.pulled: list[bytes] = []
 
-    def __iter__(self) -> _Feed:
+    def __iter__(self) -> _LineFeed:
         return self
 
     def __next__(self) -> str:
-        """The next line; errors leave the feed usable."""
+        """The next line. After an error the next call goes on behind the line."""
         if self._one_line and self.pulled:
             raise StopIteration
         while True:
@@ -138,7 +141,7 @@ class _Feed:
         return line.decode("utf-8")
 
     def next_block(self) -> bytes | None:
-        """The next block as a whole; None if some of its lines were taken, or there is none."""
+        """The next block as a whole; None if some lines of the current block are left, or there are no more blocks."""
         if self._next < len(self._lines):
             return None
         data = self._blocks.load()
@@ -148,16 +151,16 @@ class _Feed:
         return data
 
     def take_back(self, data: bytes) -> None:
-        """The end of the block at hand is to be read line by line."""
+        """Read the end of the current block line by line."""
         self.offset -= len(data)
         self._lines, self._next = _lines(data), 0
 
     def put_back(self) -> None:
-        """Read the lines behind the first one again: they were taken for a part of a malformed row."""
-        again = self.pulled[1:]
-        self._lines[: self._next] = again
+        """Read all pulled lines but the first again: a malformed row has swallowed them."""
+        swallowed = self.pulled[1:]
+        self._lines[: self._next] = swallowed
         self._next = 0
-        self.offset -= sum(map(len, again))
+        self.offset -= sum(map(len, swallowed))
 
 
 def _lines(data: bytes) -> list[bytes]:
@@ -167,7 +170,10 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 class _CsvCursor(SplitCursor[Any]):
-    """The position is ``[byte at which the next row begins, 0]``."""
+    """Reads the rows that begin in a split's range, by columns where a block allows it.
+
+    The position is ``[byte at which the next row begins, 0]``.
+    """
 
     def __init__(
         self,
@@ -184,37 +190,40 @@ class _CsvCursor(SplitCursor[Any]):
         self._dialect = schema.dialect
         self._options = reader_options(schema.dialect)
         self._one_line = one_line
-        self._instead: list[Any] | None = None
+        self._replacement: list[Any] | None = None
+        """What stands for a damaged header or end of the file; returned by the next ``read``, which is the last."""
         self._order: list[int] | None = None
-        """For each column its place in the file, where that is not the same."""
+        """Place of each column in the file; None = the order of the schema."""
         self._data_start = 0
-        self._bad_head: str | None = None
+        """Byte behind the header and the first row that is left out."""
+        self._header_error: str | None = None
         self._malformed = malformed
         self._blocks = LineBlocks(split, malformed, files=files)
         if not self._blocks.damaged and (schema.dialect.use_header or schema.dialect.skip_first_row):
             try:
                 self._read_head(schema)
             except ValueError as error:
-                self._bad_head = error.reason if isinstance(error, MalformedDataError) else str(error)
-                self._reports = split.position is None and split.data["start"] == 0  # others need not say it again
-        self._feed = _Feed(self._blocks, comments=schema.dialect.allow_comments, one_line=one_line)
+                self._header_error = error.reason if isinstance(error, MalformedDataError) else str(error)
+                # Only the first range of the file reports it.
+                self._reports_header_error = split.position is None and split.data["start"] == 0
+        self._feed = _LineFeed(self._blocks, comments=schema.dialect.allow_comments, one_line=one_line)
         self._rows = csv.reader(self._feed, **self._options)
         self._row = RowReader(schema)
         self._batch: pa.RecordBatch | None = None
-        """Rows of a block that was read by columns, and where each of them ends."""
+        """Rows of a block that was read by columns, and the position at which each of them ends."""
         self._ends: Any = None
-        self._given = 0
+        self._returned = 0
         self._columns: CsvColumns | None = None
-        if columnar and self._bad_head is None:
+        if columnar and self._header_error is None:
             width = schema.size() if self._order is None else self._width
             self._columns = CsvColumns(schema, self._order, width)
 
     def _read_head(self, schema: CsvSchema) -> None:
-        """Find out where the rows begin, and in which order the columns stand."""
-        whole = Split("", {"path": self._path, "start": 0, "end": self._files.of(self._path).size(self._path)})
-        blocks = LineBlocks(whole, MalformedRecords(), files=self._files)
+        """Find out where the rows begin, and in which order the columns are."""
+        whole_file = Split("", {"path": self._path, "start": 0, "end": self._files.of(self._path).size(self._path)})
+        blocks = LineBlocks(whole_file, MalformedRecords(), files=self._files)
         try:
-            feed = _Feed(blocks, comments=self._dialect.allow_comments, one_line=self._one_line)
+            feed = _LineFeed(blocks, comments=self._dialect.allow_comments, one_line=self._one_line)
             rows = csv.reader(feed, **self._options)
             if self._dialect.use_header:
                 try:
@@ -233,40 +242,51 @@ class _CsvCursor(SplitCursor[Any]):
             blocks.close()
 
     def _set_order(self, header: list[str], names: tuple[str, ...]) -> None:
+        """Identify the columns by the names of the header, or by their positions if no name is at another position.
+
+        Raises:
+            ValueError: the columns are ambiguous, or the dialect is strict and the header differs.
+        """
         if header == list(names):
             return
         missing = [name for name in names if name not in header]
-        wrong = f"the header names the columns {', '.join(header)}, not {', '.join(names)}"
+        difference = f"the header names the columns {', '.join(header)}, not {', '.join(names)}"
         if self._dialect.strict_headers:
-            raise ValueError(wrong + (f"; {', '.join(missing)} not there" if missing else ""))
+            raise ValueError(difference + (f"; {', '.join(missing)} not there" if missing else ""))
         for name in names:
             place_of(name, header, "columns of the header")
         if not missing:
             self._order = [header.index(name) for name in names]
             self._width = len(header)
         elif len(header) > len(names):
-            raise ValueError(f"{wrong}; {', '.join(missing)} not there, and there are more columns than in the schema")
+            raise ValueError(
+                f"{difference}; {', '.join(missing)} not there, and there are more columns than in the schema"
+            )
         else:
-            moved = [name for place, name in enumerate(names) if name in header and header.index(name) != place]
-            if moved:
+            moved_names = [
+                name for position, name in enumerate(names) if name in header and header.index(name) != position
+            ]
+            if moved_names:
                 raise ValueError(
-                    f"{wrong}; {', '.join(missing)} not there, and {', '.join(moved)} in another place, so columns are "
-                    "known neither by name nor by position"
+                    f"{difference}; {', '.join(missing)} not there, and {', '.join(moved_names)} in another place, so "
+                    "columns are known neither by name nor by position"
                 )
 
     def read(self, max_records: int) -> Chunk[Any] | Wait:
-        """At most so many rows."""
-        if self._bad_head is not None:
-            path, reason = self._path, self._bad_head
-            self._instead = list(self._malformed.found(path, 0, reason, line=1)) if self._reports else []
-        if self._instead is not None:
-            return Chunk(self._instead, [0, 0], finished=True)
+        """Return the next rows, at most so many."""
+        if self._header_error is not None:
+            path, reason = self._path, self._header_error
+            self._replacement = (
+                list(self._malformed.found(path, 0, reason, line=1)) if self._reports_header_error else []
+            )
+        if self._replacement is not None:
+            return Chunk(self._replacement, [0, 0], finished=True)
         if self._columns is not None and (self._batch is not None or self._load_columns(self._columns)):
-            return self._of_columns(max_records)
+            return self._next_of_batch(max_records)
         values: list[Any] = []
-        feed, looked = self._feed, 0
-        while len(values) < max_records and looked < _ROWS_AT_ONCE:
-            looked += 1
+        feed, lines_seen = self._feed, 0
+        while len(values) < max_records and lines_seen < _ROWS_AT_ONCE:
+            lines_seen += 1
             feed.pulled.clear()
             begin = feed.offset
             try:
@@ -282,45 +302,45 @@ class _CsvCursor(SplitCursor[Any]):
                         else (self._two_chunks(values))
                     )
             except MalformedDataError:
-                raise  # of the file as a whole
+                raise  # the file as a whole is damaged
             except (ValueError, csv.Error) as error:
                 first = feed.pulled[0]
                 begin = feed.offset - sum(map(len, feed.pulled))
                 if not isinstance(error, ValueError) or isinstance(error, UnicodeDecodeError):
-                    feed.put_back()  # its end is not known
+                    feed.put_back()  # the end of the row is unknown
                 if begin < self._data_start:
                     continue
                 values += self._blocks.found(begin, reason_of(error), first.rstrip(b"\r\n"))
         return Chunk(values, [feed.offset, 0]) if values else Wait(0.0)
 
     def _load_columns(self, columns: CsvColumns) -> bool:
-        """Whether the next block could be read by columns."""
+        """Try to read the next block by columns; False if it has to be read row by row."""
         data = self._feed.next_block()
         if data is None:
             return False
         begin = self._feed.offset - len(data)
-        head = max(0, self._data_start - begin)
-        found = columns.read(data[head:] if head else data) if head < len(data) else None
-        if found is None:
+        skipped = max(0, self._data_start - begin)
+        rows_and_ends = columns.read(data[skipped:] if skipped else data) if skipped < len(data) else None
+        if rows_and_ends is None:
             self._feed.take_back(data)
             return False
-        self._batch, self._ends = found
-        self._begin, self._given = begin + head, 0
+        self._batch, self._ends = rows_and_ends
+        self._begin, self._returned = begin + skipped, 0
         return True
 
-    def _of_columns(self, max_records: int) -> Chunk[Any]:
+    def _next_of_batch(self, max_records: int) -> Chunk[Any]:
         assert self._batch is not None
-        part = self._batch.slice(self._given, max_records)
-        self._given += part.num_rows
-        position = self._begin + int(self._ends[self._given - 1])
-        if self._given == self._batch.num_rows:
+        part = self._batch.slice(self._returned, max_records)
+        self._returned += part.num_rows
+        position = self._begin + int(self._ends[self._returned - 1])
+        if self._returned == self._batch.num_rows:
             self._batch = None
         return Chunk(part, [position, 0])
 
     def _two_chunks(self, values: list[Any]) -> Chunk[Any]:
-        """What stands for the damaged end of the file comes in a chunk of its own."""
-        self._instead = self._blocks.instead
-        return Chunk(values[: -len(self._instead)], [self._feed.offset, 0])
+        """Return the rows; what stands for the damaged end of the file comes in a chunk of its own."""
+        self._replacement = self._blocks.instead
+        return Chunk(values[: -len(self._replacement)], [self._feed.offset, 0])
 
     def _ordered(self, fields: list[str]) -> list[str]:
         if self._order is None:
@@ -342,21 +362,21 @@ class CsvBulkWriters(BulkWriterFactory):
     def __init__(self, schema: CsvSchema) -> None:
         self._schema = schema
         self.joinable = not schema.dialect.use_header
-        RowWriter(schema)  # refuses types at once
+        RowWriter(schema)  # raises at once if a type can't be in CSV
 
     @staticmethod
     def for_schema(schema: CsvSchema) -> CsvBulkWriters:
-        """The writers of a schema; with ``set_use_header()`` each file begins with the names of the columns.
+        """Make the factory for a schema; with ``set_use_header()`` each file begins with the names of the columns.
 
         Raises:
-            TypeError: it is no schema, or a column's type can't be written as CSV.
+            TypeError: the argument is no schema, or a column's type can't be written as CSV.
         """
         if not isinstance(schema, CsvSchema):
             raise TypeError(f"CsvBulkWriters.for_schema() takes a CsvSchema, not {type(schema).__name__}")
         return CsvBulkWriters(schema)
 
     def create(self, stream: IO[bytes]) -> BulkWriter:
-        """A writer of one file."""
+        """Make the writer of one file."""
         return _CsvWriter(self._schema, stream)
 
 

@@ -1,8 +1,8 @@
-"""Which fields Jackson's CSV generator puts in quotes, which is what writes CSV in Flink, and how.
+"""Quotes the fields of CSV that Jackson's generator quotes, which writes CSV in Flink.
 
-It does not look for the characters that have to be quoted, but for any that stands before the separator or the quote in
-Unicode: so ``a b`` and ``2020-01-01 00:00:00`` are quoted with commas between fields, and ``3.5`` as a text with
-semicolons. Texts of more than 24 characters are quoted without a look. Numbers, booleans and nulls never are.
+The generator does not look for characters that need quotes, but for any that comes before the separator or the quote in
+Unicode. So ``a b`` and ``2020-01-01 00:00:00`` are quoted if commas separate fields, and the text ``3.5`` if semicolons
+do. Texts of more than 24 characters are always quoted; numbers, booleans and nulls never are.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from firesteel.connectors.formats.csv_schema import CsvDialect
 
 __all__ = ["CsvQuotes"]
 
-_LONGEST_LOOKED_AT: Final = 24
+_LONGEST_UNQUOTED: Final = 24
 """``CsvGenerator``'s ``MAX_QUOTE_CHECK``, in Java's characters of 16 bits."""
 _PAIRS: Final = r"[\x{10000}-\x{10FFFF}]"
-"""Characters that are two of Java's."""
+"""Characters that count as two in Java."""
 
 
 class CsvQuotes:
-    """Quotes texts.
+    """Quotes texts of one dialect.
 
     Args:
-        dialect: it has a quote character.
+        dialect: a dialect with a quote character.
 
     Attributes:
-        empty: an empty text in a line without other fields; without a character the line would hold no row.
+        empty: what is written for an empty text that is the only field; an empty line would hold no row.
     """
 
     def __init__(self, dialect: CsvDialect) -> None:
@@ -38,27 +38,27 @@ class CsvQuotes:
         self._quote, self._escape = dialect.quote, dialect.escape
         self.empty = dialect.quote * 2
         last = max(dialect.separator, dialect.quote, *dialect.line_separator)
-        other = "\\" if dialect.escape is None else dialect.escape
-        self._unsafe = re.compile(f"[\0-{re.escape(last)}{re.escape(other)}]")
-        self._arrow_unsafe = f"[\\x{{0}}-\\x{{{ord(last):X}}}\\x{{{ord(other):X}}}]"
+        escape = "\\" if dialect.escape is None else dialect.escape
+        self._unsafe = re.compile(f"[\0-{re.escape(last)}{re.escape(escape)}]")
+        self._arrow_unsafe = f"[\\x{{0}}-\\x{{{ord(last):X}}}\\x{{{ord(escape):X}}}]"
 
     def text(self, text: str) -> str:
-        """One field."""
-        if self._unsafe.search(text) is None and len(text) <= _LONGEST_LOOKED_AT:
-            if len(text) * 2 <= _LONGEST_LOOKED_AT or text.isascii():
+        """Quote a field, if Jackson would."""
+        if self._unsafe.search(text) is None and len(text) <= _LONGEST_UNQUOTED:
+            if len(text) * 2 <= _LONGEST_UNQUOTED or text.isascii():
                 return text
-            if len(text.encode("utf-16-le", "surrogatepass")) <= 2 * _LONGEST_LOOKED_AT:
+            if len(text.encode("utf-16-le", "surrogatepass")) <= 2 * _LONGEST_UNQUOTED:
                 return text
         if self._escape is not None:
             text = text.replace(self._escape, self._escape * 2)
         return f"{self._quote}{text.replace(self._quote, self._quote * 2)}{self._quote}"
 
     def column(self, column: pa.Array) -> Any:
-        """A column of fields; None stays None."""
+        """Quote the fields of a column; None stays None."""
         lengths = pc.utf8_length(column)
         if not pc.all(pc.string_is_ascii(column), skip_nulls=True, min_count=0).as_py():
             lengths = pc.add(lengths, pc.count_substring_regex(column, _PAIRS))
-        quoted = pc.or_(pc.greater(lengths, _LONGEST_LOOKED_AT), pc.match_substring_regex(column, self._arrow_unsafe))
+        quoted = pc.or_(pc.greater(lengths, _LONGEST_UNQUOTED), pc.match_substring_regex(column, self._arrow_unsafe))
         if not pc.any(quoted).as_py():
             return column
         texts = column if self._escape is None else pc.replace_substring(column, self._escape, self._escape * 2)

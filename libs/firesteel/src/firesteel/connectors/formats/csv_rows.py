@@ -1,4 +1,4 @@
-"""Rows as CSV, one at a time: schemas for connectors."""
+"""Schemas of connectors for lines of CSV."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]
 
 
 class CsvRowDeserializationSchema(DeserializationSchema):
-    """A line of CSV as a row. Made by ``CsvRowDeserializationSchema.Builder(row_type).build()``."""
+    """Reads a line of CSV as a row. Made by ``CsvRowDeserializationSchema.Builder(row_type).build()``."""
 
     def __init__(self, schema: CsvSchema, *, ignore_parse_errors: bool) -> None:
         self._schema, self._ignore = schema, ignore_parse_errors
@@ -29,13 +29,13 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         self._read: RowReader | None = None
         self._columns: CsvColumns | None = None
         self.gives_columns = CsvColumns.reads(schema)
-        RowReader(schema)  # refuses types at once
+        RowReader(schema)  # raises at once if a type can't be in CSV
 
     def deserialize(self, message: bytes) -> Any:
         """Returns the row; None for a comment, or if the message is malformed and errors are ignored.
 
         Raises:
-            MalformedDataError: it is malformed.
+            MalformedDataError: the message is malformed.
         """
         if message is None:
             return None
@@ -57,15 +57,15 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             ) from error
 
     def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        """Returns the rows of many lines; None = read them one by one."""
+        """Returns the rows of many lines; None = call ``deserialize`` for each."""
         if self._columns is None:
             self._columns = CsvColumns(self._schema, None, self._schema.size())
         ended = all(message.endswith(b"\n") for message in messages)
         data = (b"" if ended else b"\n").join(messages)
         if data.count(b"\n") != len(messages) - (0 if ended else 1):
-            return None  # a message has several lines, or some end with a newline
-        found = self._columns.read(data)
-        return found[0] if found is not None and found[0].num_rows == len(messages) else None
+            return None  # a message has several lines, or only some end with a newline
+        rows_and_ends = self._columns.read(data)
+        return rows_and_ends[0] if rows_and_ends is not None and rows_and_ends[0].num_rows == len(messages) else None
 
     def get_produced_type(self) -> TypeInformation:
         """Returns the type of the rows."""
@@ -78,7 +78,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         """Builds a ``CsvRowDeserializationSchema``.
 
         Args:
-            type_info: the type of the rows.
+            type_info: type of the rows.
         """
 
         def __init__(self, type_info: TypeDescriptor) -> None:
@@ -87,57 +87,57 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             self._ignore = False
 
         def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
-            """What separates fields; a comma by default."""
+            """Set the character between fields; a comma by default."""
             self._dialect = replace(self._dialect, separator=one_character("field delimiter", delimiter))
             return self
 
         def set_allow_comments(self, allow_comments: bool) -> CsvRowDeserializationSchema.Builder:
-            """Lines that begin with ``#`` are no rows."""
+            """Set whether lines that begin with ``#`` are left out."""
             self._dialect = replace(self._dialect, allow_comments=allow_comments)
             return self
 
         def set_array_element_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
-            """What separates the elements of arrays; a semicolon by default."""
+            """Set the character between elements of arrays; a semicolon by default."""
             one_character("array element delimiter", delimiter)
             self._dialect = replace(self._dialect, array_separator=delimiter)
             return self
 
         def set_quote_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
-            """What fields are quoted with; ``"`` by default."""
+            """Set the character that quotes fields; ``"`` by default."""
             self._dialect = replace(self._dialect, quote=one_character("quote character", c))
             return self
 
         def set_escape_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
-            """The character behind this one stands for itself; none by default."""
+            """Set the character that makes the next one stand for itself; there is none by default."""
             self._dialect = replace(self._dialect, escape=one_character("escape character", c))
             return self
 
         def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
-            """The text that stands for None; none by default."""
+            """Set the text that stands for None; there is none by default."""
             self._dialect = replace(self._dialect, null_value=null_literal)
             return self
 
         def set_ignore_parse_errors(self, ignore_parse_errors: bool) -> CsvRowDeserializationSchema.Builder:
-            """Malformed messages give None instead of an error."""
+            """Set whether malformed messages give None instead of an error."""
             self._ignore = ignore_parse_errors
             return self
 
         def build(self) -> CsvRowDeserializationSchema:
-            """The schema."""
+            """Make the schema."""
             return CsvRowDeserializationSchema(
                 replace(self._schema, dialect=self._dialect), ignore_parse_errors=self._ignore
             )
 
 
 class CsvRowSerializationSchema(SerializationSchema):
-    """A row as a line of CSV. Made by ``CsvRowSerializationSchema.Builder(row_type).build()``."""
+    """Writes a row as a line of CSV. Made by ``CsvRowSerializationSchema.Builder(row_type).build()``."""
 
     takes_columns = True
 
     def __init__(self, schema: CsvSchema, end: str) -> None:
         self._schema, self._end = schema, end
         self._write: RowWriter | None = None
-        RowWriter(schema)  # refuses types at once
+        RowWriter(schema)  # raises at once if a type can't be in CSV
 
     def serialize(self, element: Any) -> bytes:
         """Returns the line in UTF-8.
@@ -166,7 +166,7 @@ class CsvRowSerializationSchema(SerializationSchema):
         """Builds a ``CsvRowSerializationSchema``.
 
         Args:
-            type_info: the type of the rows.
+            type_info: type of the rows.
         """
 
         def __init__(self, type_info: TypeDescriptor) -> None:
@@ -175,15 +175,15 @@ class CsvRowSerializationSchema(SerializationSchema):
             self._end = "\n"
 
         def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """What separates fields; a comma by default."""
+            """Set the character between fields; a comma by default."""
             self._dialect = replace(self._dialect, separator=one_character("field delimiter", c))
             return self
 
         def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            """What stands behind the line: a newline by default; also CR, CR LF or nothing.
+            """Set the end of a line: LF (the default), CR, CR LF or nothing.
 
             Raises:
-                ProgramError: it is something else.
+                ProgramError: the delimiter is something else.
             """
             if delimiter not in ("\n", "\r", "\r\n", ""):
                 raise ProgramError(f"CSV: a line ends with LF, CR, CR LF or nothing, not with {delimiter!r}")
@@ -191,33 +191,33 @@ class CsvRowSerializationSchema(SerializationSchema):
             return self
 
         def set_array_element_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            """What separates the elements of arrays; a semicolon by default."""
+            """Set the character between elements of arrays; a semicolon by default."""
             one_character("array element delimiter", delimiter)
             self._dialect = replace(self._dialect, array_separator=delimiter)
             return self
 
         def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
-            """Never quote; fields that would have to be are refused unless there is an escape character."""
+            """Quote no field; fields that need quotes are an error, unless there is an escape character."""
             self._dialect = replace(self._dialect, quote=None)
             return self
 
         def set_quote_character(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """What fields are quoted with; ``"`` by default."""
+            """Set the character that quotes fields; ``"`` by default."""
             self._dialect = replace(self._dialect, quote=one_character("quote character", c))
             return self
 
         def set_escape_character(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """The character behind this one stands for itself; none by default."""
+            """Set the character that makes the next one stand for itself; there is none by default."""
             self._dialect = replace(self._dialect, escape=one_character("escape character", c))
             return self
 
         def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:
-            """The text that stands for None; empty by default."""
+            """Set the text that stands for None; the empty text by default."""
             self._dialect = replace(self._dialect, null_value=s)
             return self
 
         def build(self) -> CsvRowSerializationSchema:
-            """The schema."""
+            """Make the schema."""
             return CsvRowSerializationSchema(replace(self._schema, dialect=self._dialect), self._end)
 
 

@@ -1,4 +1,4 @@
-"""What the columns of a CSV file are, and how they are written."""
+"""Describes files of CSV: columns and dialect."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["CsvDialect", "CsvSchema", "CsvSchemaBuilder"]
 
 @dataclass(frozen=True)
 class CsvDialect:
-    """How CSV is written.
+    """Special characters and lines of CSV.
 
     Attributes:
-        separator, quote, escape: one character each; None = there is none.
-        line_separator: between rows, when writing.
-        null_value: text that stands for None; None = there is none (empty numbers, booleans and dates are None anyhow).
-        array_separator: between the elements of an array; None = arrays have one element.
+        separator, quote, escape: one character each; None = there is no such character.
+        line_separator: end of rows that are written.
+        null_value: text that stands for None; None = no text does (empty numbers, booleans and dates are None anyway).
+        array_separator: character between the elements of an array; None = arrays have one element.
         allow_comments: lines that begin with ``#`` are left out.
-        use_header: the first line holds the names of the columns. They may stand in any order; where other names stand
-            there, columns are known by their position.
-        strict_headers: the names have to be those of the schema, in its order.
+        use_header: the first line holds the names of the columns, in any order. If the names of the schema are not
+            there, columns are identified by their position.
+        strict_headers: the header has to hold the names of the schema, in its order.
         skip_first_row: the first line (behind the header) is left out.
     """
 
@@ -41,14 +41,14 @@ class CsvDialect:
     skip_first_row: bool = False
 
 
-def one_character(what: str, text: str) -> str:
-    """The text, if it can separate or quote fields.
+def one_character(role: str, text: str) -> str:
+    """Check that a text can separate or quote fields, and return it.
 
     Raises:
-        ProgramError: it is not one character, or the end of a line.
+        ProgramError: the text is not one character, or is an end of a line.
     """
     if not isinstance(text, str) or len(text) != 1 or text in "\r\n\0":
-        raise ProgramError(f"CSV: the {what} is one character, not {text!r}")
+        raise ProgramError(f"CSV: the {role} is one character, not {text!r}")
     return text
 
 
@@ -58,9 +58,9 @@ class CsvSchema:
 
     Attributes:
         row_type: names and types of the columns.
-        dialect: how it is written.
-        array_separators: column -> separator of its elements, where it is not that of the dialect.
-        digits: column -> precision and scale of its decimal numbers, where they were declared (``digits_of``).
+        dialect: special characters and lines.
+        array_separators: column -> separator of its elements, if it is not that of the dialect.
+        digits: column -> precision and scale of its decimal numbers, if they are declared (``digits_of``).
     """
 
     row_type: RowTypeInfo
@@ -84,7 +84,7 @@ class CsvSchema:
         return len(self.row_type.field_types)
 
     def array_separator(self, column: int) -> str | None:
-        """Returns what separates the elements of an array in this column."""
+        """Returns the character between the elements of an array in this column."""
         return self.array_separators.get(column, self.dialect.array_separator)
 
     def __str__(self) -> str:
@@ -101,10 +101,10 @@ class CsvSchemaBuilder:
         self._dialect = CsvDialect()
 
     def build(self) -> CsvSchema:
-        """The schema.
+        """Check the columns and make the schema.
 
         Raises:
-            ProgramError: there is no column, or a name stands twice.
+            ProgramError: there is no column, or two columns have the same name.
         """
         names = [name for name, _ in self._columns]
         if not names:
@@ -124,7 +124,7 @@ class CsvSchemaBuilder:
     def add_array_column(
         self, name: str, separator: str | None = ";", element_type: Any | None = None
     ) -> CsvSchemaBuilder:
-        """A column of lists; elements are strings unless said otherwise.
+        """Add a column of lists; by default their elements are strings.
 
         Raises:
             ProgramError: the separator is not one character.
@@ -137,23 +137,23 @@ class CsvSchemaBuilder:
         return self._add(name, Types.LIST(inner))
 
     def add_boolean_column(self, name: str) -> CsvSchemaBuilder:
-        """A column of ``true`` and ``false``."""
+        """Add a column of ``true`` and ``false``."""
         return self._add(name, Types.BOOLEAN())
 
     def add_number_column(self, name: str, number_type: Any | None = None) -> CsvSchemaBuilder:
-        """A column of numbers; 64-bit integers unless said otherwise.
+        """Add a column of numbers; by default they are 64-bit integers.
 
-        Of ``DataTypes.DECIMAL(precision, scale)`` numbers are rounded to their scale, halves away from zero.
+        Numbers of ``DataTypes.DECIMAL(precision, scale)`` are rounded to the scale, halves away from zero.
         """
         self._digits[len(self._columns)] = digits_of(number_type)
         return self._add(name, Types.LONG() if number_type is None else as_type(number_type, "add_number_column()"))
 
     def add_string_column(self, name: str) -> CsvSchemaBuilder:
-        """A column of text."""
+        """Add a column of texts."""
         return self._add(name, Types.STRING())
 
     def add_columns_from(self, schema: CsvSchema) -> CsvSchemaBuilder:
-        """The columns of another schema."""
+        """Add the columns of another schema."""
         for position, pair in enumerate(zip(schema.row_type.field_names, schema.row_type.field_types, strict=True)):
             if position in schema.array_separators:
                 self._separators[len(self._columns)] = schema.array_separators[position]
@@ -169,11 +169,11 @@ class CsvSchemaBuilder:
         return self
 
     def set_allow_comments(self, allow: bool = True) -> CsvSchemaBuilder:
-        """Leave out lines that begin with ``#``."""
+        """Set whether lines that begin with ``#`` are left out."""
         return self._with(allow_comments=allow)
 
     def set_any_property_name(self, name: str) -> CsvSchemaBuilder:
-        """Refused: rows have no place for columns that the schema does not name.
+        """Raise an error: rows have no place for columns that the schema does not name.
 
         Raises:
             ProgramError: always.
@@ -184,12 +184,12 @@ class CsvSchemaBuilder:
         )
 
     def disable_array_element_separator(self) -> CsvSchemaBuilder:
-        """Arrays have one element."""
+        """Have arrays of all columns hold one element."""
         self._separators = dict.fromkeys(self._separators)
         return self._with(array_separator=None)
 
     def remove_array_element_separator(self, index: int) -> CsvSchemaBuilder:
-        """Arrays of this column have one element."""
+        """Have arrays of this column hold one element."""
         self._separators[self._column(index)] = None
         return self
 
@@ -199,55 +199,55 @@ class CsvSchemaBuilder:
         return index
 
     def set_array_element_separator(self, separator: str) -> CsvSchemaBuilder:
-        """What separates the elements of arrays of columns that name no separator."""
+        """Set the character between elements of arrays, for columns without a separator of their own."""
         return self._with(array_separator=one_character("array element separator", separator))
 
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
-        """What separates columns."""
+        """Set the character between columns; a comma by default."""
         return self._with(separator=one_character("column separator", char))
 
     def disable_escape_char(self) -> CsvSchemaBuilder:
-        """No character escapes others; the default."""
+        """Have no character escape others; the default."""
         return self._with(escape=None)
 
     def set_escape_char(self, char: str) -> CsvSchemaBuilder:
-        """The character behind this one stands for itself."""
+        """Set the character that makes the next one stand for itself."""
         return self._with(escape=one_character("escape character", char))
 
     def set_line_separator(self, separator: str) -> CsvSchemaBuilder:
-        """What writers put behind a row; readers take LF and CR LF.
+        """Set what writers put behind a row: LF or CR LF. Readers take both.
 
         Raises:
-            ProgramError: it does not end with a newline.
+            ProgramError: the separator is neither.
         """
         if separator not in ("\n", "\r\n"):
             raise ProgramError(f"CSV: rows end with LF or CR LF, not with {separator!r}")
         return self._with(line_separator=separator)
 
     def set_null_value(self, null_value: str | None) -> CsvSchemaBuilder:
-        """The text that stands for None."""
+        """Set the text that stands for None; None = no text does."""
         return self._with(null_value=null_value)
 
     def disable_quote_char(self) -> CsvSchemaBuilder:
-        """Quotes have no meaning."""
+        """Have no character quote fields."""
         return self._with(quote=None)
 
     def set_quote_char(self, char: str) -> CsvSchemaBuilder:
-        """What fields are quoted with."""
+        """Set the character that quotes fields; ``"`` by default."""
         return self._with(quote=one_character("quote character", char))
 
     def set_skip_first_data_row(self, skip: bool = True) -> CsvSchemaBuilder:
-        """Leave out the first row (behind the header)."""
+        """Set whether the first row (behind the header) is left out."""
         return self._with(skip_first_row=skip)
 
     def set_strict_headers(self, strict: bool = True) -> CsvSchemaBuilder:
-        """The header has to name the columns of the schema in its order."""
+        """Set whether the header has to name the columns of the schema in its order."""
         return self._with(strict_headers=strict)
 
     def set_use_header(self, use: bool = True) -> CsvSchemaBuilder:
-        """The first line names the columns, in any order; writers write it.
+        """Set whether the first line names the columns, in any order; writers write it.
 
-        Columns whose names are not there are known by their position, as all are in Flink.
+        Columns whose names are missing are identified by their position, as all columns are in Flink.
         """
         return self._with(use_header=use)
 

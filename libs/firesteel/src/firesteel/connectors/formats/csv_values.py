@@ -1,4 +1,4 @@
-"""Fields of CSV and values of declared types."""
+"""Converts fields of CSV to values of declared types, and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from firesteel.common.type_table import ScalarRow, Shape, field_names, parts_of, resolved, row_of, scalar_of
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.types import Row, make_row
-from firesteel.connectors.formats.arranged import arranged
+from firesteel.connectors.formats.column_types import columns_in_order
 from firesteel.connectors.formats.csv_quotes import CsvQuotes
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
 from firesteel.expressions.schema import Digits, arrow_type, digits_of_parts
@@ -23,7 +23,7 @@ Write = Callable[[Any], str]
 
 
 def reason_of(error: Exception) -> str:
-    """Why a line can't be read; of the limit that Python has, how it is raised."""
+    """Why a line can't be read; for Python's limit of fields also how to raise it."""
     text = str(error)
     if "field limit" not in text:
         return text
@@ -31,7 +31,7 @@ def reason_of(error: Exception) -> str:
 
 
 def reader_options(dialect: CsvDialect) -> dict[str, Any]:
-    """The arguments for ``csv.reader`` and ``csv.writer``."""
+    """Arguments for ``csv.reader`` and ``csv.writer``."""
     return {
         "delimiter": dialect.separator,
         "quotechar": dialect.quote,
@@ -43,10 +43,10 @@ def reader_options(dialect: CsvDialect) -> dict[str, Any]:
 
 
 class RowReader:
-    """Turns the fields of a line into a row.
+    """Converts the fields of a line to a row.
 
     Attributes:
-        readers: for each column what turns its text into a value; raises ``ValueError``.
+        readers: function of each column that converts its text to a value; raises ``ValueError``.
 
     Raises:
         TypeError: a column's type can't be read from CSV.
@@ -59,10 +59,10 @@ class RowReader:
         self.readers = [_reader(t, null, schema.array_separator(i), schema.digits.get(i)) for i, t in enumerate(types)]
 
     def __call__(self, fields: list[str]) -> Row:
-        """The row.
+        """Convert the fields of one line.
 
         Raises:
-            ValueError: the fields are too many or too few, or one is not of its type.
+            ValueError: there are too many or too few fields, or one is not of its type.
         """
         if len(fields) != len(self.readers):
             raise ValueError(f"{len(fields)} fields for {len(self.readers)} columns")
@@ -76,6 +76,7 @@ class RowReader:
 
 
 def _reader(declared: TypeInformation, null: str | None, separator: str | None, digits: Digits) -> Read:
+    """A function that converts a text to a value of a type, or to None."""
     declared, row = resolved(declared)
     inner = _inner_reader(declared, null, separator, digits)
     if isinstance(row, ScalarRow) and row.csv_empty:
@@ -101,7 +102,7 @@ def _inner_reader(declared: TypeInformation, null: str | None, separator: str | 
         return lambda text: [read(piece) for piece in (text.split(separator) if separator else [text])]
     names = field_names(declared) or ()
     pairs = zip(types, digits_of_parts(digits, len(types)), strict=True)
-    readers = [_reader(part, null, None, of) for part, of in pairs]
+    readers = [_reader(part, null, None, part_digits) for part, part_digits in pairs]
 
     def read_row(text: str) -> Any:
         pieces = text.split(separator) if separator else [text]
@@ -113,7 +114,7 @@ def _inner_reader(declared: TypeInformation, null: str | None, separator: str | 
 
 
 class RowWriter:
-    """Turns rows into lines.
+    """Converts rows to lines.
 
     Raises:
         TypeError: a column's type can't be written as CSV.
@@ -131,12 +132,13 @@ class RowWriter:
         ]
         self._null, self._types, self._dialect = null, types, schema.dialect
         self._end = schema.dialect.line_separator
-        self._written_end = "\r\n" + self._end  # fields with one of these characters need an escape character
+        # csv.writer escapes the characters of its line terminator, so both CR and LF are among them.
+        self._written_end = "\r\n" + self._end
         options = reader_options(schema.dialect)
         self._escaped: Any = csv.writer(_Echo(), lineterminator=self._written_end, **options).writerow
 
     def __call__(self, row: Any) -> str:
-        """The line, with its end.
+        """Convert a row to its line, with the end of the line.
 
         Raises:
             ValueError, TypeError: the record does not fit the schema.
@@ -145,17 +147,17 @@ class RowWriter:
         return self._line([write(value) for write, value in zip(self._writers, values, strict=True)])
 
     def header(self) -> str:
-        """The line of the names of the columns."""
+        """The line with the names of the columns."""
         return self._line([name if self._quotes is None else self._quotes.text(name) for name in self._names])
 
     def lines(self, batch: pa.RecordBatch) -> pa.Array:
-        """The lines of the rows of a batch, with their ends. Arrow quotes and joins their fields.
+        """Convert the rows of a batch to lines, with their ends. Arrow quotes and joins the fields.
 
         Raises:
             ValueError, TypeError: the columns do not fit the schema.
         """
-        given = arranged(batch, self._names)
-        columns = [self._texts(number, column, field) for number, (column, field) in enumerate(given)]
+        ordered = columns_in_order(batch, self._names)
+        columns = [self._texts(number, column, field) for number, (column, field) in enumerate(ordered)]
         if len(columns) == 1 or self._quotes is None:
             rows = zip(*[column.to_pylist() for column in columns], strict=True)
             return pa.array(map(self._line, rows), pa.string())
@@ -171,7 +173,7 @@ class RowWriter:
         return pa.array(list(map(self._writers[number], values_of(column, field))), pa.string())
 
     def _line(self, fields: Sequence[str]) -> str:
-        """A line of these fields, which are quoted already if there is a quote character."""
+        """The line of fields, which are quoted already if there is a quote character."""
         if self._quotes is not None:
             return (self._dialect.separator.join(fields) or self._quotes.empty) + self._end
         try:
@@ -182,7 +184,7 @@ class RowWriter:
 
 
 class _Echo:
-    """Gives back what a ``csv.writer`` writes."""
+    """A file whose ``write`` returns the text, so that ``writerow`` returns the line."""
 
     def write(self, text: str) -> str:
         return text
@@ -207,7 +209,7 @@ def _inner_writer(declared: TypeInformation, null: str, separator: str | None, d
     if row.shape is Shape.ROW:
         names = field_names(declared) or ()
         pairs = zip(types, digits_of_parts(digits, len(types)), strict=True)
-        writers = [_writer(part, null, None, of) for part, of in pairs]
+        writers = [_writer(part, null, None, part_digits) for part, part_digits in pairs]
 
         def write_row(value: Any) -> str:
             pairs = zip(writers, row_values(value, names), strict=True)

@@ -1,4 +1,4 @@
-"""Declared types as programs hand them to formats: type information, or data types of the Table API."""
+"""Reads the types that programs declare for formats: type information, or data types of the Table API."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from firesteel.expressions.schema import Digits, digits_of_parts
 
 
 def row_type(declared: Any, owner: str) -> RowTypeInfo:
-    """The row type that is meant.
+    """The row type that a program declares.
 
     Raises:
-        TypeError: it is no row type.
+        TypeError: the declared type is no row type.
     """
     inner = unwrapped(as_type(declared, owner))
     if not isinstance(inner, RowTypeInfo):
@@ -23,22 +23,22 @@ def row_type(declared: Any, owner: str) -> RowTypeInfo:
 
 
 def narrowed(row: RowTypeInfo, names: Sequence[str]) -> RowTypeInfo:
-    """The row type with these fields only."""
+    """The row type with these fields only, in this order."""
     types = dict(zip(row.field_names, row.field_types, strict=True))
     return RowTypeInfo([types[name] for name in names], list(names))
 
 
 def narrowed_digits(row: RowTypeInfo, digits: Digits, names: Sequence[str]) -> Digits:
-    """The digits of these fields."""
+    """The digits of these fields, in this order."""
     digits_by_name = dict(zip(row.field_names, digits_of_parts(digits, len(row.field_names)), strict=True))
     return [digits_by_name[name] for name in names]
 
 
 def as_type(declared: Any, owner: str) -> TypeInformation:
-    """Type information; a data type of the Table API (``firesteel.table.DataTypes``) is converted.
+    """The declared type as type information; a data type of the Table API (``DataTypes``) is converted.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: the declared type is neither.
     """
     convert = None if isinstance(declared, type) else getattr(declared, "to_type_info", None)
     if convert is None:
@@ -48,9 +48,10 @@ def as_type(declared: Any, owner: str) -> TypeInformation:
 
 
 def digits_of(declared: Any) -> Digits:
-    """Precision and scale of the decimal numbers in a data type of the Table API; None = it has none.
+    """Precision and scale of the decimal numbers in a data type of the Table API; None = there are no such numbers.
 
-    Of a row there is one for each field, of a map for key and value, of an array those of its elements.
+    For a row this is a list of the digits of its fields, for a map of those of key and value; for an array it is the
+    digits of its elements.
     """
     match getattr(declared, "name", None):  # type information has none
         case "DECIMAL":

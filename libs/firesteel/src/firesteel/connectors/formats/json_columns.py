@@ -1,7 +1,7 @@
-"""JSON objects as columns, many at once, by Arrow, where it reads them as ``json_values`` does.
+"""Reads many JSON objects as columns by Arrow, if it reads them as ``json_values`` does.
 
-What Arrow reads in another way is found before or behind it, and then the answer is None: the objects have to be read
-one by one, and errors are found there.
+Checks before and after find what Arrow reads differently. Then the result is None: the caller reads the objects one by
+one, and finds their errors.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from firesteel.expressions.values import RECORDS, ROW, arrow_schema
 
 _NEWLINE, _OPEN, _CLOSE = b"\n{}"
 _NO_NUMBER: Final = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
-"""Arrow takes these for numbers; they are not JSON."""
+"""Words that Arrow takes for numbers, and that are not JSON."""
 
 
 class JsonColumns:
     """Reads objects of a row type.
 
     Args:
-        row_type: for which ``reads`` is true.
-        fail_on_missing_field: an object without one of the fields is malformed.
+        row_type: row type for which ``reads`` is true.
+        fail_on_missing_field: treat an object without one of the fields as malformed.
     """
 
     def __init__(self, row_type: RowTypeInfo, *, fail_on_missing_field: bool) -> None:
         self._names, self._types = row_type.field_names, row_type.field_types
         self._schema = arrow_schema(row_type, {RECORDS: ROW})
         self._complete = fail_on_missing_field
-        read = [(name, _read_as(one)) for name, one in zip(self._names, self._types, strict=True)]
+        read = [(name, _read_as(declared)) for name, declared in zip(self._names, self._types, strict=True)]
         self._options = pa_json.ParseOptions(explicit_schema=pa.schema(read), unexpected_field_behavior="ignore")
 
     @staticmethod
     def reads(declared: TypeInformation, *, fail_on_missing_field: bool) -> bool:
-        """Whether values of this type can be read so."""
+        """Whether objects of this type can be read as columns."""
         row_type = unwrapped(declared)
         if not isinstance(row_type, RowTypeInfo) or not row_type.field_names:
             return False
         if fail_on_missing_field and any(scalar_of(field) is None for field in row_type.field_types):
-            return False  # whether something deep inside is missing could not be told from null
+            return False  # inside of values a missing field looks like null
         return all(_read_as(field) is not None for field in row_type.field_types)
 
     def read(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
@@ -74,7 +74,7 @@ class JsonColumns:
 
     def _column(self, number: int, table: pa.Table) -> pa.Array:
         read, declared = table.column(self._names[number]).combine_chunks(), self._schema.field(number).type
-        if isinstance(read, pa.ChunkedArray):  # of no rows, or of several pieces
+        if isinstance(read, pa.ChunkedArray):  # there are no rows, or several chunks
             read = pa.concat_arrays(read.chunks)
         if read.type == declared:
             return read
@@ -89,7 +89,7 @@ class JsonColumns:
 
 
 def _read_as(declared: TypeInformation) -> pa.DataType | None:
-    """What Arrow is to read; None = a type whose values it does not read as they are."""
+    """The type that Arrow shall read; None if Arrow does not read values of the declared type exactly."""
     row = scalar_of(declared)
     if row is None or isinstance(row.arrow_parses, Absent):
         return _exact(declared)
@@ -97,7 +97,7 @@ def _read_as(declared: TypeInformation) -> pa.DataType | None:
 
 
 def _exact(declared: TypeInformation) -> pa.DataType | None:
-    """The same where nothing is done with what Arrow has read: inside of values."""
+    """The same for parts of values, which are taken as Arrow reads them."""
     declared, row = resolved(declared)
     data_type = arrow_type(declared)
     if isinstance(row, ScalarRow):
@@ -109,9 +109,9 @@ def _exact(declared: TypeInformation) -> pa.DataType | None:
 
 
 def _plain(data: bytes, count: int) -> bool:
-    """Whether each message is one object on one line of UTF-8, and no word is in it that Arrow takes for a number.
+    """Whether each message is one object on one line of UTF-8, without words that Arrow takes for numbers.
 
-    Each begins with a brace and ends with one, and there are as many rows as messages: so each is one object.
+    If each message begins and ends with a brace, and there are as many rows as messages, each message is one object.
     """
     raw: Any = np.frombuffer(data, np.uint8)
     newlines = np.flatnonzero(raw == _NEWLINE)
@@ -121,7 +121,7 @@ def _plain(data: bytes, count: int) -> bool:
         return False
     if not data.isascii():
         try:
-            str(data, "utf-8")  # also what is passed over is UTF-8
+            str(data, "utf-8")  # Arrow does not check fields that it skips
         except UnicodeDecodeError:
             return False
     return not ((b"NaN" in data or b"Inf" in data) and _NO_NUMBER.search(data))

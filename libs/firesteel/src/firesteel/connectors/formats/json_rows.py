@@ -1,4 +1,4 @@
-"""Rows as JSON: schemas for connectors, and files of JSON lines."""
+"""Schemas of connectors for JSON objects, and the format of files of JSON lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from firesteel.common.serialization import DeserializationSchema, SerializationS
 from firesteel.common.type_table import unwrapped
 from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformation
 from firesteel.connectors.file_format import StreamFormat
-from firesteel.connectors.formats.arranged import lists_of
+from firesteel.connectors.formats.column_types import columns_in_order
 from firesteel.connectors.formats.declared_types import as_type
 from firesteel.connectors.formats.json_columns import JsonColumns
 from firesteel.connectors.formats.json_values import has_decimals, json_reader, json_writer, quick_parser
@@ -23,32 +23,33 @@ from firesteel.connectors.line_cursor import NOTHING, LineBlocks, ParsedLineCurs
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor
 from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
+from firesteel.expressions.values import values_of
 from firesteel.functions.source import Split
 
 __all__ = ["JsonLinesFormat", "JsonRowDeserializationSchema", "JsonRowSerializationSchema"]
 
 
 class JsonRowDeserializationSchema(DeserializationSchema):
-    """JSON objects as rows. Made by ``JsonRowDeserializationSchema.builder().type_info(row_type).build()``."""
+    """Reads JSON objects as rows. Made by ``JsonRowDeserializationSchema.builder().type_info(row_type).build()``."""
 
     def __init__(self, type_info: TypeInformation, *, fail_on_missing_field: bool, ignore_parse_errors: bool) -> None:
         self._type_info = type_info
         self._fail_on_missing, self._ignore = fail_on_missing_field, ignore_parse_errors
         self._parse: Callable[[bytes], Any] | None = None
         self._columns: JsonColumns | None = None
-        json_reader(type_info)  # refuses types at once
+        json_reader(type_info)  # raises at once if a type can't be in JSON
         self.gives_columns = JsonColumns.reads(type_info, fail_on_missing_field=fail_on_missing_field)
 
     @staticmethod
     def builder() -> JsonRowDeserializationSchema.Builder:
-        """A builder."""
+        """A builder, which needs the type of the rows."""
         return JsonRowDeserializationSchema.Builder()
 
     def deserialize(self, message: bytes) -> Any:
         """Returns the row; None if the message is malformed and errors are ignored.
 
         Raises:
-            MalformedDataError: it is malformed.
+            MalformedDataError: the message is malformed.
         """
         if message is None:
             return None
@@ -62,7 +63,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             raise MalformedDataError("", None, None, f"malformed JSON {bytes(message)[:80]!r}: {error}") from error
 
     def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        """Returns the rows of many messages; None = read them one by one."""
+        """Returns the rows of many messages; None = call ``deserialize`` for each."""
         if self._columns is None:
             row_type = unwrapped(self._type_info)
             assert isinstance(row_type, RowTypeInfo)
@@ -84,29 +85,29 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             self._fail_on_missing_field = self._ignore_parse_errors = False
 
         def type_info(self, type_info: TypeDescriptor) -> JsonRowDeserializationSchema.Builder:
-            """The type of the rows."""
+            """Set the type of the rows."""
             self._type_info = as_type(type_info, "JsonRowDeserializationSchema")
             return self
 
         def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
-            """Refused: UnsupportedFeatureError; give the type with ``type_info()``."""
+            """Raise UnsupportedFeatureError: the type is set with ``type_info()``."""
             raise UnsupportedFeatureError("json_schema(): give the type of the rows with type_info() instead")
 
         def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
-            """A field that is missing makes a message malformed; otherwise it is None."""
+            """Treat a message without one of the fields as malformed; otherwise the field is None."""
             self._fail_on_missing_field = True
             return self
 
         def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder:
-            """Malformed messages give None instead of an error."""
+            """Give None for malformed messages instead of an error."""
             self._ignore_parse_errors = True
             return self
 
         def build(self) -> JsonRowDeserializationSchema:
-            """The schema.
+            """Check the settings and make the schema.
 
             Raises:
-                ProgramError: no type was given, or the options contradict each other.
+                ProgramError: the type is missing, or the options contradict each other.
             """
             if self._type_info is None:
                 raise ProgramError("JsonRowDeserializationSchema: give the type of the rows with type_info()")
@@ -122,18 +123,18 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
 
 class JsonRowSerializationSchema(SerializationSchema):
-    """Rows as JSON objects. Made by ``JsonRowSerializationSchema.builder().with_type_info(row_type).build()``."""
+    """Writes rows as JSON. Made by ``JsonRowSerializationSchema.builder().with_type_info(row_type).build()``."""
 
     def __init__(self, type_info: TypeInformation) -> None:
         self._type_info = type_info
         self._write: Callable[[Any], bytes] | None = None
         self._row_type = unwrapped(type_info)
         self.takes_columns = isinstance(self._row_type, RowTypeInfo)
-        json_printer(type_info)  # refuses types at once
+        json_printer(type_info)  # raises at once if a type can't be in JSON
 
     @staticmethod
     def builder() -> JsonRowSerializationSchema.Builder:
-        """A builder."""
+        """A builder, which needs the type of the rows."""
         return JsonRowSerializationSchema.Builder()
 
     def serialize(self, element: Any) -> bytes:
@@ -155,8 +156,9 @@ class JsonRowSerializationSchema(SerializationSchema):
         assert isinstance(self._row_type, RowTypeInfo)
         if self._write is None:
             self._write = json_printer(self._type_info)
-        write, rows = self._write, zip(*lists_of(batch, self._row_type.field_names), strict=True)
-        return [write(row) for row in rows]
+        write, columns = self._write, columns_in_order(batch, self._row_type.field_names)
+        values = [values_of(column, field) for column, field in columns]
+        return [write(row) for row in zip(*values, strict=True)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_write": None}
@@ -168,15 +170,15 @@ class JsonRowSerializationSchema(SerializationSchema):
             self._type_info: TypeInformation | None = None
 
         def with_type_info(self, type_info: TypeDescriptor) -> JsonRowSerializationSchema.Builder:
-            """The type of the rows."""
+            """Set the type of the rows."""
             self._type_info = as_type(type_info, "JsonRowSerializationSchema")
             return self
 
         def build(self) -> JsonRowSerializationSchema:
-            """The schema.
+            """Check the settings and make the schema.
 
             Raises:
-                ProgramError: no type was given.
+                ProgramError: the type is missing.
             """
             if self._type_info is None:
                 raise ProgramError("JsonRowSerializationSchema: give the type of the rows with with_type_info()")
@@ -184,18 +186,18 @@ class JsonRowSerializationSchema(SerializationSchema):
 
 
 class JsonLinesFormat(StreamFormat):
-    """Files whose lines are JSON values; lines of blanks only hold no record.
+    """Files whose lines are JSON values; blank lines hold no record.
 
     Args:
-        type_info: type of the records, usually a row type; None = whatever the JSON holds (dicts, lists, ...).
-        fail_on_missing_field: a line without one of the fields is malformed; otherwise the field is None.
+        type_info: type of the records, usually a row type; None = the decoded JSON (dicts, lists, ...).
+        fail_on_missing_field: treat a line without one of the fields as malformed; otherwise the field is None.
     """
 
     def __init__(self, type_info: TypeDescriptor | None = None, *, fail_on_missing_field: bool = False) -> None:
         self._type_info = None if type_info is None else as_type(type_info, "JsonLinesFormat")
         self._fail_on_missing = fail_on_missing_field
         if self._type_info is not None:
-            json_reader(self._type_info)  # refuses types at once
+            json_reader(self._type_info)  # raises at once if a type can't be in JSON
 
     @property
     @override
@@ -203,7 +205,7 @@ class JsonLinesFormat(StreamFormat):
         return True
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
-        """A cursor over the lines that begin in the range."""
+        """Open a cursor over the lines that begin in the range."""
         parse = json_parser(self._type_info, fail_on_missing_field=self._fail_on_missing)
         blocks = LineBlocks(split, malformed, files=self.files)
         return ParsedLineCursor(blocks, lambda line: parse(line) if line.strip() else NOTHING)
@@ -214,12 +216,13 @@ class JsonLinesFormat(StreamFormat):
 
 
 def json_parser(type_info: TypeInformation | None, *, fail_on_missing_field: bool) -> Callable[[bytes], Any]:
-    """Bytes -> value; raises ``ValueError``."""
+    """A function that converts bytes to a value; it raises ``ValueError``."""
     exact = exact_parser(type_info, fail_on_missing_field=fail_on_missing_field)
     quick = quick_parser(type_info, fail_on_missing_field=fail_on_missing_field)
     if quick is None:
         return exact
 
+    # The quick parser refuses some values that Flink takes, and its errors do not name the field.
     def parse(data: bytes) -> Any:
         try:
             return quick(data)
@@ -230,7 +233,7 @@ def json_parser(type_info: TypeInformation | None, *, fail_on_missing_field: boo
 
 
 def exact_parser(type_info: TypeInformation | None, *, fail_on_missing_field: bool) -> Callable[[bytes], Any]:
-    """Reads all that is taken, and says what is wrong with the rest: bytes -> value; raises ``ValueError``."""
+    """A function that converts bytes to a value as Flink does, and raises ``ValueError`` with the reason."""
     read: Callable[[Any], Any] = _same
     if type_info is not None:
         read = json_reader(type_info, fail_on_missing_field=fail_on_missing_field)
@@ -261,6 +264,6 @@ def _no_constant(name: str) -> Any:
 
 
 def json_printer(type_info: TypeInformation) -> Callable[[Any], bytes]:
-    """Value -> its text in UTF-8."""
+    """A function that converts a value to its JSON in UTF-8."""
     write, encode = json_writer(type_info), msgspec.json.Encoder().encode
     return lambda value: encode(write(value))

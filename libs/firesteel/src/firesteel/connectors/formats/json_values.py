@@ -1,7 +1,7 @@
-"""JSON and values of declared types: what the cells of the table of types say, put together for types with parts.
+"""Converts JSON to values of declared types, and back, composed from the conversions in the table of types.
 
-Two readers give the same values. ``quick_parser`` has msgspec read text straight into values; ``json_reader`` takes
-what Python's ``json`` has parsed, reads all that Flink takes, and says what is wrong with the rest.
+Two readers give the same values. ``quick_parser`` has msgspec read text straight into values. ``json_reader`` converts
+what Python's ``json`` has parsed: it reads everything that Flink reads, and says what is wrong with other JSON.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.types import make_row
 from firesteel.expressions.values import row_values
 
-# --- what Python's json has parsed
+# --- from what Python's json has parsed
 
 
 def json_reader(declared: TypeInformation, *, fail_on_missing_field: bool = False) -> Convert:
-    """What turns a parsed JSON value into one of this type; null is None. The function raises ``ValueError``.
+    """A function that converts a parsed JSON value to a value of a type; null is None. It raises ``ValueError``.
 
     Raises:
         TypeError: values of this type can't be read from JSON.
@@ -94,13 +94,13 @@ def _map_reader(key_reader: Convert, reader: Convert) -> Convert:
     return read
 
 
-# --- text that msgspec reads
+# --- from text that msgspec reads
 
 
 def quick_parser(declared: TypeInformation | None, *, fail_on_missing_field: bool) -> Callable[[bytes], Any] | None:
-    """Bytes -> value; raises ``ValueError``, ``ArithmeticError`` or ``RecursionError`` at whatever it does not read.
+    """A function that converts bytes to a value; None if msgspec can't have a field of such a name.
 
-    None: msgspec does not take the name of a field.
+    It raises ``ValueError``, ``ArithmeticError`` or ``RecursionError`` for JSON that it does not read.
     """
     try:
         shape, convert = (Any, None) if declared is None else _shape(declared, fail_on_missing_field)
@@ -112,7 +112,7 @@ def quick_parser(declared: TypeInformation | None, *, fail_on_missing_field: boo
     decode = msgspec.json.Decoder(shape, float_hook=Decimal if exact else None).decode
 
     def parse(data: bytes) -> Any:
-        str(data, "utf-8")  # what is passed over is UTF-8 too
+        str(data, "utf-8")  # msgspec does not check fields that it skips
         value = decode(data)
         return value if convert is None else convert(value)
 
@@ -124,14 +124,14 @@ def _or_null(shape: Any) -> Any:
 
 
 def _shape(declared: TypeInformation, required: bool) -> tuple[Any, Convert | None]:
-    """What msgspec reads, null left aside, and what makes the value of it; None = it is the value.
+    """The type that msgspec decodes to, without null, and a function that converts it to the value; None = not needed.
 
-    ``json_reader`` has taken the type already.
+    ``json_reader`` has accepted the type before.
     """
     declared, row = resolved(declared)
     if isinstance(row, ScalarRow):
         cell = row.json
-        if cell.convert is None or cell.shape is msgspec.Raw:  # which takes null as well
+        if cell.convert is None or cell.shape is msgspec.Raw:  # Raw may be null, too
             return cell.shape, cell.convert
         return cell.shape, _nullable(cell.convert)
     if row.shape is Shape.ANY:
@@ -148,16 +148,18 @@ def _shape(declared: TypeInformation, required: bool) -> tuple[Any, Convert | No
             place = _placed(converts)
             return GenericAlias(tuple, tuple(shapes)), _nullable(lambda value: tuple(place(value)))
         case Shape.MAP:
-            of_key, of_item = _key_of(types).parse, converts[1] or _same
+            convert_key, convert_item = _key_of(types).parse, converts[1] or _same
             entries = GenericAlias(dict, (str, shapes[1]))
-            return entries, _nullable(lambda value: {of_key(key): of_item(item) for key, item in value.items()})
-    (of_element,) = converts
-    many = GenericAlias(list, tuple(shapes))
-    return many, None if of_element is None else _nullable(lambda value: list(map(of_element, value)))
+            return entries, _nullable(
+                lambda value: {convert_key(key): convert_item(item) for key, item in value.items()}
+            )
+    (convert,) = converts
+    array = GenericAlias(list, tuple(shapes))
+    return array, None if convert is None else _nullable(lambda value: list(map(convert, value)))
 
 
 def _struct(names: tuple[str, ...], shapes: list[Any], required: bool) -> Any:
-    """What msgspec reads an object into: fields in the order of the row, None where one is missing and may be."""
+    """The struct that msgspec decodes an object to: fields in the order of the row, None if missing unless required."""
     fields = [f"f{number}" for number in range(len(names))]
     kinds: list[Any] = [
         (field, shape) if required else (field, shape, None) for field, shape in zip(fields, shapes, strict=True)
@@ -166,7 +168,7 @@ def _struct(names: tuple[str, ...], shapes: list[Any], required: bool) -> Any:
 
 
 def _placed(converts: Sequence[Convert | None]) -> Callable[[Sequence[Any]], list[Any]]:
-    """What converts the values that have to be."""
+    """A function that converts those values of a sequence that need a conversion."""
     converted = [(place, convert) for place, convert in enumerate(converts) if convert is not None]
 
     def place(items: Sequence[Any]) -> list[Any]:
@@ -178,11 +180,11 @@ def _placed(converts: Sequence[Convert | None]) -> Callable[[Sequence[Any]], lis
     return place
 
 
-# --- values that msgspec writes
+# --- to values that msgspec writes
 
 
 def json_writer(declared: TypeInformation) -> Convert:
-    """What turns a value of this type into one that ``msgspec.json`` writes as it should.
+    """A function that converts a value of a type to one that ``msgspec.json`` encodes as Flink does.
 
     Raises:
         TypeError: values of this type can't be written as JSON.
@@ -217,13 +219,13 @@ def json_writer(declared: TypeInformation) -> Convert:
 
 
 def has_decimals(declared: TypeInformation) -> bool:
-    """Whether a decimal number is somewhere in the type."""
+    """Whether there is a decimal number anywhere in the type."""
     row = scalar_of(declared)
     return any(map(has_decimals, parts_of(declared))) if row is None else row.form == "decimal"
 
 
 def _key_of(types: Sequence[TypeInformation]) -> ScalarRow:
-    """The row of a map's keys, which are texts in JSON."""
+    """The row of the table of types for the keys of a map, which are texts in JSON."""
     row = scalar_of(types[0])
     assert row is not None
     return row

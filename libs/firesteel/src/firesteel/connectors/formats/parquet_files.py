@@ -1,4 +1,4 @@
-"""Files of Parquet, as source and sink."""
+"""Reads and writes files of Parquet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.common.types import make_row
 from firesteel.connectors.file_format import BulkFormat, ContainerFormat
 from firesteel.connectors.filesystems.file_system import FileSystems
-from firesteel.connectors.formats.arranged import arranged
-from firesteel.connectors.formats.column_types import check_column, fitted, place_of
+from firesteel.connectors.formats.column_types import check_column, columns_in_order, fitted, place_of
 from firesteel.connectors.formats.declared_types import digits_of, narrowed, narrowed_digits
 from firesteel.connectors.formats.declared_types import row_type as checked_row_type
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
@@ -31,28 +30,29 @@ __all__ = ["ParquetBulkWriters", "ParquetColumnarRowInputFormat"]
 
 BATCH_ROWS: Final = 2048
 ROW_GROUP_ROWS: Final = 64 * 1024
+_COMPRESSIONS: Final = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4", "BROTLI")
 _ROW_BYTES: Final = 16
-"""A guess for each field that is not in the file yet."""
+"""Estimate of the bytes of a field that is buffered."""
 
 
 class ParquetColumnarRowInputFormat(ContainerFormat, BulkFormat):
-    """Files of Parquet as rows; only the columns of the row type are read. Large files are cut between row groups.
+    """Files of Parquet as rows; only the columns of the row type are read. Large files are split between row groups.
 
-    A column that a file does not have is None, as in Flink. One of a type whose values are not those of the declared
-    type, and a name that several columns have, make the file malformed. Timestamps of nanoseconds are cut to
-    microseconds. Decimal numbers have the digits that ``DataTypes.DECIMAL(precision, scale)`` declares;
-    of ``Types.BIG_DEC()`` they have 38, 18 of them behind the point.
+    A column that a file does not have is None, as in Flink. The file is malformed if a column's type can't be converted
+    to the declared type, or if several columns have the same name. Timestamps of nanoseconds are cut to microseconds.
+    Decimal numbers have the digits that ``DataTypes.DECIMAL(precision, scale)`` declares; numbers of
+    ``Types.BIG_DEC()`` have 38 digits, 18 of them behind the point.
 
     Args:
         row_type: names and types of the columns to read.
-        hadoop_config: a ``Configuration`` or dict; has no effect, there is no Hadoop here.
+        hadoop_config: a ``Configuration`` or dict; has no effect, because there is no Hadoop here.
         batch_size: rows that are decoded at once.
-        is_utc_timestamp: has no effect: timestamps without a zone are read as they stand, those of a zone in UTC.
-        is_case_sensitive: names of columns differ by case.
+        is_utc_timestamp: has no effect: timestamps without a zone are read as they are, those with a zone in UTC.
+        is_case_sensitive: names of columns may differ by case only.
 
     Raises:
         ProgramError: the batch size is below 1.
-        TypeError: not a row type, or a field's type can't be in columns.
+        TypeError: the type is no row type, or a field's type can't be a column.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class ParquetColumnarRowInputFormat(ContainerFormat, BulkFormat):
     ) -> None:
         self._row_type = checked_row_type(row_type, "ParquetColumnarRowInputFormat")
         self._digits: Digits = digits_of(row_type)
-        arrow_schema(self._row_type)  # refuses types at once
+        arrow_schema(self._row_type)  # raises at once if a type can't be a column
         _plain(hadoop_config)
         if batch_size < 1:
             raise ProgramError(f"ParquetColumnarRowInputFormat: the batch size is at least 1, not {batch_size}")
         self._batch_size, self._case_sensitive = batch_size, is_case_sensitive
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
-        """A cursor over the row groups that begin in the range."""
-        mixed = malformed.policy is MalformedPolicy.EMIT  # then the source's type is not that of rows
-        columns = _RowColumns(self._row_type, self._digits, self._case_sensitive, as_rows=mixed)
+        """Open a cursor over the row groups that begin in the range."""
+        as_rows = malformed.policy is MalformedPolicy.EMIT  # then the stream has malformed records among its rows
+        columns = _RowColumns(self._row_type, self._digits, self._case_sensitive, as_rows=as_rows)
         return ParquetCursor(split, malformed, columns, self._batch_size, self.files)
 
     @override
@@ -82,16 +82,16 @@ class ParquetColumnarRowInputFormat(ContainerFormat, BulkFormat):
         return self._row_type
 
     def with_columns(self, names: Sequence[str]) -> ParquetColumnarRowInputFormat:
-        """The same files; the other columns are not read, nor looked at."""
-        made = ParquetColumnarRowInputFormat(
+        """The same format with fewer columns; the others are not read, and their types are not checked."""
+        narrower = ParquetColumnarRowInputFormat(
             narrowed(self._row_type, names), batch_size=self._batch_size, is_case_sensitive=self._case_sensitive
         )
-        made._digits = narrowed_digits(self._row_type, self._digits, names)
-        return made
+        narrower._digits = narrowed_digits(self._row_type, self._digits, names)
+        return narrower
 
 
 class _RowColumns:
-    """Brings a batch to the declared columns; gives a batch, or rows if that is wanted."""
+    """Converts batches of a file to the declared columns, as batches or, if asked for, as rows."""
 
     def __init__(self, row: RowTypeInfo, digits: Digits, case_sensitive: bool, *, as_rows: bool) -> None:
         self._names, self._case_sensitive = row.field_names, case_sensitive
@@ -100,10 +100,10 @@ class _RowColumns:
         self._stream, self._as_rows = arrow_schema(row, {RECORDS: ROW}), as_rows or uncolumnar(row) is not None
 
     def chosen(self, schema: pa.Schema) -> list[str]:
-        """The names in the file of the columns that it has.
+        """Names, in the file, of the declared columns that it has; ``__call__`` then takes batches of this file.
 
         Raises:
-            ValueError: a name stands for several columns of the file, or a column is of another type.
+            ValueError: a name is ambiguous in the file, or a column is of another type.
         """
         self._places: list[str | None] = [self._place(name, schema.names) for name in self._names]
         for field, place in zip(self._schema, self._places, strict=True):
@@ -114,16 +114,16 @@ class _RowColumns:
     def _place(self, name: str, names: Sequence[str]) -> str | None:
         if self._case_sensitive:
             return place_of(name, names)
-        found = [other for other in names if other.lower() == name.lower()]
-        if len(found) > 1:
-            raise ValueError(f"the name {name!r} stands for several columns: {', '.join(found)}")
-        return found[0] if found else None
+        matches = [file_name for file_name in names if file_name.lower() == name.lower()]
+        if len(matches) > 1:
+            raise ValueError(f"the name {name!r} stands for several columns: {', '.join(matches)}")
+        return matches[0] if matches else None
 
     def __call__(self, batch: pa.RecordBatch) -> Any:
-        """The values.
+        """Convert a batch of the file.
 
         Raises:
-            ValueError: a column can't be brought to its type.
+            ValueError: a column can't be converted to its type.
         """
         arrays = []
         for field, place in zip(self._schema, self._places, strict=True):
@@ -132,13 +132,13 @@ class _RowColumns:
                 continue
             arrays.append(fitted(place, batch.column(batch.schema.get_field_index(place)), field.type))
         if not self._as_rows:
-            made = [self._column(number, array) for number, array in enumerate(arrays)]
-            return pa.RecordBatch.from_arrays(made, schema=self._stream)
+            stream_columns = [self._column(number, array) for number, array in enumerate(arrays)]
+            return pa.RecordBatch.from_arrays(stream_columns, schema=self._stream)
         columns = [self._values(number, array) for number, array in enumerate(arrays)]
         return [make_row(self._names, values) for values in zip(*columns, strict=True)]
 
     def _column(self, number: int, array: pa.Array) -> pa.Array:
-        """As the stream has it: few types stand otherwise in files."""
+        """A column with the type that it has in the stream; few types differ from those in files."""
         if array.type == self._stream.field(number).type:
             return array
         return column_of(self._values(number, array), self._names[number], self._types[number])
@@ -148,16 +148,16 @@ class _RowColumns:
 
 
 class ParquetCursor(SplitCursor[Any]):
-    """A row group belongs to the range in which its first byte is.
+    """Reads the row groups of a split: those whose first byte is in the split's range.
 
-    The position is ``[number of a row group, rows of it that were given out]``.
+    The position is ``[number of a row group, rows of it that were returned]``; -1 behind the last row group.
 
     Args:
-        split: of the source.
-        malformed: is told of row groups that can't be read.
+        split: split of the source.
+        malformed: decides about row groups that can't be read.
         columns: ``chosen(schema of the file)`` names the columns to read; called with a batch it gives the values.
         batch_size: rows that are decoded at once.
-        files: where the file is opened.
+        files: file systems of the job.
     """
 
     def __init__(
@@ -173,13 +173,14 @@ class ParquetCursor(SplitCursor[Any]):
         self._chosen: list[str] = []
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._values: Any = []
+        """Values of the current batch."""
         self._offset = 0
-        """Values of the batch at hand that were given out."""
-        self._given = 0
-        """Rows of the row group at hand that were given out."""
+        """Number of these values that were returned."""
+        self._returned = 0
+        """Rows of the current row group that were returned."""
 
     def read(self, max_records: int) -> Chunk[Any] | Wait:
-        """At most so many rows."""
+        """Return the next rows of the current row group, at most so many."""
         if self._groups is None:
             instead = self._begin()
             if instead:
@@ -199,44 +200,44 @@ class ParquetCursor(SplitCursor[Any]):
         else:
             values = self._values.slice(self._offset, max_records)
         self._offset += len(values)
-        self._given += len(values)
-        return Chunk(values, [self._groups[0], self._given])
+        self._returned += len(values)
+        return Chunk(values, [self._groups[0], self._returned])
 
     def _source(self) -> Any:
-        """Local files are read by Arrow itself; of others it asks for the bytes of columns that it wants."""
+        """Path of a local file, which Arrow reads itself; else a stream that fetches only the columns that are read."""
         system = self._files.of(self._path)
         return system.open(self._path) if system.remote else self._path
 
     def _begin(self) -> list[Any]:
-        """Open the file; what stands for one that can't be read."""
+        """Open the file; returns what stands for a file that can't be read."""
         self._groups = []
-        what = "no file of Parquet that can be read"
+        problem = "no file of Parquet that can be read"
         try:
             self._file = file = pq.ParquetFile(self._source())
-            what = "its columns can't be read"
+            problem = "its columns can't be read"
             self._chosen = self._columns.chosen(file.schema_arrow)
         except (pa.ArrowException, ValueError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             if self._start or self._resume is not None:
                 return []  # the first range of the file reports it
-            return list(self._malformed.found(self._path, 0, f"{what}: {error}"))
+            return list(self._malformed.found(self._path, 0, f"{problem}: {error}"))
         groups = range(file.metadata.num_row_groups)
         self._groups = [i for i in groups if self._start <= _begin_of(file.metadata, i) < self._end]
         if self._resume is not None:
-            first, self._given = self._resume
+            first, self._returned = self._resume
             self._groups = [i for i in self._groups if i >= first >= 0]
         return []
 
     def _next_batch(self) -> Any:
-        """The next values of the row group at hand; empty when it is over, then the next one is at hand."""
+        """The next values of the current row group; empty at its end, when the next row group becomes current."""
         assert self._file is not None
         assert self._groups is not None
         skip = 0
         if self._batches is None:
-            skip = self._given
+            skip = self._returned
             if not self._chosen:
-                # no column of the file is wanted: only the number of rows counts
+                # The file has none of the columns, so only the number of rows counts.
                 rows = self._file.metadata.row_group(self._groups[0]).num_rows
                 self._batches = iter([pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))])
             else:
@@ -255,19 +256,19 @@ class ParquetCursor(SplitCursor[Any]):
     def _next_group(self) -> None:
         assert self._groups is not None
         del self._groups[0]
-        self._batches, self._given = None, 0
+        self._batches, self._returned = None, 0
 
     def _give_up(self, error: Exception) -> Chunk[Any] | Wait:
-        """Leave out the rest of the row group."""
+        """Leave out the rest of the current row group."""
         assert self._file is not None
         assert self._groups is not None
-        group, given = self._groups[0], self._given
+        group, returned = self._groups[0], self._returned
         rows = self._file.metadata.row_group(group).num_rows
-        where = _begin_of(self._file.metadata, group)
-        left = f"row group {group}: {rows - given} of its {rows} rows can't be read: {error}"
+        begin = _begin_of(self._file.metadata, group)
+        reason = f"row group {group}: {rows - returned} of its {rows} rows can't be read: {error}"
         self._next_group()
         self._values, self._offset = [], 0
-        instead = list(self._malformed.found(self._path, where, left))
+        instead = list(self._malformed.found(self._path, begin, reason))
         position = [self._groups[0] if self._groups else -1, 0]
         return Chunk(instead, position, finished=not self._groups) if instead or not self._groups else Wait(0.0)
 
@@ -278,34 +279,34 @@ class ParquetCursor(SplitCursor[Any]):
 
 
 def _begin_of(metadata: Any, group: int) -> int:
-    """The byte at which a row group begins."""
+    """Position of the first byte of a row group."""
     first = metadata.row_group(group).column(0)
     dictionary = first.dictionary_page_offset
     return int(first.data_page_offset if dictionary is None else min(dictionary, first.data_page_offset))
 
 
 class ParquetBulkWriters:
-    """Makes the writers of Parquet files."""
+    """Makes factories of writers of Parquet files."""
 
     @staticmethod
     def for_row_type(row_type: Any, hadoop_config: Any = None, utc_timestamp: bool = False) -> ParquetRowWriterFactory:
-        """The writers of rows.
+        """Make a factory of writers that take rows.
 
         Args:
             row_type: names and types of the columns.
-            hadoop_config: a ``Configuration`` or dict; of it only ``parquet.compression`` has an effect
+            hadoop_config: a ``Configuration`` or dict, of which only ``parquet.compression`` has an effect
                 (``UNCOMPRESSED``, ``SNAPPY``, ``GZIP``, ``ZSTD``, ``LZ4``, ``BROTLI``).
             utc_timestamp: timestamps are marked as UTC.
 
         Raises:
-            ProgramError: the compression is not known.
-            TypeError: not a row type, or a field's type can't be in columns.
+            ProgramError: the compression is not one of these.
+            TypeError: the type is no row type, or a field's type can't be a column.
         """
         return ParquetRowWriterFactory(row_type, hadoop_config, utc_timestamp)
 
 
 class ParquetRowWriterFactory(RowDataBulkWriterFactory):
-    """Writes rows as Parquet; columns of the types that stand in the files are written as they are."""
+    """Makes writers of rows, which also take columns; columns of the types that files have are written unchanged."""
 
     takes_columns = True
 
@@ -314,11 +315,11 @@ class ParquetRowWriterFactory(RowDataBulkWriterFactory):
         super().__init__(declared)
         self._declared, self._digits = declared, digits_of(row_type)
         self._layout = UTC_FILE if utc_timestamp else FILE
-        arrow_schema(declared)  # refuses types at once
+        arrow_schema(declared)  # raises at once if a type can't be a column
         self._compression = _compression(hadoop_config)
 
     def create(self, stream: IO[bytes]) -> BulkWriter:
-        """A writer of one file."""
+        """Make the writer of one file."""
         names, types = self._declared.field_names, self._declared.field_types
         layout, digits = self._layout, digits_of_parts(self._digits, len(names))
 
@@ -333,10 +334,10 @@ class ParquetRowWriterFactory(RowDataBulkWriterFactory):
 
 
 def _plain(hadoop_config: Any) -> dict[str, Any]:
-    """What PyFlink takes, a ``Configuration``, as a dict.
+    """The settings of a ``Configuration``, which PyFlink takes, or of a dict.
 
     Raises:
-        TypeError: it is neither that nor a dict.
+        TypeError: the argument is neither.
     """
     if hadoop_config is None:
         return {}
@@ -348,22 +349,21 @@ def _plain(hadoop_config: Any) -> dict[str, Any]:
 
 
 def _compression(hadoop_config: Any) -> str:
-    wanted = str(_plain(hadoop_config).get("parquet.compression", "SNAPPY")).upper()
-    known = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4", "BROTLI")
-    if wanted not in known:
-        raise ProgramError(f"parquet.compression {wanted!r} is not one of {', '.join(known)}")
-    return "NONE" if wanted == "UNCOMPRESSED" else wanted
+    compression = str(_plain(hadoop_config).get("parquet.compression", "SNAPPY")).upper()
+    if compression not in _COMPRESSIONS:
+        raise ProgramError(f"parquet.compression {compression!r} is not one of {', '.join(_COMPRESSIONS)}")
+    return "NONE" if compression == "UNCOMPRESSED" else compression
 
 
 class ParquetWriter(BulkWriter):
-    """One file of Parquet.
+    """Writes one file of Parquet. Rows and columns are buffered until they fill a row group.
 
     Args:
         stream: the empty file.
-        schema: of its columns.
-        fields: a record -> its values in the schema's order.
-        column: number of a column, its values -> the column; raises ``TypeError`` or ``ValueError``.
-        compression: of the columns.
+        schema: schema of its columns.
+        fields: function of a record that gives its values in the schema's order.
+        column: function of a column's number and values that gives the column; raises ``TypeError`` or ``ValueError``.
+        compression: codec of the columns.
     """
 
     def __init__(
@@ -377,32 +377,33 @@ class ParquetWriter(BulkWriter):
         self._schema, self._fields, self._make = schema, fields, column
         self._writer = pq.ParquetWriter(stream, schema, compression=compression)
         self._rows: list[list[Any]] = []
+        """Buffered rows that are not columns yet."""
         self._batches: list[pa.RecordBatch] = []
-        """What came before the rows, as columns."""
+        """Buffered columns; their rows come before ``_rows``."""
         self._count = 0
-        """Rows in all."""
+        """Number of all buffered rows."""
 
     def write(self, elements: Sequence[Any]) -> None:
-        """Takes records; a row group is written when there are enough."""
+        """Buffer records; row groups that are full are written."""
         self._rows.extend(call_each(self._fields, elements))
-        self._took(len(elements))
+        self._add_count(len(elements))
 
     def write_columns(self, batch: pa.RecordBatch) -> None:
-        """Takes columns.
+        """Buffer columns; row groups that are full are written.
 
         Raises:
-            ValueError: they do not fit the file's.
+            ValueError: the columns do not fit those of the file.
         """
         self._columns_of_rows()
-        given = arranged(batch, tuple(self._schema.names))
+        ordered = columns_in_order(batch, tuple(self._schema.names))
         arrays = [
-            column if column.type == wanted.type else self._column(number, values_of(column, field))
-            for number, ((column, field), wanted) in enumerate(zip(given, self._schema, strict=True))
+            column if column.type == stored.type else self._column(number, values_of(column, field))
+            for number, ((column, field), stored) in enumerate(zip(ordered, self._schema, strict=True))
         ]
         self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        self._took(batch.num_rows)
+        self._add_count(batch.num_rows)
 
-    def _took(self, count: int) -> None:
+    def _add_count(self, count: int) -> None:
         self._count += count
         if self._count >= ROW_GROUP_ROWS:
             self._flush(self._count - self._count % ROW_GROUP_ROWS)
@@ -421,6 +422,7 @@ class ParquetWriter(BulkWriter):
             raise ValueError(f"a value of column {field.name!r} is no {field.type}: {error}") from error
 
     def _flush(self, count: int) -> None:
+        """Write the first rows of the buffer."""
         self._columns_of_rows()
         table = pa.Table.from_batches(self._batches, self._schema)
         self._writer.write_table(table.slice(0, count), row_group_size=ROW_GROUP_ROWS)
@@ -428,15 +430,15 @@ class ParquetWriter(BulkWriter):
         self._count -= count
 
     def finish(self) -> None:
-        """Writes the last row group and the footer."""
+        """Write the last row group and the footer."""
         if self._count:
             self._flush(self._count)
         self._writer.close()
 
     def abort(self) -> None:
-        """Keep the writer from adding a footer when it is collected."""
+        """Keep pyarrow's writer from writing a footer when it is garbage-collected."""
         self._writer.is_open = False
 
     def buffered_bytes(self) -> int:
-        """A guess: what the rows take."""
+        """Estimate of the bytes of buffered rows."""
         return self._count * len(self._schema) * _ROW_BYTES
