@@ -1,4 +1,4 @@
-"""A source whose records a function makes from consecutive numbers, as fast as it can or at a given rate."""
+"""A source of records that a function makes from consecutive numbers, with or without a limit of their rate."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RateLimiterStrategy:
-    """How fast a generator may go.
+    """Limit of the rate of a generator.
 
     Attributes:
-        records_per_second: of all subtasks together; None = no limit.
+        records_per_second: rate of all subtasks together; None = no limit.
     """
 
     records_per_second: float | None = None
 
     @staticmethod
     def no_op() -> RateLimiterStrategy:
-        """As fast as possible."""
+        """Have no limit."""
         return RateLimiterStrategy()
 
     @staticmethod
     def per_second(records_per_second: float) -> RateLimiterStrategy:
-        """At this rate, all subtasks together.
+        """Limit the rate of all subtasks together.
 
         Raises:
             ProgramError: the rate is not above 0.
@@ -52,13 +52,13 @@ class RateLimiterStrategy:
 class DataGeneratorSource(Source[T], Generic[T]):
     """Record i is ``generator_function(i)``; i counts from 0.
 
-    The numbers are cut into as many contiguous parts as there are subtasks: without a count, the second of two subtasks
-    begins at 2**62.
+    The numbers are split into as many contiguous ranges as there are subtasks: without a count, the second of two
+    subtasks begins at 2**62.
 
     Args:
         generator_function: makes a record from its number.
-        count: how many records; None = without end.
-        rate_limiter_strategy: how fast.
+        count: number of records; None = the source does not end.
+        rate_limiter_strategy: limit of the rate; None = no limit.
         type_info: declared type of the records; None = any Python object.
 
     Raises:
@@ -97,11 +97,11 @@ class DataGeneratorSource(Source[T], Generic[T]):
 
         Args:
             generator_function: makes a ``pyarrow.RecordBatch`` of as many rows as it is asked for.
-            type_info: declared type of the rows or tuples; its fields are the batch's columns, found by name.
-            count: how many records; None = without end.
-            rate_limiter_strategy: how fast.
-            projects: the function can leave columns out: it is called with the names of those that are wanted as a
-                third argument, ``generator_function(start, count, columns)``. All are, unless nobody reads the others.
+            type_info: declared type of the rows or tuples, whose fields have the names of the batch's columns.
+            count: number of records; None = the source does not end.
+            rate_limiter_strategy: limit of the rate; None = no limit.
+            projects: the function can leave columns out. Its third argument, ``generator_function(start, count,
+                columns)``, has the names of the columns to make; columns that nobody reads are not among them.
 
         Raises:
             ProgramError: ``count`` is negative, or the type has no columns.
@@ -113,39 +113,39 @@ class DataGeneratorSource(Source[T], Generic[T]):
         if reason is not None:
             raise ProgramError(f"the records of a generator of batches need typed fields: {reason}")
         function: Any = generator_function
-        made: DataGeneratorSource[Any] = cls(function, count, rate_limiter_strategy, type_info)
-        made._makes_batches, made._projects = True, bool(projects)
-        return made
+        source: DataGeneratorSource[Any] = cls(function, count, rate_limiter_strategy, type_info)
+        source._makes_batches, source._projects = True, bool(projects)
+        return source
 
     @property
     def makes_columns(self) -> bool:
-        """If its function makes batches."""
+        """Whether the function makes batches."""
         return self._makes_batches
 
     def with_columns(self, names: Sequence[str]) -> DataGeneratorSource[Any] | None:
-        """One whose function is asked for these columns, if it says that it can leave others out."""
+        """A source whose function makes these columns only; None if the function can't leave columns out."""
         if not self._projects:
             return None
         from firesteel.expressions.schema import schema_of
 
         declared = schema_of(self._type_info) if self._type_info is not None else None
         assert declared is not None
-        made: DataGeneratorSource[Any] = copy(self)
-        made._columns = tuple(names)
-        made._type_info = RowTypeInfo([declared[name] for name in names], list(names))
-        return made
+        narrower: DataGeneratorSource[Any] = copy(self)
+        narrower._columns = tuple(names)
+        narrower._type_info = RowTypeInfo([declared[name] for name in names], list(names))
+        return narrower
 
     @property
     def boundedness(self) -> Boundedness:
-        """Bounded if it has a count."""
+        """Bounded if there is a count."""
         return Boundedness.CONTINUOUS_UNBOUNDED if self._count is None else Boundedness.BOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
-        """As many parts of the numbers as there are subtasks."""
+        """Split the numbers into as many ranges as there are subtasks."""
         return EnumeratorSpec("numbers", {"start": 0, "end": 2**63 - 1 if self._count is None else self._count})
 
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[T]:
-        """A reader that generates."""
+        """Make the reader of one subtask."""
         rate = None if self._rate is None else self._rate / context.parallelism
         make = _checked_batch(self._batches()) if self._makes_batches else _records(self._function)
         return _GeneratorReader(make, rate, context)
@@ -192,6 +192,8 @@ class _GeneratorReader(SplitQueueReader[T]):
 
 
 class _GeneratorCursor(SplitCursor[T]):
+    """Generates the numbers of a split. The limit of the rate counts from when the split was opened."""
+
     def __init__(
         self, function: Callable[[int, int], Any], start: int, end: int, rate: float | None, context: ReaderContext
     ) -> None:
@@ -204,6 +206,7 @@ class _GeneratorCursor(SplitCursor[T]):
         count = min(max_records, self._end - self._position)
         if self._rate is not None and count:
             elapsed = self._context.monotonic() - self._began
+            # Records that may be out by now, less those that are.
             due = self._first + int(elapsed * self._rate) + 1 - self._position
             if due <= 0:
                 return Wait((self._position - self._first) / self._rate - elapsed)

@@ -32,19 +32,19 @@ RETRY_SECONDS: Final = 0.5
 
 
 class SocketTextSource(Source[str]):
-    """Connects to a server and gives what comes, cut at a delimiter; it can't be replayed.
+    """Reads text from a server, split at a delimiter. It can't be replayed: a restart loses what was sent meanwhile.
 
-    The source ends when the server closes the connection, unless it is to connect again. Text behind the last
-    delimiter is a record, too. Bytes that are not UTF-8 are replaced by U+FFFD.
+    The source ends when the server closes the connection, unless ``max_retries`` says to connect again. Text behind the
+    last delimiter is a record, too. Bytes that are not UTF-8 are replaced by U+FFFD.
 
     Args:
-        hostname: of the server.
-        port: of the server.
-        delimiter: behind each record; with a newline a CR before it is removed as well.
-        max_retries: how often to connect again when the connection ended or can't be made; -1 = for ever.
+        hostname: host of the server.
+        port: port of the server.
+        delimiter: text behind each record; if it is a newline, a CR before it is removed as well.
+        max_retries: how often to connect again when a connection has ended or can't be made; -1 = without a limit.
 
     Raises:
-        ProgramError: the port, the delimiter or the number is not valid.
+        ProgramError: the port, the delimiter or the number of retries is not valid.
     """
 
     replayable = False
@@ -68,7 +68,7 @@ class SocketTextSource(Source[str]):
         return EnumeratorSpec("static", {"splits": [Split("socket", {}).to_plain()]})
 
     def create_reader(self, context: ReaderContext) -> AsyncSourceReader[str]:
-        """A reader on asyncio."""
+        """Make the reader, which runs on asyncio."""
         return _SocketReader(self._address, self._delimiter, self._max_retries)
 
     @override
@@ -85,6 +85,7 @@ class _SocketReader(SingleSplit, AsyncSourceReader[str]):
         self._socket: socket.socket | None = None
         self._lines: list[str] = []
         self._rest = ""
+        """Text behind the last delimiter so far."""
         self._ended = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -103,6 +104,7 @@ class _SocketReader(SingleSplit, AsyncSourceReader[str]):
         return SourceBatch(values, split.id, None, split_finished=finished)
 
     async def _receive(self) -> None:
+        """Receive some text, or handle the end of the connection."""
         loop = asyncio.get_running_loop()
         try:
             if self._socket is None:
@@ -132,22 +134,23 @@ class _SocketReader(SingleSplit, AsyncSourceReader[str]):
         loop = asyncio.get_running_loop()
         host, port = self._address
         error: OSError | None = None
-        # the reader has a thread of its own, so looking the name up may take its time
+        # The lookup blocks the loop, which is the reader's own.
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            made = socket.socket(family, kind, protocol)
-            made.setblocking(False)
+            connection = socket.socket(family, kind, protocol)
+            connection.setblocking(False)
             try:
-                await loop.sock_connect(made, address)
-                return made
+                await loop.sock_connect(connection, address)
+                return connection
             except OSError as problem:
-                made.close()
+                connection.close()
                 error = problem
             except BaseException:
-                made.close()
+                connection.close()
                 raise
         raise error or OSError("the name has no address")
 
     def _cut(self, text: str) -> None:
+        """Split text at delimiters; the last piece waits for its end."""
         *lines, self._rest = (self._rest + text).split(self._delimiter)
         self._lines.extend(map(self._without_return, lines))
 

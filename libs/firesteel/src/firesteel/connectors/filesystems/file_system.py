@@ -1,12 +1,12 @@
-"""The contract of file systems, and which one a path is of.
+"""The contract of file systems, and how the file system of a path is found.
 
-A path with a scheme (``s3://bucket/key``) is of the file system that is registered under the scheme: ``s3`` is
-built in, others come by the entry point group ``firesteel.file_systems``. A path without one, or with ``file:``, is of
-the local disk. A file system is made from the settings of the job where files are read or written: in slots, and in
-TaskManagers for what slots leave behind. Only local files are looked at by coordinators.
+A path with a scheme (``s3://bucket/key``) belongs to the file system that is registered for the scheme in the entry
+point group ``firesteel.file_systems``. A path without a scheme, or with ``file:``, belongs to the local disk. A file
+system is made from the settings of the job where files are read or written: in slots, and in TaskManagers for temporary
+files that slots leave behind. Coordinators look at local files only.
 
-Sinks write by a *recoverable writer*, as in Flink: a part that is being written can be kept in a checkpoint and gone on
-with by another attempt, and what is finished is shown by a committer, which may be asked for the same several times.
+Sinks write by a *recoverable writer*, as in Flink: a checkpoint can hold a part that is being written, with which
+another attempt goes on, and a committer makes finished parts visible, perhaps several times.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 Refused = Callable[[OSError], None]
 """Called when a folder can't be listed; then it is left out, unless this raises."""
 MakeDurable = Callable[[Callable[[], None]], None]
-"""See ``WriterContext.make_durable``."""
+"""``WriterContext.make_durable``: takes a function that syncs what was written, and calls it before the checkpoint."""
 
 
 def scheme_of(path: str) -> str:
-    """The scheme of a path as sources and sinks keep it; ``file`` if it has none."""
+    """The scheme of a path of a source or sink; ``file`` if it has none."""
     match = _SCHEME.match(path)
     return LOCAL if match is None else match[1].lower()
 
 
 @dataclass(frozen=True)
 class Persisted:
-    """What a checkpoint has of a part that is not finished.
+    """State of an unfinished part in a checkpoint.
 
     Attributes:
-        plain: what a writer of the same file system needs to go on with it, JSON-able; with the path of the part as
-            ``uri``, by which a sink finds that file system.
-        tail: bytes behind what the file system has already.
+        plain: what a writer of the same file system needs to go on with the part, JSON-able. ``uri`` is the path of
+            the part, by which a sink finds the file system.
+        tail: bytes of the part that the file system does not have yet.
     """
 
     plain: dict[str, Any]
@@ -57,11 +57,12 @@ class Persisted:
 
 @dataclass(frozen=True)
 class RecoveredPart:
-    """What goes on from a part of a checkpoint.
+    """A part of a checkpoint with which an attempt goes on.
 
     Attributes:
-        output: begins with what the checkpoint has of the part, as far as ``committable`` has not; None = with nothing.
-        committable: what is finished of it by that.
+        output: a part that begins with those bytes of the former one that are not in ``committable``; None if there are
+            no such bytes.
+        committable: the finished beginning of the former part, to be committed; None if there is none.
     """
 
     output: PartOutput | None
@@ -69,13 +70,13 @@ class RecoveredPart:
 
 
 class PartOutput(ABC):
-    """A part file that is being written; nobody sees it yet.
+    """A part file that is being written, and not visible yet.
 
     Attributes:
-        stream: takes its bytes. A checkpoint may be taken between two calls of ``write``, and the part may have to end
-            there: so each call holds whole records, of formats that are appended to.
-        path: that it will have.
-        kept: a checkpoint may need it: it is not removed here any more.
+        stream: takes the bytes of the part. A checkpoint may be taken between two calls of ``write``, and the part may
+            have to end there. So each call writes whole records, if the format can be appended to.
+        path: path of the part when it is visible.
+        kept: a checkpoint may need the part, so the task must not remove it any more.
     """
 
     stream: IO[bytes]
@@ -84,30 +85,30 @@ class PartOutput(ABC):
 
     @abstractmethod
     def persist(self, make_durable: MakeDurable) -> Persisted:
-        """What was written so far is durable when ``make_durable`` has done its work."""
+        """Prepare a checkpoint; the bytes so far are durable when ``make_durable`` has done its work."""
 
     @abstractmethod
     def close(self, make_durable: MakeDurable) -> None:
-        """No more comes: all is durable when ``make_durable`` has done its work."""
+        """Finish the part; all bytes are durable when ``make_durable`` has done its work."""
 
     @abstractmethod
     def committable(self) -> dict[str, Any] | None:
-        """What a committer needs to show the file, JSON-able; None = there is nothing to show. Behind ``close``.
+        """What a committer needs to make the file visible, JSON-able; None if there is no file. Called after ``close``.
 
-        It has the path of the part as ``uri``.
+        ``uri`` is the path of the part.
         """
 
     @abstractmethod
     def keep(self) -> None:
-        """The checkpoint whose barrier is here speaks of it."""
+        """Note that the checkpoint of the current barrier refers to the part."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Release what is open; what was written stays, for a checkpoint may need it."""
+        """Release open files; what was written stays, because a checkpoint may need it."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Remove it. Idempotent; where that is not possible for now, whoever follows does it."""
+        """Remove the part. Idempotent; if the file system is away, a later attempt removes it."""
 
 
 class RecoverableWriter(ABC):
@@ -115,11 +116,11 @@ class RecoverableWriter(ABC):
 
     @abstractmethod
     def begin(self, folder: str, name: str) -> PartOutput:
-        """A new part.
+        """Begin a new part.
 
         Args:
-            folder: relative to the base path; empty = the base path itself.
-            name: that nobody else gives.
+            folder: folder relative to the base path; empty = the base path itself.
+            name: name of the file, which is unique.
         """
 
     @abstractmethod
@@ -127,20 +128,20 @@ class RecoverableWriter(ABC):
         """Go on from a part of a checkpoint, into which a former attempt may still be writing.
 
         Args:
-            folder: as of ``begin``.
-            new_name: a name for a new part, if one is needed.
-            persisted: what ``PartOutput.persist`` gave.
+            folder: folder relative to the base path.
+            new_name: makes a name for a new part, if one is needed.
+            persisted: result of ``PartOutput.persist``.
 
         Raises:
-            StateRestoreError: what the checkpoint needs is gone.
+            StateRestoreError: bytes that the checkpoint refers to are gone.
         """
 
     @abstractmethod
     def remove_orphans(self) -> None:
-        """Remove what former attempts began behind the checkpoint that the task goes on from."""
+        """Remove parts that former attempts began after the checkpoint that the task goes on from."""
 
     def prepare(self, make_durable: MakeDurable) -> None:  # noqa: B027 - most have nothing to do
-        """A barrier is here: what parts need beside their bytes is durable when ``make_durable`` has done its work."""
+        """Called at a barrier; what parts need besides bytes is durable when ``make_durable`` has done its work."""
 
 
 class PartCommitter(ABC):
@@ -148,27 +149,27 @@ class PartCommitter(ABC):
 
     @abstractmethod
     def commit(self, committables: Sequence[Mapping[str, Any]], *, again: bool) -> list[CommitResult]:
-        """Show parts; one answer for each.
+        """Make parts visible; returns one result for each. Idempotent.
 
         Args:
-            committables: what ``PartOutput.committable`` gave, perhaps in a former attempt. Idempotent.
-            again: they are out of the checkpoint that the task goes on from: whoever reads visible files may have taken
-                them away since they were committed.
+            committables: results of ``PartOutput.committable``, perhaps of a former attempt.
+            again: the committables are restored from a checkpoint, so they may have been committed before, and readers
+                may have removed the visible files since then.
         """
 
 
 class FileSystem(ABC):
-    """Files of one kind of paths. Made of the job's settings, without I/O; used by several threads.
+    """The files of paths with one scheme. Made from the job's settings without I/O; used by several threads.
 
     Args:
-        settings: of the job.
+        settings: settings of the job.
 
     Raises:
         ConfigurationError: the settings are wrong.
 
     Attributes:
-        remote: what it does may wait for a network: tasks that use it have threads of their own, and listing is done
-            in a slot.
+        remote: calls may wait for a network, so tasks that use it have threads of their own, and files are listed in a
+            slot.
     """
 
     remote: ClassVar[bool] = True
@@ -179,14 +180,14 @@ class FileSystem(ABC):
     @classmethod
     @abstractmethod
     def path_of(cls, text: str, what: str) -> str:
-        """The path as it is kept, of one with this scheme that a user wrote.
+        """Normalize a path that a user wrote.
 
         Args:
-            text: the user's.
-            what: named in errors.
+            text: path with the scheme of this file system.
+            what: beginning of errors, which names the source or sink.
 
         Raises:
-            ProgramError: it is none.
+            ProgramError: the text is no path of this file system.
         """
 
     @abstractmethod
@@ -195,90 +196,90 @@ class FileSystem(ABC):
 
         Args:
             path: a file, folder or pattern (``s3://bucket/2026-*/**/*.csv``).
-            refused: see there.
-            may_match_nothing: files that a pattern means may come later.
+            refused: called for folders that can't be listed.
+            may_match_nothing: files that match a pattern may appear later.
 
         Raises:
-            ProgramError: names the path and what is wrong with it.
-            OSError, FileSystemError: it can't be told for now.
+            ProgramError: the path can't be read; the error says why.
+            OSError, FileSystemError: the file system does not answer now.
         """
 
     @abstractmethod
     def find(self, path: str, refused: Refused) -> Iterator[tuple[str, int]]:
-        """(path, bytes) of all files at or below a path, or that a pattern means, in a fixed order.
+        """List all files at or below a path, or that match a pattern, as (path, bytes) in a fixed order.
 
-        Those with a name, or below a folder with a name, that begins with ``.`` or ``_`` are left out.
+        Files are left out if their name, or that of a folder above them, begins with ``.`` or ``_``.
 
         Raises:
-            OSError, FileSystemError: it can't be told for now.
+            OSError, FileSystemError: the file system does not answer now.
         """
 
     @abstractmethod
     def size(self, path: str) -> int:
-        """Bytes of a file.
+        """Size of a file in bytes.
 
         Raises:
-            OSError, FileSystemError: it is not there (``FileNotFoundError``), or can't be looked at.
+            OSError, FileSystemError: the file does not exist (``FileNotFoundError``), or can't be looked at.
         """
 
     @abstractmethod
     def open(self, path: str) -> IO[bytes]:
-        """A stream over a file that can be sought: only what is read is fetched, in growing blocks.
+        """Open a file as a seekable stream, which fetches only what is read, in growing blocks.
 
         Raises:
-            OSError, FileSystemError: it is not there (``FileNotFoundError``), or can't be read.
+            OSError, FileSystemError: the file does not exist (``FileNotFoundError``), or can't be read.
         """
 
     @abstractmethod
     def writer(self, base_path: str, context: WriterContext) -> RecoverableWriter:
-        """Makes the part files of a subtask of a sink."""
+        """Make the writer of part files of a subtask of a sink."""
 
     @abstractmethod
     def committer(self, context: WriterContext) -> PartCommitter:
-        """Shows the part files of sinks."""
+        """Make the committer of part files of a subtask of a sink."""
 
     @abstractmethod
     def remove_temporary(self, path: str) -> None:
-        """Remove what a writer has registered as a temporary file; no error if it is gone.
+        """Remove a temporary file that a writer has registered; no error if it is gone.
 
         Raises:
-            OSError, FileSystemError: it can't be done.
+            OSError, FileSystemError: the file can't be removed.
         """
 
 
 class FileSystems:
-    """The file systems that a job's settings give, each made when it is needed first.
+    """The file systems of a job, each made when it is needed first.
 
     Args:
-        settings: of the job.
+        settings: settings of the job.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = Settings() if settings is None else settings
-        self._made: dict[str, FileSystem] = {}
+        self._by_scheme: dict[str, FileSystem] = {}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileSystems, ()  # settings are those of where it is used, and hold secrets
+        return FileSystems, ()  # settings hold secrets; where it is unpickled, the job's settings are set anew
 
     def of(self, path: str) -> FileSystem:
-        """The one that a path is of.
+        """The file system of a path.
 
         Raises:
-            ConfigurationError: there is none for its scheme, or its settings are wrong.
+            ConfigurationError: there is none for the scheme, or its settings are wrong.
         """
         scheme = scheme_of(path)
         with self._lock:
-            if scheme not in self._made:
-                self._made[scheme] = load(GROUP, scheme, extra=_extra_of(scheme))(self._settings)
-            return self._made[scheme]
+            if scheme not in self._by_scheme:
+                self._by_scheme[scheme] = load(GROUP, scheme, extra=_extra_of(scheme))(self._settings)
+            return self._by_scheme[scheme]
 
 
 def kind_of(path: str) -> type[FileSystem]:
-    """The class of the file system that a path is of.
+    """The class of the file system of a path.
 
     Raises:
-        ConfigurationError: there is none for its scheme.
+        ConfigurationError: there is none for the scheme.
     """
     file_system: type[FileSystem] = load(GROUP, scheme_of(path), extra=_extra_of(scheme_of(path)))
     return file_system
@@ -290,10 +291,10 @@ def _extra_of(scheme: str) -> str:
 
 
 def remote_path(text: str, what: str) -> str | None:
-    """The path as it is kept, if its scheme is that of a file system other than the local one; None = it is local.
+    """The normalized path, if it belongs to another file system than the local one; None if it is local.
 
     Raises:
-        ProgramError: there is no such file system, or it is no path of it.
+        ProgramError: there is no such file system, or the text is no path of it.
     """
     match = _SCHEME.match(text)
     if match is None or match[1].lower() == LOCAL:

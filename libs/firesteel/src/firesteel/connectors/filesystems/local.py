@@ -1,4 +1,4 @@
-"""Files of the local disk, or of one that all hosts have mounted."""
+"""Files of the local disk, or of a network disk that all hosts have mounted."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ from firesteel.functions.two_phase import ALREADY_COMMITTED, COMMITTED, CommitOu
 logger = logging.getLogger(__name__)
 
 _COPIED: Final = 1 << 20
+"""Bytes that are copied at once."""
 
 
 class LocalFileSystem(FileSystem):
-    """See the module. Paths are absolute."""
+    """The local disk. Paths are absolute."""
 
     remote = False
 
@@ -51,7 +52,7 @@ class LocalFileSystem(FileSystem):
     def check(self, path: str, refused: Refused, *, may_match_nothing: bool = False) -> None:
         """Refuse a path that does not exist on this host, or can't be read.
 
-        The folder in front of the wildcards of a pattern has to be there.
+        Of a pattern the folder before the first wildcard has to exist.
         """
         if not is_pattern(path):
             _check(path)
@@ -61,7 +62,7 @@ class LocalFileSystem(FileSystem):
             raise ProgramError(f"file source: nothing matches {path!r} on {socket.gethostname()}")
 
     def find(self, path: str, refused: Refused) -> Iterator[tuple[str, int]]:
-        """Links are followed; each folder below a path is read once, however many links lead to it."""
+        """List files. Links are followed; each folder below a path is read once, however many links lead to it."""
         for match in matches(path, refused) if is_pattern(path) else (path,):
             if os.path.isdir(match):
                 for folder, names in _folders(match, refused):
@@ -71,8 +72,8 @@ class LocalFileSystem(FileSystem):
             else:
                 yield from _file(match)
 
+    @override
     def size(self, path: str) -> int:
-        """Bytes of a file."""
         return os.path.getsize(path)
 
     @override
@@ -82,7 +83,7 @@ class LocalFileSystem(FileSystem):
     # -- writing
 
     def writer(self, base_path: str, context: WriterContext) -> RecoverableWriter:
-        """Hidden files beside the visible ones."""
+        """Make a writer of hidden files beside the visible ones."""
         return _LocalWriter(Path(base_path), context)
 
     @override
@@ -95,7 +96,7 @@ class LocalFileSystem(FileSystem):
 
 
 def unreadable_path(path: str) -> ProgramError:
-    """Says that nobody here may read it."""
+    """Error for a path that this process may not read."""
     return ProgramError(f"file source: {path!r} can't be read on {socket.gethostname()}: permission denied")
 
 
@@ -107,8 +108,8 @@ def _check(path: str, context: str = "") -> None:
 
 
 def _folders(path: str, refused: Refused) -> Iterator[tuple[str, list[str]]]:
-    """Folders and the names in them: first those that are no links, so that they keep their paths when links appear."""
-    known: set[tuple[int, int]] = set()
+    """Folders and the names in them. Linked folders come last, so that links change no paths of other folders."""
+    visited: set[tuple[int, int]] = set()
     tops = deque([path])
     while tops:
         for folder, folders, names in os.walk(tops.popleft(), onerror=refused):
@@ -118,9 +119,9 @@ def _folders(path: str, refused: Refused) -> Iterator[tuple[str, list[str]]]:
                 continue
             shown = sorted(name for name in folders if not name.startswith((".", "_")))
             folders.clear()
-            if (status.st_dev, status.st_ino) in known:
+            if (status.st_dev, status.st_ino) in visited:
                 continue
-            known.add((status.st_dev, status.st_ino))
+            visited.add((status.st_dev, status.st_ino))
             for name in shown:
                 full = os.path.join(folder, name)
                 if os.path.islink(full):
@@ -143,9 +144,9 @@ def _file(path: str) -> Iterator[tuple[str, int]]:
 
 
 class _Sync:
-    """Syncs a file by a descriptor of its own, since the file may be closed by then.
+    """Syncs a file by a descriptor of its own, because the file may be closed by then.
 
-    The descriptor goes with this: a task that fails forgets what was to be made durable.
+    The descriptor is closed with this object: a task that fails forgets what had to be made durable.
     """
 
     def __init__(self, stream: BinaryIO, path: str) -> None:
@@ -168,7 +169,7 @@ class _Sync:
 
 
 def sync_folders(folders: Iterable[Path]) -> None:
-    """Make names in these folders durable; of those that are there and may be read."""
+    """Make names in folders durable; folders that do not exist or may not be read are left out."""
     for folder in folders:
         try:
             sync_directory(folder)
@@ -179,12 +180,12 @@ def sync_folders(folders: Iterable[Path]) -> None:
 
 
 class LocalOutput(PartOutput):
-    """A hidden file.
+    """A part that is a hidden file until it is committed.
 
     Args:
-        hidden, visible: its path until and after the commit; the first one does not exist yet.
-        context: None = nobody is told of it.
-        replaces: paths of files that are of no use when this one is visible.
+        hidden, visible: path of the file before and after the commit; there is no file at ``hidden`` yet.
+        context: registers the hidden file as a temporary file; None = the file is not registered.
+        replaces: paths of files that are removed when this one is visible.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class LocalOutput(PartOutput):
         """Begin with so many bytes of another file.
 
         Raises:
-            StateRestoreError: it is shorter.
+            StateRestoreError: the other file is shorter.
         """
         remaining = size
         with open(path, "rb") as stream:
@@ -212,33 +213,33 @@ class LocalOutput(PartOutput):
         make_durable(_Sync(self.stream, str(self._hidden)))
 
     def persist(self, make_durable: MakeDurable) -> Persisted:
-        """Its path and size; it is synced."""
+        """Sync the file; returns its paths and size."""
         self._sync(make_durable)
         plain = {"hidden": str(self._hidden), "visible": self.path, "size": self.stream.tell()}
         return Persisted(plain | ({"former": self._replaces} if self._replaces else {}))
 
     def close(self, make_durable: MakeDurable) -> None:
-        """Sync and close it."""
+        """Sync and close the file."""
         self._sync(make_durable)
         self.stream.close()
 
     def committable(self) -> dict[str, Any]:
-        """Both names, and what goes when it is visible."""
+        """Both paths, and the files to remove when the part is visible."""
         plain: dict[str, Any] = {"from": str(self._hidden), "to": self.path, "size": self._hidden.stat().st_size}
         return plain | ({"remove": self._replaces} if self._replaces else {})
 
     def keep(self) -> None:
-        """It goes with the checkpoints of the job."""
+        """Leave the file to the checkpoints of the job, which remove it when they do not need it."""
         if not self.kept and self._context is not None:
             self._context.keep_temporary_file(str(self._hidden))
         self.kept = True
 
     def discard(self) -> None:
-        """Close it; it stays hidden."""
+        """Close the file, which stays hidden."""
         self.stream.close()
 
     def abort(self) -> None:
-        """Close and remove it."""
+        """Close and remove the file."""
         self.stream.close()
         self._hidden.unlink(missing_ok=True)
         if self._context is not None:
@@ -250,7 +251,7 @@ class _LocalWriter(RecoverableWriter):
         self._base_path, self._context = base_path, context
         self._hidden = HiddenFiles(context)
         self._begun_in: set[Path] = set()
-        """Folders with new entries, which are not synced."""
+        """Folders with new names that are not synced yet."""
 
     def begin(self, folder: str, name: str) -> PartOutput:
         return self._begin(self._base_path / folder, name, ())
@@ -261,10 +262,10 @@ class _LocalWriter(RecoverableWriter):
         return output
 
     def recover(self, folder: str, new_name: Callable[[], str], persisted: Persisted) -> RecoveredPart:
-        """A part that begins with what the checkpoint has of another one.
+        """Begin a part with a copy of what the checkpoint has of the former part.
 
-        That one is left as it is until this one is visible. Nobody knows whether the attempt before is still alive, and
-        about to write into its file.
+        The former part is left as it is until the new one is visible, because the attempt before may still be alive,
+        and write into its file.
         """
         plain = persisted.plain
         hidden, visible, size = Path(plain["hidden"]), Path(plain["visible"]), int(plain["size"])
@@ -292,13 +293,14 @@ class _LocalWriter(RecoverableWriter):
 
 
 class LocalCommitter(PartCommitter):
-    """Gives parts their names, then removes what they stand for: parts that were joined, or that they go on from.
+    """Renames parts to their visible names, then removes the files that they replace.
 
-    A committable is ``from`` and ``to``; ``size``, if it is known; ``remove``, paths. Renaming is done or not done. A
-    file that was in a part is there until the part is visible.
+    A committable has ``from`` and ``to``; ``size``, if it is known; and ``remove``, paths of files whose records the
+    part holds: parts that were joined, or that it goes on from. Renaming is atomic, and these files exist until the
+    part is visible.
 
     Args:
-        context: of the subtask.
+        context: context of the subtask.
     """
 
     def __init__(self, context: WriterContext) -> None:

@@ -1,7 +1,7 @@
 """Files in object stores, and on HDFS, which is used as one.
 
-Paths are ``s3://bucket/key`` (also ``s3a://`` and ``s3p://``, as Flink names them) and ``hdfs://namenode:8020/path``.
-The server, the credentials and all else are the options ``s3.*``, or those of ``HDFS_OPTIONS``, as for checkpoints.
+Paths are ``s3://bucket/key`` (also ``s3a://`` and ``s3p://``, as in Flink) and ``hdfs://namenode:8020/path``. The
+options ``s3.*``, or those of ``HDFS_OPTIONS``, set server and credentials, as for checkpoints.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _BUFFER: Final = 1 << 16
 
 @contextmanager
 def as_files() -> Iterator[None]:
-    """What goes wrong is said of files, and of no checkpoint; where the configuration is wrong, nobody waits.
+    """Translate errors of checkpoint storages to those of file systems.
 
     Raises:
-        ConfigurationError: where the store is, is not known.
-        FileSystemError: anything else.
+        ConfigurationError: the configuration does not say where the store is, so waiting does not help.
+        FileSystemError: any other error of the store.
     """
     try:
         yield
@@ -43,9 +43,10 @@ def as_files() -> Iterator[None]:
 
 
 class ObjectFileSystem(FileSystem):
-    """Files of one scheme; a plug-in derives from it, and brings the client of its store.
+    """Files of one scheme. A plug-in derives from this class, and brings the client of its store.
 
-    There are no folders: a path means the object of this key, and all whose keys go on behind it with a slash.
+    There are no folders: a path stands for the object with this key, and for all objects whose keys continue it with a
+    slash.
     """
 
     scheme: ClassVar[str]
@@ -56,12 +57,12 @@ class ObjectFileSystem(FileSystem):
 
     @classmethod
     def path_of(cls, text: str, what: str) -> str:
-        """``s3://bucket/key`` without a slash at its end."""
+        """Normalize ``s3://bucket/key``, without a slash at the end."""
         try:
-            if has_wildcard(text):  # ? stands for a character here, and begins no query
+            if has_wildcard(text):  # ? is a wildcard here, and does not begin a query
                 object_place(text.replace("?", "x"), what)
-                _, _, rest = text.partition("://")
-                bucket, _, key = rest.partition("/")
+                _, _, location = text.partition("://")
+                bucket, _, key = location.partition("/")
                 if has_wildcard(bucket):
                     raise ProgramError(f"{what}: {text!r}: the name of a bucket has no wildcards")
                 return f"{cls.scheme}://{bucket}/{'/'.join(part for part in key.split('/') if part)}"
@@ -74,48 +75,49 @@ class ObjectFileSystem(FileSystem):
     def check(self, path: str, refused: Refused, *, may_match_nothing: bool = False) -> None:
         """Refuse a path at which there is no object.
 
-        There are no folders that could be looked at instead: where files may come later, there may be nothing yet.
+        There are no folders to look at instead. So if files may come later, a path without an object is accepted.
         """
         with as_files():
             if next(self._keys(path), None) is None and not may_match_nothing:
-                what = "nothing matches" if has_wildcard(path) else "there is nothing at"
-                raise ProgramError(f"file source: {what} {path!r} at {self._client.endpoint}")
+                problem = "nothing matches" if has_wildcard(path) else "there is nothing at"
+                raise ProgramError(f"file source: {problem} {path!r} at {self._client.endpoint}")
 
     def find(self, path: str, refused: Refused) -> Iterator[tuple[str, int]]:
-        """Objects by their keys; those that hold nothing, and those that stand for folders, too."""
+        """List objects in the order of their keys, also empty ones and those that stand for folders."""
         with as_files():
             for key, size in self._keys(path):
                 yield f"{self.scheme}://{_bucket(path)}/{key}", size
 
     def _keys(self, path: str) -> Iterator[tuple[str, int]]:
+        """Keys and sizes of the objects that a path or pattern stands for."""
         bucket, key = _bucket(path), path.partition("://")[2].partition("/")[2]
         if not has_wildcard(key):
-            whole = None if not key else self._client.size(self._states.place(bucket, key))
-            if whole is not None:
-                yield key, whole
+            size = None if not key else self._client.size(self._states.place(bucket, key))
+            if size is not None:
+                yield key, size
             below = f"{key}/" if key else ""
-            for one in self._client.find(self._states.place(bucket, below)):
-                if is_shown(one.key[len(below) :].split("/")):
-                    yield one.key, one.size
+            for entry in self._client.find(self._states.place(bucket, below)):
+                if is_shown(entry.key[len(below) :].split("/")):
+                    yield entry.key, entry.size
             return
         parts = key.split("/")
         first = next(number for number, part in enumerate(parts) if has_wildcard(part))
         prefix = "/".join([*parts[:first], _literal(parts[first])])
-        for one in self._client.find(self._states.place(bucket, prefix)):
-            if key_matches(one.key.split("/"), parts):
-                yield one.key, one.size
+        for entry in self._client.find(self._states.place(bucket, prefix)):
+            if key_matches(entry.key.split("/"), parts):
+                yield entry.key, entry.size
 
+    @override
     def size(self, path: str) -> int:
-        """Bytes of an object."""
         place = _place(path)
         with as_files():
-            found = self._client.size(place)
-        if found is None:
+            size = self._client.size(place)
+        if size is None:
             raise FileNotFoundError(2, f"there is no such object at {self._client.endpoint}", path)
-        return found
+        return size
 
     def open(self, path: str) -> IO[bytes]:
-        """A stream that fetches blocks by range requests."""
+        """Open a stream that fetches blocks by range requests."""
         return io.BufferedReader(_FileStream(self._states, _place(path), self.size(path)), _BUFFER)
 
     # -- writing
@@ -129,13 +131,13 @@ class ObjectFileSystem(FileSystem):
         return ObjectCommitter(self._states, context)
 
     def remove_temporary(self, path: str) -> None:
-        """Abort an upload of which this is the record."""
+        """Abort the upload that a record belongs to, and remove the record."""
         with as_files():
             remove_upload(self._client, object_place(path, "record of an upload"))
 
 
 class _FileStream(ObjectStream):
-    """The object of a file."""
+    """An object that is read as a file, with errors of file systems."""
 
     def __init__(self, states: ObjectStates, place: ObjectPlace, length: int) -> None:
         super().__init__(states.client, place, length)
@@ -150,14 +152,14 @@ def _bucket(path: str) -> str:
 
 
 def _place(path: str) -> ObjectPlace:
-    """Of a key as it stands; names of objects that were listed may hold anything."""
-    scheme, _, rest = path.partition("://")
-    bucket, _, key = rest.partition("/")
+    """The object of a path, whose key is taken as it is: keys that were listed may hold any character."""
+    scheme, _, location = path.partition("://")
+    bucket, _, key = location.partition("/")
     return ObjectPlace(bucket, key, scheme)
 
 
 def _literal(part: str) -> str:
-    """What stands in front of the first wildcard of a name."""
+    """The part of a name before its first wildcard."""
     for number, character in enumerate(part):
         if character in "*?[":
             return part[:number]

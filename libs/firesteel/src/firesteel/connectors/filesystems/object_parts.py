@@ -2,22 +2,23 @@
 
 ::
 
-    <base path>/<bucket>/part-…            there when it was committed, as a whole
+    <base path>/<bucket>/part-…            exists, as a whole, when it was committed
     <base path>/_inprogress/<job and operator>/<subtask>of<parallelism>.<checkpoint>.<attempt>.<unique>
-                                           record of an upload: holds the key that it makes
+                                           record of an upload: holds the key of its object
 
-What is written is gathered, and goes up in parts of ``s3.upload.min.part.size`` on threads of their own. A checkpoint
-has the id of the upload, the tags of its parts, and the bytes that are no part yet (parts have 5 MiB at least, but for
-the last one). Nothing is copied, and nothing that a reader sees is ever deleted.
+Bytes are buffered, and uploaded in parts of ``s3.upload.min.part.size`` on threads of their own. A checkpoint holds the
+id of the upload, the tags of its parts, and the bytes that are no part yet (all but the last have at least 5 MiB).
+Nothing is copied, and nothing that a reader sees is ever deleted.
 
-**An attempt never goes on with the upload of another one**: that may be alive still, and replace a part. It completes
-the upload with the parts that the checkpoint knows, as a file of its own, and begins the next file with the bytes that
-were no part. A part ends between two records, so each of both files is whole.
+**An attempt never goes on with the upload of another attempt**, which may still be alive, and replace a part. It
+completes the upload with the parts in the checkpoint, as a file of its own, and begins the next file with the bytes
+that were no part. A part ends between two records, so both files hold whole records.
 
-**Uploads that no checkpoint refers to are aborted.** MinIO lists uploads to a key that one knows only, and keys have
-random names: so a record is written in front of each upload. Its name tells, as that of a hidden local file does, which
-attempt began the upload behind which checkpoint; what an attempt began behind the checkpoint that the task goes on from
-is in none. The record goes behind the commit: an upload that is gone, with its record and without its object, was lost.
+**Uploads that no checkpoint refers to are aborted.** MinIO lists uploads only for a known key, and keys have random
+names. So a record is written before each upload. Its name says, as that of a hidden local file does, which attempt
+began the upload after which checkpoint. No checkpoint refers to uploads that were begun after the checkpoint that the
+task goes on from. The record is removed after the commit. So if an upload is gone, and its object does not exist, but
+its record does, the upload was lost.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ logger = logging.getLogger(__name__)
 PARTS: Final = "_inprogress"
 _NAME: Final = re.compile(r"(\d+)of(\d+)\.(\d+)\.(\d+)\.[0-9a-f]{32}$")
 _COMMITS: Final = 8
-"""Uploads that are completed at once."""
+"""Uploads that are completed at the same time."""
 
 
 def remove_upload(client: ObjectStore, record: ObjectPlace) -> None:
-    """Abort the upload that a record is of, and remove the record.
+    """Abort the upload that a record belongs to, and remove the record.
 
     Raises:
-        CheckpointStorageError: it can't be done.
+        CheckpointStorageError: the store does not do it.
     """
     try:
         key = client.get(record)[0].decode()
@@ -75,11 +76,11 @@ def remove_upload(client: ObjectStore, record: ObjectPlace) -> None:
 
 
 class _Stream(io.RawIOBase):
-    """Gathers bytes; what is enough for a part is sent."""
+    """Buffers bytes, and sends them when there are enough for a part."""
 
     def __init__(self, send: Callable[[], None], room: Callable[[], int]) -> None:
         self._send, self._room = send, room
-        self.gathered = bytearray()
+        self.buffered = bytearray()
         self.size = 0
 
     def writable(self) -> bool:
@@ -87,10 +88,10 @@ class _Stream(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         with memoryview(data).cast("B") as view:
-            self.gathered += view
+            self.buffered += view
             self.size += len(view)
             count = len(view)
-        if len(self.gathered) >= self._room():  # all of it: parts end between two records
+        if len(self.buffered) >= self._room():  # all bytes are sent, because parts end between two records
             self._send()
         return count
 
@@ -99,11 +100,11 @@ class _Stream(io.RawIOBase):
 
 
 class ObjectOutput(PartOutput):
-    """An upload, which begins when there is enough for a part.
+    """A part file that is an upload. The upload begins when there are enough bytes for its first part.
 
     Args:
-        writer: of the subtask.
-        place: of the object.
+        writer: writer of the subtask.
+        place: place of the object.
     """
 
     stream: Any
@@ -117,7 +118,7 @@ class ObjectOutput(PartOutput):
         self._parts: list[PartOnItsWay] = []
 
     def _send(self) -> None:
-        client, gathered = self._writer.states.client, self.stream.gathered
+        client, buffered = self._writer.states.client, self.stream.buffered
         try:
             for part in self._parts:
                 part.raise_if_failed()
@@ -126,8 +127,8 @@ class ObjectOutput(PartOutput):
                 if self.kept:
                     self._keep_record()
                 self._upload, self._alone = client.begin_upload(self._place)
-            number, data = len(self._parts) + 1, bytes(gathered)
-            gathered.clear()
+            number, data = len(self._parts) + 1, bytes(buffered)
+            buffered.clear()
             self._parts.append(
                 PartOnItsWay(client, self._place, self._upload, number, data, self._writer.states.places)
             )
@@ -149,28 +150,29 @@ class ObjectOutput(PartOutput):
         return FileSystemError(f"file sink: {error}")
 
     def _plain(self, tags: Sequence[str], size: int) -> dict[str, Any]:
+        """The committable of these parts."""
         assert self._record is not None
         plain = {"uri": self.path, "upload": self._upload, "parts": list(tags), "size": size}
         return plain | {"record": str(self._record)} | ({} if self._alone else {"alone": False})
 
     def persist(self, make_durable: MakeDurable) -> Persisted:
-        """The upload, when all of its parts have arrived, and what is no part yet."""
-        tail = bytes(self.stream.gathered)
+        """Wait for the parts; returns the upload, and the bytes that are no part yet."""
+        tail = bytes(self.stream.buffered)
         if not self._upload:
             return Persisted({"uri": self.path}, tail)
         return Persisted(self._plain(self._tags(), self.stream.size - len(tail)), tail)
 
     def close(self, make_durable: MakeDurable) -> None:
-        """The rest goes up."""
-        if self.stream.gathered:
+        """Send the remaining bytes as the last part."""
+        if self.stream.buffered:
             self._send()
 
     def committable(self) -> dict[str, Any] | None:
-        """Upload and parts, when all have arrived."""
+        """Wait for the parts; returns the upload, or None if nothing was written."""
         return self._plain(self._tags(), self.stream.size) if self._upload else None
 
     def keep(self) -> None:
-        """The upload stays with the checkpoints of the job."""
+        """Leave the upload to the checkpoints of the job, which remove it when they do not need it."""
         if not self.kept:
             self.kept = True
             self._keep_record()
@@ -180,13 +182,13 @@ class ObjectOutput(PartOutput):
             self._writer.context.keep_temporary_file(str(self._record))
 
     def discard(self) -> None:
-        """Wait for what is on its way."""
-        self.stream.gathered.clear()
+        """Wait for parts that are on their way."""
+        self.stream.buffered.clear()
         for part in self._parts:
             part.wait()
 
     def abort(self) -> None:
-        """Abort the upload; if the server is away, an attempt that follows does it, or the TaskManager."""
+        """Abort the upload; if the server is away, a later attempt or the TaskManager does it."""
         self.discard()
         if self._record is not None and self._writer.removes(self._record):
             self._writer.context.forget_temporary_file(str(self._record))
@@ -194,12 +196,12 @@ class ObjectOutput(PartOutput):
 
 
 class ObjectWriter(RecoverableWriter):
-    """Makes uploads.
+    """Writes part files as uploads.
 
     Args:
-        states: the server.
-        base: of the sink.
-        context: of the subtask.
+        states: connection to the server.
+        base: base path of the sink.
+        context: context of the subtask.
     """
 
     def __init__(self, states: ObjectStates, base: ObjectPlace, context: WriterContext) -> None:
@@ -208,7 +210,7 @@ class ObjectWriter(RecoverableWriter):
         self._away = False
 
     def begin(self, folder: str, name: str) -> PartOutput:
-        """Nothing is asked before there is enough for a part."""
+        """Make a part; the server is asked only when there are enough bytes for a part of the upload."""
         parts = [part for part in folder.split("/") if part]
         place = self._base
         for part in (*parts, name):
@@ -219,7 +221,7 @@ class ObjectWriter(RecoverableWriter):
         """Write the record of an upload that is about to begin.
 
         Raises:
-            CheckpointStorageError: it can't be written.
+            CheckpointStorageError: the record can't be written.
         """
         context = self.context
         subtask = f"{context.subtask_index}of{context.parallelism}"
@@ -229,7 +231,7 @@ class ObjectWriter(RecoverableWriter):
         return record
 
     def removes(self, record: ObjectPlace) -> bool:
-        """Abort an upload if the server answers; whether it is gone."""
+        """Try to abort an upload; returns whether it is aborted."""
         if self._away:
             return False
         try:
@@ -241,16 +243,16 @@ class ObjectWriter(RecoverableWriter):
         return True
 
     def recover(self, folder: str, new_name: Callable[[], str], persisted: Persisted) -> RecoveredPart:
-        """See the head of this module."""
+        """Complete the upload of the former part, and begin another part with the bytes that were not uploaded."""
         plain = persisted.plain
         committable = None
         if plain.get("upload"):
             place = object_place(plain["uri"], "part of a file sink")
             try:
-                shown = self.states.client.size(place)
+                visible_size = self.states.client.size(place)
             except CheckpointStorageError as error:
                 raise FileSystemError(f"file sink: {error}") from None
-            if shown is not None:
+            if visible_size is not None:
                 raise StateRestoreError(
                     f"file sink: {place} was not finished at the checkpoint, and is visible: a later checkpoint has "
                     "shown it. Start from the last one"
@@ -265,15 +267,15 @@ class ObjectWriter(RecoverableWriter):
         return RecoveredPart(output, committable)
 
     def remove_orphans(self) -> None:
-        """Abort what former attempts began behind the checkpoint that the task goes on from."""
+        """Abort uploads that former attempts began after the checkpoint that the task goes on from."""
         if self.context.attempt == 0:
             return
         client = self.states.client
         try:
-            for one in client.find(self._records / ""):
-                found = _NAME.search(one.key)
-                if found is not None and is_orphan(self.context, *map(int, found.groups())):
-                    remove_upload(client, self._records.at(one.key))
+            for record in client.find(self._records / ""):
+                origin = _NAME.search(record.key)
+                if origin is not None and is_orphan(self.context, *map(int, origin.groups())):
+                    remove_upload(client, self._records.at(record.key))
         except CheckpointStorageError as error:
             raise FileSystemError(f"file sink: uploads of former attempts can't be removed: {error}") from None
 
@@ -281,19 +283,19 @@ class ObjectWriter(RecoverableWriter):
 class ObjectCommitter(PartCommitter):
     """Completes uploads.
 
-    A committable is ``uri``; ``upload``, its id; ``parts``, their tags; ``size`` of all; ``record``; ``alone``, false
-    if another upload to the same key may have been begun by a request of which nobody has heard.
+    A committable has ``uri``; ``upload``, the id; ``parts``, their tags; ``size`` of all parts; ``record``; and
+    ``alone``, which is false if a request without an answer may have begun another upload to the same key.
 
     Args:
-        states: the server.
-        context: of the subtask.
+        states: connection to the server.
+        context: context of the subtask.
     """
 
     def __init__(self, states: ObjectStates, context: WriterContext) -> None:
         self._client, self._context = states.client, context
 
     def commit(self, committables: Sequence[Mapping[str, Any]], *, again: bool) -> list[CommitResult]:
-        """Several at once: each waits for the server."""
+        """Complete uploads, several at the same time, since each waits for the server."""
         if len(committables) == 1:
             results = [self._commit(committables[0], again=again)]
         else:
@@ -321,12 +323,12 @@ class ObjectCommitter(PartCommitter):
         return result
 
     def _without_upload(self, place: ObjectPlace, record: ObjectPlace, size: int, *, again: bool) -> CommitResult:
-        """The upload is gone: it was completed, or lost."""
-        found = self._client.size(place)
-        if found == size:
+        """Result for an upload that is gone: it was completed before, or is lost."""
+        visible_size = self._client.size(place)
+        if visible_size == size:
             return ALREADY_COMMITTED
-        if found is not None:
-            reason = f"{place} is visible with {found} bytes instead of {size}: somebody else has written it"
+        if visible_size is not None:
+            reason = f"{place} is visible with {visible_size} bytes instead of {size}: somebody else has written it"
             return CommitResult(CommitOutcome.FAILED, reason)
         if again and self._client.size(record) is None:
             logger.warning(
@@ -343,6 +345,7 @@ class ObjectCommitter(PartCommitter):
         return CommitResult(CommitOutcome.FAILED, reason)
 
     def _tidy(self, place: ObjectPlace, record: ObjectPlace, *, alone: bool) -> None:
+        """Remove the record, and other uploads to the same key."""
         try:
             if not alone:
                 self._client.abort_uploads(place)
