@@ -284,8 +284,9 @@ def test_memory_is_measured_with_all_children_and_what_is_shared_counts_once() -
         assert all(30 * MIB < size < 60 * MIB for size in alone), "each has its half of what they share"
         found = measure_trees({"parent": one, "child": two, "another": ProcessId(parent.pid, one.start + 1)})
         assert set(found) == {"parent", "child"}
-        assert 64 * MIB < found["parent"] < 110 * MIB
-        assert found["child"] < 60 * MIB
+        assert 64 * MIB < found["parent"].memory < 110 * MIB
+        assert found["child"].memory < 60 * MIB
+        assert 0 < found["child"].cpu_seconds < found["parent"].cpu_seconds < 30
         assert offer_to_oom_killer(two)
     finally:
         parent.stdin.close()

@@ -29,6 +29,17 @@ def rows(browser: Chromium, name: str, least: int = 1) -> list[list[str]]:
     return found
 
 
+def cut(browser: Chromium, name: str) -> list[str]:
+    """Figures, states and titles of a table that have no room, or all of it where it is wider than the page."""
+    table = f"document.querySelector('table[data-name={name}]')"
+    found: list[str] = browser.evaluate(
+        f"{ROWS.format(name=name)}.flatMap((row) => [...row.querySelectorAll('td.number, td:has(.badge)')])"
+        f".concat([...{table}.querySelectorAll('th button')], [{table}.parentNode])"
+        ".filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText)"
+    )
+    return found
+
+
 def figure(browser: Chromium, name: str) -> str:
     """A figure in large letters."""
     return browser.text(f"[data-figure={name}] .figure-value")
@@ -65,9 +76,8 @@ def test_the_graph_has_all_vertices_and_names_the_worst_subtask(browser: Chromiu
     wanted = {f"{i['id']}-{node['id']}": i["ship_strategy"] for node in nodes for i in node.get("inputs", ())}
     assert {edge: text.split("\n")[0] for edge, text in edges} == wanted
     busiest = next(v for v in said["vertices"] if v["name"].startswith("price"))
-    worst = browser.wait(
-        f"document.querySelector('.node[data-vertex=\"{busiest['id']}\"] .node-bar-where').innerText.match(/^#[01]$/)"
-    )
+    number = f"document.querySelector('.node[data-vertex=\"{busiest['id']}\"] .node-bar-where').innerText"
+    worst = browser.wait(f"{number}.match(/^[12]\\/2$/)")
     assert worst, "the busiest subtask has its number"
 
 
@@ -75,13 +85,15 @@ def test_subtasks_are_sorted_and_filtered_and_the_link_says_so(browser: Chromium
     vertex = watched.ask()["vertices"][1]["id"]
     browser.go(f"#/jobs/{watched.id}/overview")
     browser.press(f".node[data-vertex='{vertex}']")
-    assert [row[0] for row in rows(browser, "subtasks", PARALLELISM)] == ["0", "1"]
+    assert [row[0] for row in rows(browser, "subtasks", PARALLELISM)] == ["1/2", "2/2"]
     browser.press("table[data-name=subtasks] th button")
     browser.wait("location.hash.includes('subtasks-sort=-subtask')")
-    assert [row[0] for row in rows(browser, "subtasks", PARALLELISM)] == ["1", "0"]
+    assert [row[0] for row in rows(browser, "subtasks", PARALLELISM)] == ["2/2", "1/2"]
     link = browser.evaluate("location.href")
     browser.open(link)
-    assert [row[0] for row in rows(browser, "subtasks", PARALLELISM)] == ["1", "0"], "the link brings the order along"
+    assert [row[0] for row in rows(browser, "subtasks", PARALLELISM)] == ["2/2", "1/2"], (
+        "the link brings the order along"
+    )
     said = watched.ask(f"/vertices/{vertex}")["subtasks"]
     assert {row[1] for row in rows(browser, "subtasks", PARALLELISM)} == {one["status"] for one in said}
     browser.type(".find", "no such subtask")
@@ -114,6 +126,8 @@ def test_checkpoints_are_those_of_the_server_with_the_time_of_each_subtask(brows
     assert len(rows(browser, "of-checkpoint", 2)) == len(watched.ask()["vertices"])
     browser.wait("document.querySelectorAll('[data-phases]').length > 0")
     assert browser.evaluate("document.querySelector('[data-strip]').dataset.strip") != "0"
+    assert len(rows(browser, "summary", 5)) == 5
+    assert cut(browser, "summary") == []
 
 
 def test_charts_are_there_again_after_a_reload(browser: Chromium, watched: Shop) -> None:
@@ -250,7 +264,7 @@ def test_a_thousand_subtasks_are_no_burden(browser: Chromium, watched: Shop) -> 
     browser.go(f"#/jobs/{watched.id}/overview/{vertex}/subtasks?subtasks-sort=-busy")
     browser.wait("document.querySelector('table[data-name=subtasks]')?.ariaRowCount === '1000'")
     assert len(rows(browser, "subtasks", 10)) < 60, "only rows that can be seen are in the page"
-    assert rows(browser, "subtasks")[0][0] == "27", "the busiest of the thousand: 27 * 37 = 999"
+    assert rows(browser, "subtasks")[0][0] == "28/2", "the busiest of the thousand, counted from one: 27 * 37 = 999"
     began = time.monotonic()
     browser.evaluate("(document.querySelector('.table-box table[data-name=subtasks]').parentNode.scrollTop = 1e6, 0)")
     browser.wait(f"{ROWS.format(name='subtasks')}.at(-1).cells[2].innerText === '0 %'")

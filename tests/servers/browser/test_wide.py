@@ -17,7 +17,7 @@ from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import archive_of
 from tests.integration.services.dispatcher_world import JOB, run, world
 from tests.servers.browser.chromium import Chromium
-from tests.servers.browser.test_dashboard import ROWS, rows
+from tests.servers.browser.test_dashboard import ROWS, cut, rows
 from tests.unit.jobmaster.jobs import job, vertex, vertex_id
 
 pytestmark = pytest.mark.may_skip(reason="Chromium can be installed by root on Debian only")
@@ -91,10 +91,10 @@ def test_a_thousand_subtasks_of_each_vertex_are_shown_with_few_questions(program
     def look(browser: Chromium) -> None:
         middle = vertex_id(2)
         where = browser.wait(f"document.querySelector('.node[data-vertex=\"{middle}\"] .node-bar-where').innerText")
-        assert where == f"#{SLOW}", "the busiest of a thousand"
+        assert where == f"{SLOW + 1}/{WIDE}", "the busiest of a thousand"
         edges = browser.wait("[...document.querySelectorAll('[data-edge]')].map((one) => one.innerText)")
         assert "100 % full" in edges[0], "what is in front of the slow one"
-        assert f"subtask {SLOW} is 99 % busy" in browser.text("main")
+        assert f"subtask {SLOW + 1}/{WIDE} is 99 % busy" in browser.text("main")
         rows(browser, "vertices", 3)
         assert cut(browser, "vertices") == []
         browser.shot("wide-graph")
@@ -103,7 +103,7 @@ def test_a_thousand_subtasks_of_each_vertex_are_shown_with_few_questions(program
         browser.go(f"#/jobs/{JOB}/overview/{middle}/subtasks?subtasks-sort=-busy")
         browser.wait("document.querySelector('table[data-name=subtasks]')?.ariaRowCount === '1000'")
         first = rows(browser, "subtasks", 10)
-        assert first[0][0] == str(SLOW)
+        assert first[0][0] == f"{SLOW + 1}/{WIDE}"
         assert len(first) < 60, "only rows that can be seen are in the page"
         assert cut(browser, "subtasks") == []
         browser.shot("wide-subtasks")
@@ -117,23 +117,12 @@ def test_a_thousand_subtasks_of_each_vertex_are_shown_with_few_questions(program
             browser.wait(f"document.querySelector({wanted!r})")
             browser.shot(f"wide-{page.split('/')[-1] if 'overview' in page else 'timeline'}")
         browser.go(f"#/jobs/{JOB}/overview/{middle}/subtasks?subtasks-sort=subtask")
-        assert rows(browser, "subtasks", 10)[0][0] == "0"
+        assert rows(browser, "subtasks", 10)[0][0] == f"1/{WIDE}"
         browser.evaluate("(document.querySelector('table[data-name=subtasks]').parentNode.scrollTop = 1e6, 0)")
-        browser.wait(f"{ROWS.format(name='subtasks')}.at(-1).cells[0].innerText === '{WIDE - 1}'")
+        browser.wait(f"{ROWS.format(name='subtasks')}.at(-1).cells[0].innerText === '{WIDE}/{WIDE}'")
         asked = [url.partition("/jobs/")[2] for url in browser.asked if f"/jobs/{JOB}" in url]
         assert asked
         assert not [url for url in asked if "/subtasks/" in url.partition("?")[0]], "nothing is asked for each subtask"
         assert browser.problems == []
 
     looked(program, look)
-
-
-def cut(browser: Chromium, name: str) -> list[str]:
-    """Figures, states and titles of a table that have no room, or all of it where it is wider than the page."""
-    table = f"document.querySelector('table[data-name={name}]')"
-    found: list[str] = browser.evaluate(
-        f"{ROWS.format(name=name)}.flatMap((row) => [...row.querySelectorAll('td.number, td:has(.badge)')])"
-        f".concat([...{table}.querySelectorAll('th button')], [{table}.parentNode])"
-        ".filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText)"
-    )
-    return found

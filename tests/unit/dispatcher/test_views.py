@@ -245,6 +245,16 @@ def test_tasks_of_a_job_are_spread_over_its_slots(archive: dict[str, Any]) -> No
     assert [slot["assignedTasks"] for slot in details["allocatedSlots"]] == [3, 2]
 
 
+def test_a_slot_shows_what_its_process_uses() -> None:
+    slots = [{"jobId": "j", "allocationId": "a"}, {"jobId": "j", "allocationId": "b"}]
+    uses = {"b": {"firesteel-slot": 3, "firesteel-memory": 7 << 20, "firesteel-cpu": 0.5}}
+    shown = taskmanager_details({"id": "tm", "allocatedSlots": slots}, {}, {}, uses)["allocatedSlots"]
+    assert [(slot.get("firesteel-memory"), slot.get("firesteel-cpu")) for slot in shown] == [
+        (None, None),
+        (7 << 20, 0.5),
+    ]
+
+
 def test_numbers_that_json_does_not_have_become_text() -> None:
     value = {"a": [math.nan, 1.5], "b": math.inf, "c": -math.inf}
     assert json.loads(json_answer(value).text or "") == {"a": ["NaN", 1.5], "b": "Infinity", "c": "-Infinity"}

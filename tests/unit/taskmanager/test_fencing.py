@@ -175,6 +175,20 @@ def test_a_slot_that_uses_more_than_its_share_is_killed_and_its_tasks_fail_by_na
     assert core.memory_measured("a", 900 << 20, 2.7, 0) == []
 
 
+def test_the_processor_time_of_a_slot_becomes_the_cores_that_it_uses() -> None:
+    core = running("e")
+    slot = core.slots.find("a")
+    assert slot is not None
+    assert slot.process is not None
+    core.cpu_measured("a", 5.0, 10.0)
+    assert slot.process.cpu_load == 0, "one measurement alone says nothing"
+    core.cpu_measured("a", 8.0, 12.0)
+    assert slot.process.cpu_load == 1.5
+    core.cpu_measured("a", 7.0, 14.0)
+    assert slot.process.cpu_load == 0, "a child has ended whose time nobody has"
+    core.cpu_measured("unknown", 1.0, 15.0)
+
+
 def test_without_a_limit_memory_is_only_measured() -> None:
     core = running("e")
     assert core.memory_measured("a", 1 << 40, 0.0, 0) == []

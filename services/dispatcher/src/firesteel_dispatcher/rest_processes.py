@@ -52,16 +52,16 @@ async def taskmanager(service: DispatcherService, call: RestCall) -> t.TaskManag
     cluster, tasks = await _what_runs(service)
     report = _find(cluster, call.path["taskmanager_id"])
     try:
-        values = await _metrics_of(service, report)
+        metrics = await _metrics_of(service, report)
     except RpcError:
-        values = {}
-    return taskmanager_details(report, tasks, values)
+        return taskmanager_details(report, tasks)
+    return taskmanager_details(report, tasks, metrics.values, metrics.slots)
 
 
 async def taskmanager_metrics(service: DispatcherService, call: RestCall) -> list[t.MetricValue]:
     """What a TaskManager measures of itself."""
     report = _find(await service.coordinators.overview(), call.path["taskmanager_id"])
-    return metric_views.plain(await _metrics_of(service, report), call.given())
+    return metric_views.plain((await _metrics_of(service, report)).values, call.given())
 
 
 async def metrics_of_taskmanagers(service: DispatcherService, call: RestCall) -> list[t.AggregatedMetric]:
@@ -77,7 +77,7 @@ async def metrics_of_taskmanagers(service: DispatcherService, call: RestCall) ->
             if not isinstance(answer, RpcError):
                 raise answer
         else:
-            values.append(answer)
+            values.append(answer.values)
     return metric_views.aggregates(values, call.given())
 
 
@@ -99,9 +99,9 @@ def _find(cluster: m.ClusterOverview, taskmanager_id: str) -> Mapping[str, Any]:
     raise UnknownTaskManagerError(f"TaskManager {taskmanager_id[:80]!r} not found")
 
 
-async def _metrics_of(service: DispatcherService, row: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _metrics_of(service: DispatcherService, row: Mapping[str, Any]) -> m.ProcessMetrics:
     gateway = InspectionGateway(service.client, str(row["path"]), timeout=_PATIENCE)
-    return (await gateway.process_metrics()).values
+    return await gateway.process_metrics()
 
 
 async def gateway_of(service: DispatcherService, taskmanager_id: str) -> InspectionGateway:

@@ -56,7 +56,10 @@ def _resource(resource: Mapping[str, Any]) -> t.Resource:
 
 
 def taskmanager_details(
-    taskmanager: Mapping[str, Any], tasks: Mapping[tuple[str, str], int], measured: Mapping[str, Any] | None = None
+    taskmanager: Mapping[str, Any],
+    tasks: Mapping[tuple[str, str], int],
+    measured: Mapping[str, Any] | None = None,
+    slot_uses: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> t.TaskManagerDetails:
     """/taskmanagers/:taskmanagerid.
 
@@ -64,6 +67,7 @@ def taskmanager_details(
         taskmanager: as in ``taskmanager_row``.
         tasks: as in ``taskmanager_row``.
         measured: metrics of the TaskManager's process, by Flink's names.
+        slot_uses: memory and processor that its slots use, by allocation.
     """
     slots = taskmanager.get("allocatedSlots", ())
     remaining_tasks = dict(tasks)
@@ -76,7 +80,8 @@ def taskmanager_details(
         remaining_tasks[key] = remaining_tasks.get(key, 0) - count
         remaining_slots[slot["jobId"]] -= 1
         resource = _resource(slot.get("resource", {}))
-        allocated.append(picked(t.AllocatedSlot, {"assignedTasks": count, **slot, "resource": resource}))
+        use = (slot_uses or {}).get(str(slot.get("allocationId")), {})
+        allocated.append(picked(t.AllocatedSlot, {"assignedTasks": count, **slot, **use, "resource": resource}))
     return {**taskmanager_row(taskmanager, tasks), "allocatedSlots": allocated, "metrics": _metrics(measured or {})}
 
 

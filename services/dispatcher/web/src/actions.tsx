@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { ApiError, ask, at, send } from "./api";
 import { Dialog } from "./parts";
 import { config, dismiss, loginWanted, note, useStore } from "./store";
+import { isBatch } from "./diagnose";
 import type { JobDetails } from "./types";
 
 type Kind = "cancel" | "checkpoint" | "savepoint" | "stop";
@@ -56,6 +57,7 @@ export function JobActions({ job }: { job: JobDetails }) {
   const [open, setOpen] = useState<Kind | null>(null);
   if (job["end-time"] >= 0) return null;
   const ready = job.state === "RUNNING";
+  const takes = !isBatch(job); // a batch job has no checkpoints: Spark runs again what is lost
   const press = (kind: Kind) => {
     if (kind === "cancel" ? access.cancel : access.change) setOpen(kind);
     else loginWanted.set("asked");
@@ -64,13 +66,13 @@ export function JobActions({ job }: { job: JobDetails }) {
   const why = access.change ? "" : " (log in first)";
   return (
     <div class="actions">
-      <button type="button" class={`plain${locked}`} disabled={!ready} title={`Take a checkpoint now${why}`} onClick={() => press("checkpoint")} data-action="checkpoint">
+      {takes && <button type="button" class={`plain${locked}`} disabled={!ready} title={`Take a checkpoint now${why}`} onClick={() => press("checkpoint")} data-action="checkpoint">
         Checkpoint
-      </button>
-      <button type="button" class={`plain${locked}`} disabled={!ready} title={`Take a savepoint; the job goes on${why}`} onClick={() => press("savepoint")} data-action="savepoint">
+      </button>}
+      {takes && <button type="button" class={`plain${locked}`} disabled={!ready} title={`Take a savepoint; the job goes on${why}`} onClick={() => press("savepoint")} data-action="savepoint">
         Savepoint
-      </button>
-      {ends && <button type="button" class={`plain${locked}`} disabled={!ready} title={`Stop the job with a savepoint${why}`} onClick={() => press("stop")} data-action="stop">
+      </button>}
+      {takes && ends && <button type="button" class={`plain${locked}`} disabled={!ready} title={`Stop the job with a savepoint${why}`} onClick={() => press("stop")} data-action="stop">
         Stop …
       </button>}
       {ends && <button type="button" class={`danger${access.cancel ? "" : " locked"}`} title="Cancel the job" onClick={() => press("cancel")} data-action="cancel">

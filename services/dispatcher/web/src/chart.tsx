@@ -21,6 +21,8 @@ interface Props {
   show: (value: number | null | undefined) => string;
   /** Least upper end of the scale. */
   top?: number;
+  /** Distances that ticks of the scale may have. */
+  steps?: number[];
   height?: number;
   since?: number;
 }
@@ -29,7 +31,7 @@ const NAMES = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--li
 const marks = uPlot.sync("time");
 export const dark = new Store(false);
 
-export function Chart({ title, times, lines, show, top = 0, height = 170, since }: Props) {
+export function Chart({ title, times, lines, show, top = 0, steps, height = 170, since }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const latest = useRef({ times, lines });
@@ -62,7 +64,7 @@ export function Chart({ title, times, lines, show, top = 0, height = 170, since 
             stroke: color("--dim"),
             grid: { stroke: color("--grid"), width: 1 },
             ticks: { show: false },
-            space: 90,
+            space: 60, // a time has 46 pixels: a minute or two get several
             size: 28,
             font: "11px system-ui",
             values: (_, moments) => moments.map((moment) => clock(moment * 1000, where, offset)),
@@ -73,6 +75,7 @@ export function Chart({ title, times, lines, show, top = 0, height = 170, since 
             ticks: { show: false },
             size: 66,
             space: 34,
+            ...(steps ? { incrs: steps } : {}),
             font: "11px system-ui",
             values: label,
           },

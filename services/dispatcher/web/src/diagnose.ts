@@ -1,5 +1,5 @@
 // What a job's graph says about why it is slow. Pure.
-import { ago, duration, isNumber, percent, watermark } from "./format";
+import { ago, duration, isNumber, percent, subtaskOf, watermark } from "./format";
 import type { ExceptionEntry, JobDetails, Vertex, Worst } from "./types";
 
 export const HIGH = 500;
@@ -25,6 +25,15 @@ export interface Finding {
 const short = (name: string): string => (name.length > 60 ? `${name.slice(0, 57)}…` : name);
 const worst = (vertex: Vertex): Worst => vertex["firesteel-worst"] ?? {};
 
+export const isBatch = (job: JobDetails): boolean => job["job-type"] === "BATCH";
+
+/** Tasks of a stage that are done, and all that it has: their number may depend on its input. */
+export function tasksDone(vertex: Vertex): { done: number; all: number } {
+  const all = vertex.status === "FINISHED" ? vertex.parallelism : (vertex["firesteel-tasks"] ?? vertex.parallelism);
+  const idle = vertex.status === "FINISHED" ? 0 : vertex.parallelism - all; // these end as soon as the others' number is known
+  return { done: Math.max(0, (vertex.tasks["FINISHED"] ?? 0) - idle), all };
+}
+
 /** Who feeds whom: vertex id -> ids of those that read from it. */
 export function readers(job: JobDetails): Map<string, string[]> {
   const found = new Map<string, string[]>(job.plan.nodes.map((node) => [node.id, []]));
@@ -42,12 +51,13 @@ export function diagnose(job: JobDetails, last?: ExceptionEntry): Finding[] {
   if (job["firesteel-waiting-for"]) findings.push({ kind: "warn", text: `The job waits for slots: ${job["firesteel-waiting-for"]}` });
   if (job.state !== "RUNNING") return findings;
   if (job["firesteel-checkpoint-warning"]) findings.push({ kind: "warn", text: `Checkpoints are slow: ${job["firesteel-checkpoint-warning"]}`, page: "checkpoints" });
+  if (isBatch(job)) return [...findings, stages(job), ...skewed(job)];
   const byId = new Map(job.vertices.map((vertex) => [vertex.id, vertex]));
   const after = readers(job);
   const waiting = job.vertices.filter((vertex) => (vertex.tasks.RUNNING ?? 0) + (vertex.tasks.FINISHED ?? 0) < vertex.parallelism);
   if (waiting.length)
     findings.push({ kind: "warn", text: `${waiting.length} of ${job.vertices.length} vertices do not run with all subtasks yet${job["firesteel-progress"] ? `: ${job["firesteel-progress"]}` : "."}` });
-  // a bottleneck: those in front of it are held up, it itself is not, and it is busy
+  // a bottleneck: those upstream are back-pressured, it itself is not, and it is busy
   const bottlenecks = new Map<string, number>();
   for (const vertex of job.vertices) {
     const held = worst(vertex).backPressured?.value ?? 0;
@@ -61,30 +71,29 @@ export function diagnose(job: JobDetails, last?: ExceptionEntry): Finding[] {
     if (busy.value < HIGH) { // it has time, and takes little
       findings.push({
         kind: "warn",
-        text: `${short(vertex.name)} holds up what is in front of it (back pressure up to ${percent(held)}) though it is ${percent(busy.value)} busy at most: it waits for barriers of slower subtasks (see Checkpoints; unaligned ones do not wait), or for the processor, which others in its slots use.`,
+        text: `${short(vertex.name)} back-pressures what is upstream of it (up to ${percent(held)} of the time) though it is ${percent(busy.value)} busy at most: it waits for barriers of slower subtasks (see Checkpoints; unaligned ones do not wait), or for the processor, which others in its slots use.`,
         vertex: id,
       });
       continue;
     }
     findings.push({
       kind: held > HIGH ? "bad" : "warn",
-      text: `${short(vertex.name)} holds up what is in front of it (back pressure up to ${percent(held)}): its subtask ${busy.subtask} is ${percent(busy.value)} busy.`,
+      text: `${short(vertex.name)} back-pressures what is upstream of it (up to ${percent(held)} of the time): its subtask ${subtaskOf(busy.subtask, vertex.parallelism)} is ${percent(busy.value)} busy.`,
       vertex: id,
       subtask: busy.subtask,
     });
   }
   for (const vertex of job.vertices) {
-    const { busy, skew } = worst(vertex);
+    const { busy } = worst(vertex);
     if (busy && busy.value > FULL && !bottlenecks.has(vertex.id))
       findings.push({
         kind: "warn",
-        text: `${short(vertex.name)}: subtask ${busy.subtask} is ${percent(busy.value)} busy; more load would be held up here.`,
+        text: `${short(vertex.name)}: subtask ${subtaskOf(busy.subtask, vertex.parallelism)} is ${percent(busy.value)} busy; more load would cause back pressure here.`,
         vertex: vertex.id,
         subtask: busy.subtask,
       });
-    if (isNumber(skew) && skew > 80 && vertex.parallelism > 1)
-      findings.push({ kind: "warn", text: `${short(vertex.name)}: subtasks get very different numbers of records (skew ${Math.round(skew)} %).`, vertex: vertex.id });
   }
+  findings.push(...skewed(job));
   const late = new Map(job.vertices.map((vertex) => [vertex.id, behind(vertex, job.now)]));
   for (const vertex of job.vertices) {
     const lag = late.get(vertex.id);
@@ -92,12 +101,33 @@ export function diagnose(job: JobDetails, last?: ExceptionEntry): Finding[] {
     if (lag === undefined || before.some((input) => late.get(input.id) !== undefined)) continue; // it comes from there
     findings.push({
       kind: "warn",
-      text: `${short(vertex.name)}: event time is ${duration(lag)} behind, furthest in subtask ${worst(vertex).watermark!.subtask}; so it is in all that reads from it.`,
+      text: `${short(vertex.name)}: event time is ${duration(lag)} behind, furthest in subtask ${subtaskOf(worst(vertex).watermark!.subtask, vertex.parallelism)}; so it is in all that reads from it.`,
       vertex: vertex.id,
       subtask: worst(vertex).watermark!.subtask,
     });
   }
-  return findings.length ? findings : [{ kind: "good", text: "Nothing holds the job up." }];
+  return findings.length ? findings : [{ kind: "good", text: "No vertex is back-pressured, overloaded or late." }];
+}
+
+/** How far a batch job is: its stages run one after the other, so those that wait for their input are no trouble. */
+function stages(job: JobDetails): Finding {
+  const done = job.vertices.filter((vertex) => vertex.status === "FINISHED").length;
+  const active = job.vertices.filter((vertex) => vertex.status !== "FINISHED" && vertex["start-time"] >= 0);
+  const running = active.map((vertex) => {
+    const tasks = tasksDone(vertex);
+    return `${short(vertex.name)} has ${tasks.done} of ${tasks.all} tasks done`;
+  });
+  const first = active[0];
+  const text = `${done} of ${job.vertices.length} stages are done${running.length ? `; ${running.join("; ")}` : ""}.`;
+  return { kind: "good", text, ...(first ? { vertex: first.id } : {}) };
+}
+
+function skewed(job: JobDetails): Finding[] {
+  return job.vertices.flatMap((vertex): Finding[] => {
+    const { skew } = worst(vertex);
+    if (!isNumber(skew) || skew <= 80 || vertex.parallelism < 2) return [];
+    return [{ kind: "warn", text: `${short(vertex.name)}: subtasks get very different numbers of records (skew ${Math.round(skew)} %).`, vertex: vertex.id }];
+  });
 }
 
 /** How far event time is behind the clock, if that is more than a minute (and is a time of today at all). */
@@ -107,7 +137,7 @@ function behind(vertex: Vertex, now: number): number | undefined {
   return mark.kind === "time" && lag > 60_000 && lag < 3.2e11 ? lag : undefined;
 }
 
-/** Downstream of a vertex that is held up: the first ones that are not held up themselves, or have no time left. */
+/** Downstream of a vertex that is back-pressured: the first ones that are not so themselves, or have no time left. */
 function culprits(id: string, byId: Map<string, Vertex>, after: Map<string, string[]>): Set<string> {
   const found = new Set<string>();
   const seen = new Set([id]);

@@ -1,6 +1,6 @@
 // Numbers, sizes and times as text. Pure.
 const UNITS = ["", "k", "M", "G", "T", "P"];
-const SIZES = ["B", "kB", "MB", "GB", "TB", "PB"];
+const SIZES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 export const DASH = "–";
 
 function scaled(value: number, base: number, units: string[]): string {
@@ -21,6 +21,20 @@ export function count(value: number | undefined | null): string {
 
 export function bytes(value: number | undefined | null): string {
   return isNumber(value) && value >= 0 ? scaled(value, 1024, SIZES) : DASH;
+}
+
+/** Distances of ticks: of whole numbers, and of sizes, whose units are powers of 1024. */
+export const WHOLE = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+export const SIZE_STEPS = Array.from({ length: 51 }, (_, power) => 2 ** power);
+
+/** Bytes that were counted; where records flow and no byte was, nobody counts them: sources read, and sinks write, outside. */
+export function counted(size: number | undefined, records: number | undefined): number {
+  return !isNumber(size) || (size === 0 && isNumber(records) && records > 0) ? NaN : size;
+}
+
+/** A subtask for people: its number from 1 on, of how many. The API counts from 0. */
+export function subtaskOf(index: number, parallelism: number): string {
+  return `${index + 1}/${parallelism}`;
 }
 
 export function exact(value: number | undefined | null): string {

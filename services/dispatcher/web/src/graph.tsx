@@ -1,7 +1,7 @@
 // The graph of a job: what each vertex does now, and what goes along the edges.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { level } from "./diagnose";
-import { count, duration, isNumber, percent, share, watermark } from "./format";
+import { isBatch, level, tasksDone } from "./diagnose";
+import { count, duration, isNumber, percent, share, subtaskOf, watermark } from "./format";
 import { HEIGHT, layout, path, WIDTH } from "./layout";
 import { tone } from "./parts";
 import type { JobDetails, Vertex, Worst } from "./types";
@@ -99,14 +99,14 @@ export function Graph({ job, chosen, choose }: { job: JobDetails; chosen: string
           return (
             <div key={index} class="edge-label" style={{ left: `${middle.x}px`, top: `${middle.y}px` }} data-edge={`${link.from}-${link.to}`}>
               <b>{link.strategy}</b>
-              {isNumber(source?.numRecordsOutPerSecond) && !shared && <span>{count(source.numRecordsOutPerSecond)}/s</span>}
+              {isNumber(source?.numRecordsOutPerSecond) && !shared && !isBatch(job) && <span>{count(source.numRecordsOutPerSecond)}/s</span>}
               {full !== undefined && full >= 0.1 && <span class={full >= 0.9 ? "warn-text" : ""}>{share(full)} full</span>}
             </div>
           );
         })}
         {drawn.places.map((place) => {
           const vertex = byId.get(place.id);
-          return vertex && <Node key={place.id} vertex={vertex} x={place.x} y={place.y} now={job.now} chosen={place.id === chosen} choose={choose} />;
+          return vertex && <Node key={place.id} vertex={vertex} batch={isBatch(job)} x={place.x} y={place.y} now={job.now} chosen={place.id === chosen} choose={choose} />;
         })}
       </div>
       <div class="graph-tools">
@@ -120,6 +120,7 @@ export function Graph({ job, chosen, choose }: { job: JobDetails; chosen: string
 
 interface NodeProps {
   vertex: Vertex;
+  batch: boolean;
   x: number;
   y: number;
   now: number;
@@ -127,7 +128,7 @@ interface NodeProps {
   choose: (id: string) => void;
 }
 
-function Node({ vertex, x, y, now, chosen, choose }: NodeProps) {
+function Node({ vertex, batch, x, y, now, chosen, choose }: NodeProps) {
   const worst = vertex["firesteel-worst"];
   const busy = worst?.busy?.value ?? 0;
   const held = worst?.backPressured?.value ?? 0;
@@ -148,15 +149,17 @@ function Node({ vertex, x, y, now, chosen, choose }: NodeProps) {
         <span class="spring" />
         parallelism {vertex.parallelism}
       </span>
-      {worst?.busy ? (
+      {batch ? (
+        <Stage vertex={vertex} />
+      ) : worst?.busy ? (
         <>
-          <Bar title="busy" kind="busy" of={worst.busy.value} subtask={worst.busy.subtask} many={vertex.parallelism > 1} />
-          <Bar title="held up" kind="held" of={held} subtask={worst.backPressured?.subtask} many={vertex.parallelism > 1} />
+          <Bar title="busy" kind="busy" of={worst.busy.value} subtask={worst.busy.subtask} parallelism={vertex.parallelism} />
+          <Bar title="back-pressured" kind="held" of={held} subtask={worst.backPressured?.subtask} parallelism={vertex.parallelism} />
           <span class="node-line small">
             <span title="records read per second">▸ {count(worst.numRecordsInPerSecond)}/s</span>
             <span title="records written per second">{count(worst.numRecordsOutPerSecond)}/s ▸</span>
             <span class="spring" />
-            <span title={`how far event time is behind the clock, in subtask ${worst.watermark?.subtask ?? "–"}`}>◷ {lagOf(worst, now).replace(" behind", "")}</span>
+            <span title={`how far event time is behind the clock, in subtask ${worst.watermark ? subtaskOf(worst.watermark.subtask, vertex.parallelism) : "–"}`}>◷ {lagOf(worst, now).replace(" behind", "")}</span>
             {isNumber(worst.skew) && vertex.parallelism > 1 && (
               <span class={worst.skew > 80 ? "warn-text" : ""} title="skew: how uneven the records are that subtasks have read">
                 ⚖ {Math.round(worst.skew)} %
@@ -173,7 +176,27 @@ function Node({ vertex, x, y, now, chosen, choose }: NodeProps) {
   );
 }
 
-function Bar({ title, kind, of, subtask, many }: { title: string; kind: string; of: number; subtask?: number; many: boolean }) {
+/** A stage of a batch job: tasks that are done, and what they have read and written so far. */
+function Stage({ vertex }: { vertex: Vertex }) {
+  const { done, all } = tasksDone(vertex);
+  const begun = vertex["start-time"] >= 0;
+  return (
+    <>
+      <span class="node-bar" title="tasks that are done">
+        <span class="node-bar-title">tasks done</span>
+        <span class="track">
+          <span class="fill state-FINISHED" style={{ width: `${all ? (100 * done) / all : 0}%` }} />
+        </span>
+        <span class="node-bar-number">{done}/{all}</span>
+      </span>
+      <span class="node-line small" data-stage={begun ? "begun" : "waits"}>
+        {begun ? `${count(vertex.metrics["read-records"])} records in, ${count(vertex.metrics["write-records"])} out · ${duration(vertex.duration)}` : "waits for its input"}
+      </span>
+    </>
+  );
+}
+
+function Bar({ title, kind, of, subtask, parallelism }: { title: string; kind: string; of: number; subtask?: number; parallelism: number }) {
   return (
     <span class="node-bar" title={`${title}: the highest of the subtasks, over the last minute`}>
       <span class="node-bar-title">{title}</span>
@@ -181,7 +204,7 @@ function Bar({ title, kind, of, subtask, many }: { title: string; kind: string; 
         <span class={`fill ${kind}`} style={{ width: `${Math.min(100, of / 10)}%` }} />
       </span>
       <span class="node-bar-number">{percent(of)}</span>
-      <span class="node-bar-where">{many && of > 0 ? `#${subtask}` : ""}</span>
+      <span class="node-bar-where">{parallelism > 1 && of > 0 && subtask !== undefined ? subtaskOf(subtask, parallelism) : ""}</span>
     </span>
   );
 }

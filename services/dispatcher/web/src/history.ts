@@ -12,3 +12,12 @@ export function joined(before: History, after: History): History {
   }
   return { ...after, times: times.slice(cut), series };
 }
+
+const RECORDS: Record<string, string> = { numBytesInPerSecond: "numRecordsInPerSecond", numBytesOutPerSecond: "numRecordsOutPerSecond" };
+
+/** Bytes that nobody counts: of a source or sink, where records flow all the same. */
+export function uncounted(series: History["series"], name: string): boolean {
+  const records = RECORDS[name];
+  const flows = (values: (number | null)[] | undefined) => values?.some((value) => value !== null && value > 0) ?? false;
+  return records !== undefined && !flows(series[name]) && flows(series[records]);
+}

@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { depthOf, folded, label, type Frame } from "./flames";
-import { joined } from "./history";
+import { joined, uncounted } from "./history";
 import { mainLog } from "./log_files";
-import { diagnose, quantile, splitTrace } from "./diagnose";
-import { bytes, count, duration, percent, shortTime, time, watermark } from "./format";
+import { diagnose, quantile, splitTrace, tasksDone } from "./diagnose";
+import { bytes, count, counted, duration, percent, shortTime, SIZE_STEPS, subtaskOf, time, watermark, WHOLE } from "./format";
 import { layout } from "./layout";
 import { jobPieces, pieces } from "./pieces";
 import { change, spread } from "./rescaling";
@@ -23,9 +23,33 @@ const job = (vertices: Vertex[], inputs: Record<string, string[]>): JobDetails =
 
 test("numbers are short", () => {
   assert.deepEqual([0, 7, 1234, 56_789, 123_456_789, NaN].map(count), ["0", "7", "1.23 k", "56.8 k", "123 M", "–"]);
-  assert.deepEqual([0, 1536, -1, 5 << 20].map(bytes), ["0 B", "1.50 kB", "–", "5.00 MB"]);
+  assert.deepEqual([0, 1536, -1, 5 << 20].map(bytes), ["0 B", "1.50 KiB", "–", "5.00 MiB"]);
   assert.deepEqual([5, 1500, 61_000, 3_700_000, -1].map(duration), ["5 ms", "1.5 s", "1 min 1 s", "1 h 1 min", "–"]);
   assert.deepEqual([0, 123, 1200, undefined].map(percent), ["0 %", "12 %", "100 %", "–"]);
+});
+
+test("ticks stand at whole numbers and whole sizes, subtasks are counted from one", () => {
+  assert.ok(WHOLE.every(Number.isInteger));
+  assert.deepEqual(SIZE_STEPS.slice(8, 12).map(bytes), ["256 B", "512 B", "1.00 KiB", "2.00 KiB"]);
+  assert.equal(subtaskOf(0, 4), "1/4");
+});
+
+test("bytes that nobody counts are not shown as none", () => {
+  assert.ok(Number.isNaN(counted(0, 5)), "a source that reads, a sink that writes");
+  assert.deepEqual([counted(0, 0), counted(7, 5)], [0, 7]);
+  const series = { numRecordsInPerSecond: [null, 5], numBytesInPerSecond: [null, 0], numRecordsOutPerSecond: [0, 0], numBytesOutPerSecond: [0, 0] };
+  assert.deepEqual(Object.keys(series).filter((name) => uncounted(series, name)), ["numBytesInPerSecond"]);
+});
+
+test("stages of a batch job that wait for their input are no trouble", () => {
+  const stage = (id: string, status: string, start: number, tasks: Record<string, number>, begun?: number): Vertex => ({ ...vertex(id, { busy: one(0), backPressured: one(0) }), parallelism: 4, status, "start-time": start, tasks, ...(begun === undefined ? {} : { "firesteel-tasks": begun }) });
+  const read = stage("read", "FINISHED", 5, { FINISHED: 4 }, 4);
+  const sum = stage("sum", "RUNNING", 9, { RUNNING: 1, FINISHED: 2 + 1 }, 3); // one of four had nothing to read
+  const batch = { ...job([read, sum, stage("write", "CREATED", -1, { DEPLOYING: 4 })], {}), "job-type": "BATCH" };
+  assert.deepEqual(diagnose(batch), [{ kind: "good", text: "1 of 3 stages are done; sum has 2 of 3 tasks done.", vertex: "sum" }]);
+  assert.deepEqual([tasksDone(read), tasksDone(sum)], [{ done: 4, all: 4 }, { done: 2, all: 3 }]);
+  const streaming = diagnose({ ...batch, "job-type": "STREAMING" });
+  assert.match(streaming[0]!.text, /1 of 3 vertices do not run with all subtasks yet/);
 });
 
 test("times are those of the zone that is chosen", () => {
@@ -57,7 +81,7 @@ test("marks of watermarks are no times", () => {
   assert.equal(watermark(undefined).kind, "none");
 });
 
-test("who holds up the others is found behind those that wait", () => {
+test("who back-pressures the others is found behind those that wait", () => {
   const found = diagnose(
     job(
       [
@@ -70,10 +94,10 @@ test("who holds up the others is found behind those that wait", () => {
     ),
   );
   assert.deepEqual(found.map(({ kind, vertex }) => [kind, vertex]), [["bad", "slow"]]);
-  assert.match(found[0]!.text, /subtask 1 is 99 % busy/);
+  assert.match(found[0]!.text, /upstream of it \(up to 80 % of the time\): its subtask 2\/2 is 99 % busy/);
 });
 
-test("a subtask without time left is a cause, though another one of its vertex is held up", () => {
+test("a subtask without time left is a cause, though another one of its vertex is back-pressured", () => {
   const found = diagnose(
     job(
       [
@@ -87,7 +111,7 @@ test("a subtask without time left is a cause, though another one of its vertex i
   assert.deepEqual([found[0]!.vertex, found[0]!.subtask], ["slow", 3]);
 });
 
-test("who is not busy and holds up others waits for something", () => {
+test("who is not busy and back-pressures others waits for something", () => {
   const found = diagnose(
     job(
       [
@@ -121,7 +145,7 @@ test("frames of ours that lead nowhere else are folded", () => {
   assert.deepEqual([depthOf(tree), depthOf(found)], [8, 6]);
 });
 
-test("a job that nothing holds up says so", () => {
+test("a job without back pressure says so", () => {
   assert.equal(diagnose(job([vertex("source", { busy: one(100), backPressured: one(0) })], {}))[0]!.kind, "good");
 });
 

@@ -28,8 +28,6 @@ interface Props<Row> {
   empty?: string;
   height?: number;
   tools?: ComponentChildren;
-  /** Narrow columns. */
-  tight?: boolean;
 }
 
 const ROW = 34;
@@ -111,7 +109,7 @@ export function Table<Row>(props: Props<Row>) {
         </div>
       )}
       <div class="table-box" ref={box} style={{ maxHeight: `${height}px` }} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
-        <table aria-rowcount={shown.length} data-name={name} style={{ minWidth: `${Math.round(total * (props.tight ? 52 : UNIT))}px` }}>
+        <table aria-rowcount={shown.length} data-name={name} style={{ minWidth: `${Math.round(total * UNIT)}px` }}>
           <colgroup>
             {columns.map((one) => (
               <col key={one.key} style={{ width: `${((one.wide ?? 1) / total) * 100}%` }} />

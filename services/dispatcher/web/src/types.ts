@@ -52,6 +52,7 @@ export interface JobDetails {
   jid: string;
   name: string;
   state: string;
+  "job-type"?: string; // BATCH or STREAMING
   schedulerType?: string; // Adaptive: the job takes the slots that there are
   "start-time": number;
   "end-time": number;

@@ -227,6 +227,16 @@ class TaskManagerCore:
             slot.process.unanswered_since, slot.process.warned = None, False
         return []
 
+    def cpu_measured(self, allocation_id: str, cpu_seconds: float, now: float) -> None:
+        """Processor time that a slot's process and its children have used since their start."""
+        slot = self.slots.find(allocation_id)
+        if slot is None or slot.process is None:
+            return
+        process, former = slot.process, slot.process.cpu_measured
+        if former is not None and now > former[0]:
+            process.cpu_load = max(0.0, cpu_seconds - former[1]) / (now - former[0])
+        process.cpu_measured = now, cpu_seconds
+
     def memory_measured(self, allocation_id: str, pss: int, now: float, now_ms: int) -> list[Instruction]:
         """Take the memory, in bytes, that a slot's process and its children use; more than the limit ends them."""
         slot = self.slots.find(allocation_id)

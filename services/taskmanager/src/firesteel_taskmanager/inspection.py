@@ -48,7 +48,16 @@ class Inspection:
 
     @answers(InspectionGateway.process_metrics)
     async def process_metrics(self, _: m.Empty) -> m.ProcessMetrics:
-        return m.ProcessMetrics(process_values(await self._measured(), TASKMANAGER))
+        slots = {
+            slot.allocation_id: {
+                "firesteel-slot": slot.index,
+                "firesteel-memory": slot.process.memory,
+                "firesteel-cpu": round(slot.process.cpu_load, 3),
+            }
+            for slot in self._core.slots
+            if slot.process is not None and slot.process.memory
+        }
+        return m.ProcessMetrics(process_values(await self._measured(), TASKMANAGER), slots)
 
     @answers(InspectionGateway.thread_dump)
     async def thread_dump(self, _: m.Empty) -> m.ThreadDump:

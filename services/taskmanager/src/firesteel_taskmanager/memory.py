@@ -1,4 +1,4 @@
-"""Measures what slot processes use of the machine's memory, and lets the kernel choose them first when it runs out."""
+"""Measures what slot processes use of the machine, and lets the kernel choose them first when memory runs out."""
 
 from __future__ import annotations
 
@@ -7,22 +7,37 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from firesteel.core.call_pool import CallPool
-from firesteel.core.process import ProcessId, children_of_all, is_running
+from firesteel.core.process import ProcessId, children_of_all, cpu_seconds, is_running
 
 logger = logging.getLogger(__name__)
 _PROC: Final = Path("/proc")
 INTERVAL: Final = 2.0
 """Seconds between two measurements of all slots."""
+UNLIMITED_INTERVAL: Final = 10.0
+"""The same where slots have no limit: nobody waits for the figures but people."""
 CLOSE_INTERVAL: Final = 0.5
 """The same, while a slot uses more than ``CLOSE`` of its share."""
 CLOSE: Final = 0.8
 OOM_SCORE_ADJ: Final = 500
 """Of slot processes: when memory runs out, the kernel kills one of these before a service or a JVM."""
 
-Measured = Callable[[Mapping[str, int]], None]
+
+class SlotUse(NamedTuple):
+    """What a slot's process and all its descendants use.
+
+    Attributes:
+        memory: bytes (PSS).
+        cpu_seconds: processor time since their start, of those that run and of those that they have waited for.
+    """
+
+    memory: int
+    cpu_seconds: float
+
+
+Measured = Callable[[Mapping[str, SlotUse]], None]
 _MEASUREMENTS: Final = CallPool("memory of slots", threads=1, deadline=None)
 
 
@@ -48,20 +63,21 @@ def proportional_set_size(pid: int) -> int | None:
     return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
-def measure_trees(processes: Mapping[str, ProcessId]) -> dict[str, int]:
-    """For each process that still runs: bytes (PSS) of it and all its descendants; one look at the process table."""
+def measure_trees(processes: Mapping[str, ProcessId]) -> dict[str, SlotUse]:
+    """For each process that still runs: the use of it and all its descendants; one look at the process table."""
     children = children_of_all()
-    found: dict[str, int] = {}
+    found: dict[str, SlotUse] = {}
     for name, process in processes.items():
-        total, waiting, seen = 0, [process.pid], {process.pid}
+        total, seconds, waiting, seen = 0, 0.0, [process.pid], {process.pid}
         while waiting:
             pid = waiting.pop()
             total += proportional_set_size(pid) or 0
+            seconds += cpu_seconds(pid)
             new = [child for child in children.get(pid, ()) if child not in seen]
             seen.update(new)
             waiting += new
         if total and is_running(process):
-            found[name] = total
+            found[name] = SlotUse(total, seconds)
     return found
 
 
@@ -92,7 +108,7 @@ class MemoryWatch:
         slots: Callable[[], Mapping[str, ProcessId]],
         limit: Callable[[], int | None],
         measured: Measured,
-        measure: Callable[[Mapping[str, ProcessId]], Mapping[str, int]] = measure_trees,
+        measure: Callable[[Mapping[str, ProcessId]], Mapping[str, SlotUse]] = measure_trees,
     ) -> None:
         self._slots, self._limit, self._measured, self._measure = slots, limit, measured, measure
 
@@ -101,13 +117,15 @@ class MemoryWatch:
         while True:
             await asyncio.sleep(pause)
             slots = dict(self._slots())
-            sizes = await _MEASUREMENTS.call(self._measure, slots) if slots else {}
-            self._measured(sizes)
-            pause = CLOSE_INTERVAL if self._is_close(sizes.values()) else INTERVAL
+            uses = await _MEASUREMENTS.call(self._measure, slots) if slots else {}
+            self._measured(uses)
+            pause = self._pause(uses.values())
 
-    def _is_close(self, sizes: Iterable[int]) -> bool:
+    def _pause(self, uses: Iterable[SlotUse]) -> float:
         limit = self._limit()
-        return limit is not None and any(size > CLOSE * limit for size in sizes)
+        if limit is None:
+            return UNLIMITED_INTERVAL
+        return CLOSE_INTERVAL if any(use.memory > CLOSE * limit for use in uses) else INTERVAL
 
 
 def warn_if_too_large(needed: int, available: int | None, where: str) -> None:

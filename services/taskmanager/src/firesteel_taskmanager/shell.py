@@ -44,7 +44,7 @@ from firesteel_taskmanager.inspection import Inspection
 from firesteel_taskmanager.jobmasters import JobMasterLinks
 from firesteel_taskmanager.local_directories import LocalDirectories
 from firesteel_taskmanager.measured import of_slots
-from firesteel_taskmanager.memory import MemoryWatch, offer_to_oom_killer, warn_if_too_large
+from firesteel_taskmanager.memory import MemoryWatch, SlotUse, offer_to_oom_killer, warn_if_too_large
 from firesteel_taskmanager.resourcemanager import ResourceManagerLink
 from firesteel_taskmanager.settings import TaskManagerSettings, cancellation_of
 from firesteel_taskmanager.slot_messages import SlotMessages
@@ -119,8 +119,11 @@ class TaskManagerService(Service):
     async def measured(self) -> list[Measured]:
         """Figures of this process, of its slots, and of their tasks and functions."""
         labels = {"host": self.host, "tm_id": self.taskmanager_id}
-        in_slots = sum(slot.process.memory for slot in self.core.slots if slot.process is not None)
-        memory = {"Memory_Slots_Used": in_slots}
+        processes = [slot.process for slot in self.core.slots if slot.process is not None]
+        memory: dict[str, float] = {
+            "Memory_Slots_Used": sum(process.memory for process in processes),
+            "CPU_Slots_Load": sum(process.cpu_load for process in processes),
+        }
         if self._memory is not None:
             memory["Flink_Memory_Managed_Total"] = self._memory.managed
             memory |= {"Memory_Slots_Max": (self.core.memory_limit or 0) * len(self.core.slots)}
@@ -150,8 +153,8 @@ class TaskManagerService(Service):
         if self._memory is not None:
             logger.info("memory of this TaskManager:\n%s", self._memory.table(len(self.core.slots)))
             warn_if_too_large(self._memory.process_size, physical_memory(), "this machine")
-            watch = MemoryWatch(self._slot_processes, lambda: self.core.memory_limit, self._measured)
-            self.spawn(watch.run(), "memory watch")
+        watch = MemoryWatch(self._slot_processes, lambda: self.core.memory_limit, self._measured)
+        self.spawn(watch.run(), "memory watch")
         self.spawn(self._link.keep(), "registration")
         self.spawn(self._watch_time(), "deadlines")
         self.spawn(self._watch_peers(), "heartbeat watch")
@@ -386,9 +389,10 @@ class TaskManagerService(Service):
             if slot.process is not None and slot.process.identity is not None
         }
 
-    def _measured(self, sizes: Mapping[str, int]) -> None:
-        for allocation, size in sizes.items():
-            self.perform(self.core.memory_measured(allocation, size, self.now, self.now_ms))
+    def _measured(self, uses: Mapping[str, SlotUse]) -> None:
+        for allocation, use in uses.items():
+            self.core.cpu_measured(allocation, use.cpu_seconds, self.now)
+            self.perform(self.core.memory_measured(allocation, use.memory, self.now, self.now_ms))
 
     # -- calls
 

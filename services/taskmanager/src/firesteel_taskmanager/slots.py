@@ -63,6 +63,10 @@ class Process:
     """The executor whose worker the process is."""
     memory: int = 0
     """Bytes (PSS) of the process and its children at the last measurement."""
+    cpu_load: float = 0.0
+    """Cores that these used between the last two measurements."""
+    cpu_measured: tuple[float, float] | None = None
+    """Time of the last measurement, and the processor time used until then; seconds."""
     temporary_files: dict[str, None] = field(default_factory=dict)
     """Files to remove when the process has gone, in the order in which they were announced."""
     kept_files: dict[str, int] = field(default_factory=dict)

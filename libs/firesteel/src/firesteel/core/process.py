@@ -231,6 +231,13 @@ def _send(process: ProcessId, number: signal.Signals) -> bool:
     return True
 
 
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process, and of its children that it has waited for; 0 if it is gone or /proc is missing."""
+    fields = _stat_fields(pid)
+    # proc(5): utime, stime, cutime and cstime are fields 14 to 17, and these begin with the third.
+    return 0.0 if fields is None else sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def _stat_fields(pid: int) -> list[str] | None:
     """Fields of ``/proc/<pid>/stat`` from the third (state) on; the name before may hold spaces and brackets."""
     try:

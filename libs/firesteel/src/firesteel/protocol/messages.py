@@ -524,9 +524,10 @@ class JobDetails(Message):
 
 @dataclass(frozen=True)
 class ProcessMetrics(Message):
-    """Flink's names of the metrics of a process, and their values."""
+    """Flink's names of the metrics of a process, and their values; by allocation what its slots use (as in REST)."""
 
     values: Mapping[str, Any]
+    slots: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -850,11 +850,18 @@ class TaskManagers(TypedDict):
     taskmanagers: list[TaskManager]
 
 
-class AllocatedSlot(TypedDict):
-    jobId: Id
-    allocationId: NotRequired[str]
-    resource: Resource
-    assignedTasks: int
+AllocatedSlot = TypedDict(
+    "AllocatedSlot",
+    {
+        "jobId": Id,
+        "allocationId": NotRequired[str],
+        "resource": Resource,
+        "assignedTasks": int,
+        "firesteel-slot": NotRequired[int],
+        "firesteel-memory": NotRequired[int],
+        "firesteel-cpu": NotRequired[float],
+    },
+)
 
 
 class GarbageCollector(TypedDict):

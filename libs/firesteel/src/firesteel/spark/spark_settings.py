@@ -74,12 +74,13 @@ def encryption() -> dict[str, str]:
 def heartbeats(timeout: float) -> dict[str, str]:
     """Give up an executor that is silent for ``timeout`` seconds; the executor never gives up the driver.
 
-    A slot does not need its executor to answer: it is merely not used for new ones.
+    A slot does not need its executor to answer: it is merely not used for new ones. Heartbeats also carry how far the
+    tasks of batch jobs are, so they come every two seconds at least.
     """
     milliseconds = round(timeout * 1000)
     interval = max(100, min(10_000, milliseconds // 5))
     return {
-        "spark.executor.heartbeatInterval": f"{interval}ms",
+        "spark.executor.heartbeatInterval": f"{min(interval, 2000)}ms",
         "spark.executor.heartbeat.maxFailures": "2147483647",
         "spark.storage.blockManagerHeartbeatTimeoutMs": f"{milliseconds}ms",
         "spark.network.timeoutInterval": f"{interval}ms",

@@ -1,11 +1,13 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, at, pollMs } from "../api";
+import { isBatch } from "../diagnose";
 import { Chart, useHistory, type Line } from "../chart";
-import { bytes, count, duration, isNumber, percent } from "../format";
+import { bytes, count, duration, isNumber, percent, SIZE_STEPS, WHOLE } from "../format";
 import { Card, Trouble } from "../parts";
 import { useQuery } from "../router";
 import { matches } from "../table";
 import { usePolled } from "../api";
+import { uncounted } from "../history";
 import type { History, JobDetails, MetricList, Vertex } from "../types";
 
 type Show = (value: number | null | undefined) => string;
@@ -15,22 +17,23 @@ interface Drawn {
   title: string;
   show: Show;
   top?: number;
+  steps?: number[];
   lines: [title: string, name: string, color?: string][];
 }
 
 const OF_VERTEX: Drawn[] = [
   { title: "Records", show: perSecond(count), lines: [["read", "numRecordsInPerSecond"], ["written", "numRecordsOutPerSecond"]] },
-  { title: "Time, average of the subtasks", show: percent, top: 1000, lines: [["busy", "busyTimeMsPerSecond", "--busy"], ["held up", "backPressuredTimeMsPerSecond", "--held"], ["idle", "idleTimeMsPerSecond", "--idle"]] },
-  { title: "Time, worst subtask (over a minute)", show: percent, top: 1000, lines: [["busy", "maxBusyTimeMsPerSecond", "--busy"], ["held up", "maxBackPressuredTimeMsPerSecond", "--held"]] },
-  { title: "Bytes", show: perSecond(bytes), lines: [["read", "numBytesInPerSecond"], ["written", "numBytesOutPerSecond"]] },
+  { title: "Time, average of the subtasks", show: percent, top: 1000, lines: [["busy", "busyTimeMsPerSecond", "--busy"], ["back-pressured", "backPressuredTimeMsPerSecond", "--held"], ["idle", "idleTimeMsPerSecond", "--idle"]] },
+  { title: "Time, worst subtask (over a minute)", show: percent, top: 1000, lines: [["busy", "maxBusyTimeMsPerSecond", "--busy"], ["back-pressured", "maxBackPressuredTimeMsPerSecond", "--held"]] },
+  { title: "Bytes", show: perSecond(bytes), steps: SIZE_STEPS, lines: [["read", "numBytesInPerSecond"], ["written", "numBytesOutPerSecond"]] },
   { title: "Event time behind the clock", show: duration, lines: [["behind", "watermarkLag"]] },
 ]; // prettier-ignore
 
 const OF_JOB: Drawn[] = [
   { title: "Duration of the last checkpoint", show: duration, lines: [["duration", "lastCheckpointDuration"]] },
-  { title: "Size of the last checkpoint", show: bytes, lines: [["written", "lastCheckpointSize"], ["full", "lastCheckpointFullSize"]] },
-  { title: "Checkpoints", show: count, lines: [["completed", "numberOfCompletedCheckpoints"], ["failed", "numberOfFailedCheckpoints"]] },
-  { title: "Restarts", show: count, top: 1, lines: [["restarts", "numRestarts"]] },
+  { title: "Size of the last checkpoint", show: bytes, steps: SIZE_STEPS, lines: [["written", "lastCheckpointSize"], ["full", "lastCheckpointFullSize"]] },
+  { title: "Checkpoints", show: count, steps: WHOLE, lines: [["completed", "numberOfCompletedCheckpoints"], ["failed", "numberOfFailedCheckpoints"]] },
+  { title: "Restarts", show: count, top: 1, steps: WHOLE, lines: [["restarts", "numRestarts"]] },
 ]; // prettier-ignore
 
 function Drawings({ of, drawn }: { of: History; drawn: Drawn[] }) {
@@ -38,9 +41,9 @@ function Drawings({ of, drawn }: { of: History; drawn: Drawn[] }) {
     <div class="charts">
       {drawn.map((one) => {
         const lines = one.lines
-          .filter(([, name]) => of.series[name]?.some((value) => value !== null))
+          .filter(([, name]) => of.series[name]?.some((value) => value !== null) && !uncounted(of.series, name))
           .map(([title, name, color]): Line => ({ title, color, values: of.series[name]! }));
-        return lines.length > 0 && <Chart key={one.title} title={one.title} times={of.times} lines={lines} show={one.show} top={one.top} since={of.times[0]} />;
+        return lines.length > 0 && <Chart key={one.title} title={one.title} times={of.times} lines={lines} show={one.show} top={one.top} steps={one.steps} since={of.times[0]} />;
       })}
     </div>
   );
@@ -93,6 +96,7 @@ export function ChartsTab({ job }: { job: JobDetails }) {
 
 export function VertexCharts({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
   const found = useHistory(job.jid, vertex.id);
+  if (isBatch(job)) return <p class="empty">The tasks of a batch job report totals, which the graph and the timeline show; rates and times are measured of streaming jobs.</p>;
   return (
     <>
       <Remembered of={found} ended={job["end-time"] >= 0} />

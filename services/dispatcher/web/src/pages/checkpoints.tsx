@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { at, usePolled } from "../api";
-import { bytes, count, duration, isNumber } from "../format";
+import { bytes, count, duration, isNumber, subtaskOf } from "../format";
 import { Answer, Badge, Bytes, Card, Copy, Facts, Figure, tone, When } from "../parts";
 import { go, useQuery } from "../router";
 import { Table, type Column } from "../table";
@@ -45,10 +45,8 @@ export function CheckpointsTab({ job, rest }: { job: JobDetails; rest: string[] 
               <Table name="checkpoints" columns={COLUMNS} rows={found.history} id={(one) => String(one.id)} sort="-id" chosen={id} open={choose} height={380} empty="None yet." />
             </Card>
             {id && <Details job={job} id={id} vertex={vertex} />}
-            <div class="columns">
-              <Card title="Of all that completed"><Summaries of={found.summary} /></Card>
-              <Card title="Settings"><Settings job={job} /></Card>
-            </div>
+            <Card title="Of all that completed"><Summaries of={found.summary} /></Card>
+            <Card title="Settings"><Settings job={job} /></Card>
           </>
         );
       }}
@@ -150,7 +148,7 @@ function Bars({ job, id, vertex }: { job: JobDetails; id: string; vertex: string
       {({ subtasks }) => {
         const most = Math.max(1, ...subtasks.map((one) => phases(one).total));
         const columns: Column<CheckpointSubtask>[] = [
-          { key: "index", title: "#", value: (one) => one.index, number: true, wide: 0.6 },
+          { key: "index", title: "Subtask", value: (one) => one.index, number: true, wide: 0.9, show: (one) => subtaskOf(one.index, subtasks.length) },
           {
             key: "bar", title: `From the trigger to the acknowledgement (the whole width is ${duration(most)})`, value: (one) => phases(one).total, wide: 6,
             show: (one) => {
@@ -196,9 +194,9 @@ function Summaries({ of }: { of: Record<string, Summary> }) {
   const cell = (row: Row, value: number | string | undefined) => (isNumber(value) ? row.show(value) : "–");
   const columns: Column<Row>[] = [
     { key: "what", title: "", value: (row) => row.title, wide: 1.6 },
-    ...(["min", "avg", "p50", "p95", "p99", "max"] as const).map((key): Column<Row> => ({ key, title: key, number: true, value: (row) => Number(row.of[key] ?? NaN), show: (row) => cell(row, row.of[key]) })),
+    ...(["min", "avg", "p50", "p95", "p99", "max"] as const).map((key): Column<Row> => ({ key, title: key, number: true, wide: 1.4, value: (row) => Number(row.of[key] ?? NaN), show: (row) => cell(row, row.of[key]) })),
   ]; // prettier-ignore
-  return <Table name="summary" tight columns={columns} rows={rows} id={(row) => row.title} />;
+  return <Table name="summary" columns={columns} rows={rows} id={(row) => row.title} />;
 }
 
 const LONGEST = 2 ** 62;

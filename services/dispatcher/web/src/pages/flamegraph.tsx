@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { at, usePolled } from "../api";
 import { depthOf, folded, isOurs, label, type Frame } from "../flames";
-import { ago, count, percent } from "../format";
+import { ago, count, percent, subtaskOf } from "../format";
 import { Answer } from "../parts";
 import { useQuery } from "../router";
 import type { JobDetails, Vertex } from "../types";
@@ -35,7 +35,7 @@ export function FlameGraph({ job, vertex }: { job: JobDetails; vertex: Vertex })
             <span class="dim">of</span>
             <select value={subtask} onChange={(event) => { setTrail([]); setSubtask(event.currentTarget.value); }} data-choice="subtask">
               <option value="">all subtasks</option>
-              {Array.from({ length: Math.min(vertex.parallelism, LISTED) }, (_, index) => <option key={index} value={String(index)}>subtask {index}</option>)}
+              {Array.from({ length: Math.min(vertex.parallelism, LISTED) }, (_, index) => <option key={index} value={String(index)}>subtask {subtaskOf(index, vertex.parallelism)}</option>)}
             </select>
           </label>
         )}
@@ -52,7 +52,7 @@ export function FlameGraph({ job, vertex }: { job: JobDetails; vertex: Vertex })
           return (
             <>
               <p class="dim">
-                Samples of the Python stacks{one ? ` of subtask ${subtask}` : " of all subtasks"}, {found.endTimestamp ? ago(Math.max(0, job.now - found.endTimestamp)) : ""}; taken anew every minute. Wide frames take the time; click to enter one.{" "}
+                Samples of the Python stacks{one ? ` of subtask ${subtaskOf(Number(subtask), vertex.parallelism)}` : " of all subtasks"}, {found.endTimestamp ? ago(Math.max(0, job.now - found.endTimestamp)) : ""}; taken anew every minute. Wide frames take the time; click to enter one.{" "}
                 {hidden > 0 && <button type="button" class="copy" onClick={() => { setTrail([]); setWhole(true); }} data-fold="folded">{hidden} frames that lead nowhere else are folded</button>}
                 {whole && <button type="button" class="copy" onClick={() => { setTrail([]); setWhole(false); }} data-fold="whole">fold frames that lead nowhere else</button>}
               </p>

@@ -1,8 +1,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { at, usePolled } from "../api";
 import { JobActions } from "../actions";
-import { diagnose } from "../diagnose";
-import { count, duration, percent, watermark } from "../format";
+import { diagnose, isBatch, tasksDone } from "../diagnose";
+import { count, counted, duration, percent, subtaskOf, watermark } from "../format";
 import { Graph, lagOf } from "../graph";
 import { Badge, Bytes, Card, Copy, Count, Tabs, Trouble, When } from "../parts";
 import { go, href } from "../router";
@@ -114,29 +114,37 @@ const stateOf = (vertex: Vertex) => {
   return <span><Badge state={vertex.status} />{page && <> <a href={page} target="_blank" rel="noreferrer" title="The page of its stage in Spark, on the host of the driver" onClick={(event) => event.stopPropagation()}>Spark</a></>}</span>;
 };
 
-const tasksOf = (vertex: Vertex) => {
+const tasksOf = (vertex: Vertex, batch: boolean) => {
   const states = Object.entries(vertex.tasks).filter(([, number]) => number > 0).map(([state, number]) => `${number} ${state.toLowerCase()}`);
   const tasks = vertex["firesteel-tasks"];
   if (tasks !== undefined && tasks < vertex.parallelism) states.push(`${tasks} had something to read`);
-  return <span title={states.join(", ")}>{(vertex.tasks["RUNNING"] ?? 0) + (vertex.tasks["FINISHED"] ?? 0)}/{vertex.parallelism}</span>;
+  const { done, all } = tasksDone(vertex);
+  return <span title={states.join(", ")}>{batch ? `${done}/${all}` : `${(vertex.tasks["RUNNING"] ?? 0) + (vertex.tasks["FINISHED"] ?? 0)}/${vertex.parallelism}`}</span>;
 };
 
 function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => void }) {
   const worst = (vertex: Vertex) => vertex["firesteel-worst"] ?? {};
+  const batch = isBatch(job);
+  const highest = (vertex: Vertex, name: "busy" | "backPressured") => {
+    const found = worst(vertex)[name];
+    return found ? <span class="stacked">{percent(found.value)} <small class="dim">{subtaskOf(found.subtask, vertex.parallelism)}</small></span> : "–";
+  };
   const columns: Column<Vertex>[] = [
-    { key: "name", title: "Vertex", value: (one) => one.name, wide: 1.75, show: (one) => <span class="two-lines" title={one.name}>{one.name}</span> },
+    { key: "name", title: "Vertex", value: (one) => one.name, wide: 1.5, show: (one) => <span class="two-lines" title={one.name}>{one.name}</span> },
     { key: "status", title: "State", value: (one) => one.status, wide: 1.4, show: stateOf },
-    { key: "tasks", title: "Tasks", value: (one) => one.parallelism, number: true, wide: 1.3, show: (one) => tasksOf(one) },
-    { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, wide: 1.35, show: (one) => (worst(one).busy ? `${percent(worst(one).busy!.value)} #${worst(one).busy!.subtask}` : "–") },
-    { key: "held", title: "Held up", help: "back pressure of the subtask that is held up most", value: (one) => worst(one).backPressured?.value ?? NaN, number: true, wide: 1.35, show: (one) => (worst(one).backPressured ? `${percent(worst(one).backPressured!.value)} #${worst(one).backPressured!.subtask}` : "–") },
+    { key: "tasks", title: batch ? "Tasks done" : "Tasks", value: (one) => one.parallelism, number: true, wide: 1.3, show: (one) => tasksOf(one, batch) },
+    { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, wide: 1.15, show: (one) => highest(one, "busy") },
+    { key: "held", title: "Back-pressured", help: "the subtask that is back-pressured most, over the last minute", value: (one) => worst(one).backPressured?.value ?? NaN, number: true, wide: 1.4, show: (one) => highest(one, "backPressured") },
     { key: "in-rate", title: "In /s", value: (one) => worst(one).numRecordsInPerSecond ?? NaN, number: true, wide: 0.85, show: (one) => count(worst(one).numRecordsInPerSecond) },
     { key: "out-rate", title: "Out /s", value: (one) => worst(one).numRecordsOutPerSecond ?? NaN, number: true, wide: 0.9, show: (one) => count(worst(one).numRecordsOutPerSecond) },
     { key: "in", title: "Read", help: "records", value: (one) => one.metrics["read-records"], number: true, wide: 0.9, show: (one) => <Count of={one.metrics["read-records"]} /> },
     { key: "out", title: "Written", help: "records", value: (one) => one.metrics["write-records"], number: true, wide: 1, show: (one) => <Count of={one.metrics["write-records"]} /> },
-    { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (one) => one.metrics["read-bytes"], number: true, wide: 1.05, show: (one) => <Bytes of={one.metrics["read-bytes"]} /> },
-    { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, wide: 1.05, show: (one) => <Bytes of={one.metrics["write-bytes"]} /> },
+    { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (one) => one.metrics["read-bytes"], number: true, wide: 1.2, show: (one) => <Bytes of={counted(one.metrics["read-bytes"], one.metrics["read-records"])} /> },
+    { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, wide: 1.2, show: (one) => <Bytes of={counted(one.metrics["write-bytes"], one.metrics["write-records"])} /> },
     { key: "watermark", title: "Event time", help: "how far it is behind the clock", value: (one) => watermark(worst(one).watermark?.value).ms, number: true, wide: 1.35, show: (one) => lagOf(worst(one), job.now).replace(" behind", "") },
     { key: "duration", title: "Duration", value: (one) => one.duration, number: true, wide: 1.35, show: (one) => duration(one.duration) },
   ]; // prettier-ignore
-  return <Table name="vertices" columns={columns} rows={job.vertices} id={(one) => one.id} open={(one) => choose(one.id)} filter={job.vertices.length > 8} />;
+  const streaming = new Set(["busy", "held", "in-rate", "out-rate", "watermark"]); // Spark tells nothing of these
+  const shown = batch ? columns.filter((one) => !streaming.has(one.key)) : columns;
+  return <Table name="vertices" columns={shown} rows={job.vertices} id={(one) => one.id} open={(one) => choose(one.id)} filter={job.vertices.length > 8} />;
 }

@@ -25,7 +25,7 @@ interface Row {
   memoryConfiguration: Record<string, number | null>;
 }
 interface Details extends Row {
-  allocatedSlots: { jobId: string; resource: Resource; assignedTasks?: number }[];
+  allocatedSlots: { jobId: string; resource: Resource; assignedTasks?: number; "firesteel-slot"?: number; "firesteel-memory"?: number; "firesteel-cpu"?: number }[];
   metrics: Record<string, number> & { garbageCollectors?: unknown };
 }
 
@@ -39,6 +39,7 @@ const COLUMNS: Column<Row>[] = [
   { key: "heartbeat", title: "Last heartbeat", value: (row) => row.timeSinceLastHeartbeat, number: true, wide: 1.2, show: (row) => heard(row) },
 ];
 
+const cores = (load: number | undefined) => (isNumber(load) ? `${load.toFixed(2)} ${load === 1 ? "core" : "cores"}` : "–");
 const heard = (row: Row) => (row.timeSinceLastHeartbeat > 0 ? ago(Math.max(0, Date.now() - row.timeSinceLastHeartbeat)) : "–");
 
 function Slots({ of }: { of: Row }) {
@@ -98,24 +99,28 @@ function SlotsAndMemory({ base }: { base: string }) {
       {(found) => {
         type Slot = Details["allocatedSlots"][number] & { index: number };
         const columns: Column<Slot>[] = [
-          { key: "index", title: "#", value: (slot) => slot.index, number: true, wide: 0.4 },
+          { key: "index", title: "Slot", help: "its number, by which its log files are named", value: (slot) => slot["firesteel-slot"] ?? NaN, number: true, wide: 0.6, show: (slot) => slot["firesteel-slot"] ?? "–" },
           { key: "job", title: "Job", value: (slot) => name(slot.jobId), wide: 3, show: (slot) => <a href={href(["jobs", slot.jobId])}>{name(slot.jobId)}</a> },
           { key: "tasks", title: "Tasks", value: (slot) => slot.assignedTasks ?? NaN, number: true, show: (slot) => count(slot.assignedTasks) },
+          { key: "memory", title: "Memory", help: "of its process and their children (PSS)", value: (slot) => slot["firesteel-memory"] ?? NaN, number: true, wide: 1.2, show: (slot) => bytes(slot["firesteel-memory"]) },
+          { key: "cpu", title: "Processor", help: "cores that these use", value: (slot) => slot["firesteel-cpu"] ?? NaN, number: true, wide: 1.2, show: (slot) => cores(slot["firesteel-cpu"]) },
         ];
+        const used = (name: "firesteel-memory" | "firesteel-cpu") => found.allocatedSlots.reduce((sum, slot) => sum + (slot[name] ?? 0), 0);
+        const share = used("firesteel-cpu");
         const memory = MEMORY.map(([key, title]) => [title, found.memoryConfiguration[key]] as const).filter((one): one is readonly [string, number] => isNumber(one[1]) && one[1] > 0);
         const total = memory.reduce((sum, [, size]) => sum + size, 0);
-        const measured = Object.entries(found.metrics).filter((one): one is [string, number] => isNumber(one[1]) && one[1] > 0);
         return (
           <>
             <div class="figures">
               <Figure name="slots" title="Slots in use" value={`${found.slotsNumber - found.freeSlots} of ${found.slotsNumber}`} note={<span class="track"><span class="fill busy" style={{ width: `${found.slotsNumber ? (100 * (found.slotsNumber - found.freeSlots)) / found.slotsNumber : 0}%` }} /></span>} />
-              <Figure title="Cores" value={found.hardware.cpuCores} />
+              <Figure name="cpu" title="Processor, used by slots" value={cores(share)} note={`of ${found.hardware.cpuCores} cores`} />
+              <Figure name="memory" title="Memory, used by slots" value={bytes(used("firesteel-memory"))} note={found.metrics["heapUsed"]! > 0 ? `and ${bytes(found.metrics["heapUsed"])} by the TaskManager itself` : undefined} />
               <Figure title="Memory of the machine" value={bytes(found.hardware.physicalMemory)} note={found.hardware.freeMemory > 0 ? `${bytes(found.hardware.freeMemory)} free` : undefined} />
               <Figure title="Last heartbeat" value={heard(found)} />
             </div>
             <div class="columns">
               <Card title="Slots" name="slots"><Table name="slots" columns={columns} rows={found.allocatedSlots.map((slot, index) => ({ ...slot, index }))} id={(slot) => String(slot.index)} empty="All slots are free." /></Card>
-              <Card title="Memory" name="memory">
+              <Card title="Memory, as configured" name="memory">
                 {total === 0 && <p class="empty">This TaskManager tells no memory model: its slots are processes that take what they need.</p>}
                 {total > 0 && (
                   <>
@@ -123,7 +128,6 @@ function SlotsAndMemory({ base }: { base: string }) {
                     <Facts of={[...memory.map(([title, size]) => [title, bytes(size)] as [string, string]), ["all together", bytes(total)]]} />
                   </>
                 )}
-                {measured.length > 0 && <><h3>Measured</h3><Facts of={measured.map(([key, value]) => [key, /Count|Segments/.test(key) ? count(value) : bytes(value)])} /></>}
               </Card>
             </div>
           </>

@@ -1,5 +1,5 @@
 import { at, usePolled } from "../api";
-import { duration, time as timeText } from "../format";
+import { duration, subtaskOf, time as timeText } from "../format";
 import { Answer, Badge, Card, useTime } from "../parts";
 import { go } from "../router";
 import { FINAL, jobPieces, pieces, type Piece } from "../pieces";
@@ -75,7 +75,7 @@ function SubtaskTimes({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
           const place = (ms: number) => `${(100 * (ms - start)) / (end - start)}%`;
           const state = (row: TimeRow) => FINAL.find((one) => row.timestamps[one]) ?? pieces(row.timestamps, found.now).at(-1)?.state ?? "CREATED";
           const columns: Column<TimeRow>[] = [
-            { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.6 },
+            { key: "subtask", title: "Subtask", value: (row) => row.subtask, number: true, wide: 0.9, show: (row) => subtaskOf(row.subtask, vertex.parallelism) },
             { key: "host", title: "Host", value: (row) => row.endpoint, wide: 1.4 },
             { key: "state", title: "State", value: state, wide: 1.1, show: (row) => <Badge state={state(row)} /> },
             { key: "bar", title: "Time in each state of the current attempt", value: (row) => row.duration, wide: 6, show: (row) => <span class="gantt-track inside">{pieces(row.timestamps, found.now).map((piece) => <Bar key={piece.state} piece={piece} at={place} />)}</span> },

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { at, usePolled, type Polled } from "../api";
 import { quantile } from "../diagnose";
-import { bytes, count, duration, isNumber, percent, share, watermark } from "../format";
+import { bytes, count, counted, duration, isNumber, percent, share, subtaskOf, watermark } from "../format";
 import { Answer, Badge, Bytes, Card, Count, Share, Tabs, useTime, When } from "../parts";
 import { go, href } from "../router";
 import { config, useStore } from "../store";
@@ -59,22 +59,23 @@ const slotLog = (row: Subtask) => {
 };
 export const place = (id: string) => (id.startsWith("(") || config.get()?.features["web-history"] ? <span class="dim">{id}</span> : <a href={href(["taskmanagers", id])}>{id}</a>);
 
+const numberOf = (parallelism: number): Column<Subtask> => ({ key: "subtask", title: "Sub\u200btask", value: (row) => row.subtask, number: true, wide: 1, show: (row) => <small>{subtaskOf(row.subtask, parallelism)}</small> });
+
 const SUBTASKS: Column<Subtask>[] = [
-  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.66 },
-  { key: "status", title: "State", value: (row) => row.status, wide: 1.5, show: (row) => <Badge state={row.status} /> },
-  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
-  { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.2, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
-  { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, wide: 0.83, show: (row) => count(perSecond(row, "numRecordsIn")) },
-  { key: "out-rate", title: "Out /s", value: (row) => perSecond(row, "numRecordsOut"), number: true, wide: 0.9, show: (row) => count(perSecond(row, "numRecordsOut")) },
-  { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, wide: 0.9, show: (row) => <Count of={row.metrics["read-records"]} /> },
-  { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1, show: (row) => <Count of={row.metrics["write-records"]} /> },
-  { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.05, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
-  { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.05, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
+  { key: "status", title: "State", value: (row) => row.status, wide: 1.4, show: (row) => <Badge state={row.status} /> },
+  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.12, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
+  { key: "held", title: "Back-pressured", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.27, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
+  { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, wide: 0.8, show: (row) => count(perSecond(row, "numRecordsIn")) },
+  { key: "out-rate", title: "Out /s", value: (row) => perSecond(row, "numRecordsOut"), number: true, wide: 0.87, show: (row) => count(perSecond(row, "numRecordsOut")) },
+  { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, wide: 0.88, show: (row) => <Count of={row.metrics["read-records"]} /> },
+  { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 0.98, show: (row) => <Count of={row.metrics["write-records"]} /> },
+  { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.13, show: (row) => <Bytes of={counted(row.metrics["read-bytes"], row.metrics["read-records"])} /> },
+  { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.13, show: (row) => <Bytes of={counted(row.metrics["write-bytes"], row.metrics["write-records"])} /> },
   { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 1.07 },
-  { key: "where", title: "Task\u200bManager", value: (row) => row["taskmanager-id"], wide: 1.2, show: (row) => place(row["taskmanager-id"]) },
-  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.67, show: slotLog },
+  { key: "where", title: "Task\u200bManager", value: (row) => row["taskmanager-id"], wide: 1.15, show: (row) => place(row["taskmanager-id"]) },
+  { key: "slot", title: "Slot", value: (row) => row["firesteel-slot"] ?? NaN, number: true, wide: 0.62, show: slotLog },
   { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.1, show: (row) => <When ms={row["start-time"]} short /> },
-  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.3, show: (row) => duration(row.duration) },
+  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, wide: 1.19, show: (row) => duration(row.duration) },
 ]; // prettier-ignore
 
 const SHARES: [string, number][] = [["least", 0], ["p25", 0.25], ["median", 0.5], ["p75", 0.75], ["p95", 0.95], ["most", 1]];
@@ -89,7 +90,7 @@ interface Measure {
 function Percentiles({ rows }: { rows: Subtask[] }) {
   const measures: Measure[] = [
     { name: "Busy", values: rows.map((row) => perSecond(row, "busyTimeMs")), text: percent, total: false },
-    { name: "Held up", values: rows.map((row) => perSecond(row, "backPressuredTimeMs")), text: percent, total: false },
+    { name: "Back-pressured", values: rows.map((row) => perSecond(row, "backPressuredTimeMs")), text: percent, total: false },
     { name: "Records in /s", values: rows.map((row) => perSecond(row, "numRecordsIn")), text: count, total: true },
     { name: "Records out /s", values: rows.map((row) => perSecond(row, "numRecordsOut")), text: count, total: true },
     { name: "Records in", values: rows.map((row) => row.metrics["read-records"]), text: count, total: true },
@@ -115,7 +116,7 @@ function Subtasks({ of }: { of: Polled<VertexDetails> }) {
           {summed && <Percentiles rows={found.subtasks} />}
           <Table
             name="subtasks"
-            columns={SUBTASKS}
+            columns={[numberOf(found.parallelism), ...SUBTASKS]}
             rows={found.subtasks}
             id={(row) => String(row.subtask)}
             filter="Filter by state, TaskManager …"
@@ -132,8 +133,7 @@ function Subtasks({ of }: { of: Polled<VertexDetails> }) {
 }
 
 const PRESSURE: Column<Subtask>[] = [
-  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.6 },
-  { key: "held", title: "Held up", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, show: (row) => percent(perSecond(row, "backPressuredTimeMs")) },
+  { key: "held", title: "Back-pressured", wide: 1.3, value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, show: (row) => percent(perSecond(row, "backPressuredTimeMs")) },
   { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, show: (row) => percent(perSecond(row, "busyTimeMs")) },
   { key: "idle", title: "Idle", value: (row) => perSecond(row, "idleTimeMs"), number: true, show: (row) => percent(perSecond(row, "idleTimeMs")) },
   { key: "in-pool", title: "In front", help: "how full the fullest channel in front of it is: what is full there waits for this subtask", value: (row) => live(row, "buffers.inPoolUsage"), number: true, show: (row) => share(live(row, "buffers.inPoolUsage")) },
@@ -166,10 +166,10 @@ function BackPressure({ of }: { of: Polled<VertexDetails> }) {
             <p>
               Back pressure is <span class={`level ${ratioLevel(most)}`} data-level={ratioLevel(most)}>{ratioLevel(most)}</span>
               {most > 0 ? `: the subtask that waits most for those behind it does so ${percent(most)} of the time.` : ": no subtask waits for those behind it."}
-              {most > 100 && " What holds it up is further to the right in the graph."}
+              {most > 100 && " Its cause is further to the right in the graph."}
             </p>
-            <p class="legend"><span><i class="fill busy" /> busy</span><span><i class="fill held" /> held up</span><span><i class="fill idle" /> idle</span><span>over the last minute</span></p>
-            <Table name="pressure" columns={PRESSURE} rows={found.subtasks} id={(row) => String(row.subtask)} sort="-held" />
+            <p class="legend"><span><i class="fill busy" /> busy</span><span><i class="fill held" /> back-pressured</span><span><i class="fill idle" /> idle</span><span>over the last minute</span></p>
+            <Table name="pressure" columns={[numberOf(found.parallelism), ...PRESSURE]} rows={found.subtasks} id={(row) => String(row.subtask)} sort="-held" />
           </>
         );
       }}
@@ -188,7 +188,7 @@ function Watermarks({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
   const of = usePolled<MetricList>(at("jobs", job.jid, "vertices", vertex.id, "watermarks"));
   const time = useTime();
   const columns: Column<Mark>[] = [
-    { key: "subtask", title: "Subtask", value: (row) => row.subtask, number: true, wide: 0.6 },
+    { key: "subtask", title: "Subtask", value: (row) => row.subtask, number: true, wide: 0.9, show: (row) => subtaskOf(row.subtask, vertex.parallelism) },
     { key: "what", title: "Of", value: (row) => row.what, wide: 2 },
     { key: "time", title: "Event time", value: (row) => watermark(row.value).ms, number: true, wide: 2, show: (row) => said(row.value, time) },
     { key: "lag", title: "Behind", value: (row) => job.now - watermark(row.value).ms, number: true, show: (row) => (watermark(row.value).kind === "time" ? duration(Math.max(0, job.now - watermark(row.value).ms)) : "–") },
@@ -224,8 +224,8 @@ function TaskManagers({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
     { key: "status", title: "State", value: (row) => row.status, show: (row) => <Badge state={row.status} /> },
     { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, wide: 0.9, show: (row) => <Count of={row.metrics["read-records"]} /> },
     { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, wide: 1.05, show: (row) => <Count of={row.metrics["write-records"]} /> },
-    { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.1, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
-    { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
+    { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (row) => row.metrics["read-bytes"], number: true, wide: 1.1, show: (row) => <Bytes of={counted(row.metrics["read-bytes"], row.metrics["read-records"])} /> },
+    { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, wide: 1.2, show: (row) => <Bytes of={counted(row.metrics["write-bytes"], row.metrics["write-records"])} /> },
     { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.5, show: (row) => <When ms={row["start-time"]} short /> },
   ]; // prettier-ignore
   return <Answer of={of} what="TaskManagers of a vertex">{(found) => <Table name="workers" columns={columns} rows={found.taskmanagers} id={(row) => row["taskmanager-id"]} filter />}</Answer>;
