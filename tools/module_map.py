@@ -39,7 +39,7 @@ def package_of(module: str) -> str | None:
     top, *rest = module.split(".")
     if top != LIBRARY:
         return top.removeprefix(f"{LIBRARY}_")
-    return rest[0] if rest else None
+    return rest[0] if rest and rest[0] != "__main__" else None
 
 
 def room_of(module: str) -> str | None:
