@@ -6,6 +6,7 @@ import asyncio
 import logging
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from firesteel.service.leaving import Leaving
 class Service:
     """Starts; its stop may hang."""
 
-    address = rest_address = "http://127.0.0.1:1"
+    address = "http://127.0.0.1:1"
+    rest = SimpleNamespace(address="http://127.0.0.1:1")
     stopped: list[str]
     hangs = ""
 

@@ -107,7 +107,7 @@ class EmbeddedCluster:
         )
         await self._run(dispatcher)
         self.rest_token = rest_token(secret)
-        self.rest = RestClient(dispatcher.rest_address, self.rest_token)
+        self.rest = RestClient(dispatcher.rest.address, self.rest_token)
 
     async def _run(self, service: Any) -> None:
         self._services.append(service)
