@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,25 @@ def test_a_pod_that_is_refused_is_no_worker(tmp_path: Path) -> None:
     made.start_worker(WorkerSpec("a", 1))
     assert pod(server, "a")
     made.close()
+
+
+def test_a_pod_whose_creation_was_not_answered_is_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    server = StandIn()
+    made = started(server, tmp_path)
+    posts = 0
+
+    def unanswered_once(method: str, path: str) -> str:
+        nonlocal posts
+        posts += (method, path) == ("POST", PODS)
+        return "unanswered" if (method, path, posts) == ("POST", PODS, 1) else ""
+
+    server.fault = unanswered_once
+    made.start_worker(WorkerSpec("w1", 1))
+    server.tell()
+    assert posts == 2, "the second one learns that the pod exists"
+    assert made.ended_workers() == []
+    assert "deletionTimestamp" not in pod(server, "w1")["metadata"], "its worker is known"
 
 
 def test_a_pod_that_nobody_knows_is_removed(tmp_path: Path) -> None:

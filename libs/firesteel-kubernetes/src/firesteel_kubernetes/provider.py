@@ -156,7 +156,8 @@ class KubernetesProvider(HostedProvider):
             try:
                 self._connection.ask("POST", self._pods, self._pod(spec))
             except ConflictError as error:
-                if error.reason == "AlreadyExists":
+                if error.reason == "AlreadyExists":  # an earlier attempt created it, without an answer
+                    problem = None
                     break
                 problem = error  # somebody else has changed a quota at the same time
             except (UnreachableError, UnansweredError) as error:
