@@ -1,4 +1,4 @@
-"""Jobs of sessions that do not answer, and an operator that Kubernetes does not answer."""
+"""Sessions that do not answer, a Kubernetes that refuses, and an operator that Kubernetes does not answer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.errors import FencedError, RpcError
-from firesteel_kubernetes.api import JsonObject, KubernetesApi, MissingError, UnreachableError
-from firesteel_kubernetes.clusters import TOKEN_FILE, Found
+from firesteel_kubernetes.api import ApiError, JsonObject, KubernetesApi, MissingError, UnreachableError
+from firesteel_kubernetes.clusters import TOKEN_FILE, Found, KubernetesClusterError
 from firesteel_operator.decisions import Release, Remove, Status, decide, remove
 from firesteel_operator.shell import OperatorService
 from firesteel_operator.specs import Spec
-from firesteel_operator.worlds import SessionJobs
+from firesteel_operator.worlds import Clusters, SessionJobs
 
 NAMESPACE = "/namespaces/jobs"
 SPEC = Spec.from_plain({"deploymentName": "session", "job": {"program": "local:///p.py"}}, session_job=True)
@@ -37,6 +37,8 @@ class Objects(KubernetesApi):
         self.objects = objects
 
     def ask(self, method: str, path: str, body: JsonObject | None = None, **_: Any) -> JsonObject:
+        if method != "GET":
+            raise ApiError("deployments is forbidden", 403, "Forbidden")
         if path not in self.objects:
             raise MissingError(path, 404)
         return self.objects[path]
@@ -63,6 +65,15 @@ def test_a_job_that_never_ran_is_let_go_whatever_its_session_does() -> None:
     observed = SessionJobs(Objects(dict(SESSION)), "jobs", unanswered).see(THING, SPEC, Status())
     assert remove(observed, Status()).actions == (Release(),)
     assert not any(isinstance(action, Remove) for action in remove(observed, Status()).actions)
+
+
+def test_a_removal_that_kubernetes_refuses_says_why() -> None:
+    api, session = Objects(dict(SESSION)), Spec.from_plain({})
+    thing: JsonObject = {"metadata": {"name": "session", "namespace": "jobs", "uid": "uid-2"}}
+    with pytest.raises(KubernetesClusterError, match="forbidden"):
+        Clusters(api, "jobs").do(thing, session, Status(incarnation=1), Remove(1))
+    del api.objects[f"/apis/apps/v1{NAMESPACE}/deployments/session"]
+    Clusters(api, "jobs").do(thing, session, Status(incarnation=1), Remove(1))  # nothing is left to remove
 
 
 class Cells:

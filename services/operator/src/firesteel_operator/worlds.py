@@ -279,8 +279,9 @@ class Clusters(World):
             case Create():
                 self._create(thing, action)
             case Remove():
-                with suppress(KubernetesClusterError):  # there is none
-                    self._cluster(thing, spec, status).delete()
+                cluster = self._cluster(thing, spec, status)
+                if cluster.workload() is not None:
+                    cluster.delete()
             case Stop(job_id, operation_id):
                 self._rest_of(thing["metadata"]["name"]).stop(job_id, operation_id)
             case TakeSavepoint(job_id, operation_id):
