@@ -210,7 +210,7 @@ def test_what_is_no_source_is_refused() -> None:
     program = Program()
     program.map(program.source(name="bad"))
     program.made[0].function = "text"
-    with pytest.raises(GraphError, match="'Source: bad': 'text' is no source"):
+    with pytest.raises(GraphError, match="'Source: bad': 'text' is not a Source"):
         build(program.graph())
 
 

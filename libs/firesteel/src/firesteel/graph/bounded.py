@@ -1,4 +1,4 @@
-"""Whether a job runs in batch mode, what it may not have then, and how many subtasks it has. Pure."""
+"""Batch mode: whether a job runs in it, what it can't run, and how many subtasks a vertex may have. Pure."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ BATCH: Final = "BATCH"
 
 
 class Sizing(NamedTuple):
-    """How many tasks a stage gets when it is known what there is to read."""
+    """Bounds for the number of tasks of a stage, which is chosen once the size of its input is known.
+
+    Attributes:
+        least, most: bounds, both included.
+        volume: bytes of the shuffle that a task is meant to read.
+    """
 
     least: int
     most: int
     volume: int
-    """Bytes that a task is meant to read, as they are in the shuffle."""
 
 
 def is_batch(graph: JobGraph) -> bool:
-    """Whether the job's stages are Spark's. Clients say so in its settings; they have decided what AUTOMATIC is."""
+    """Whether the job runs as stages of Spark. The client has already replaced AUTOMATIC in the job's settings."""
     return graph.config.get(RUNTIME_MODE) == BATCH
 
 
 def unbounded_source(graph: JobGraph) -> str | None:
-    """Name of a source that does not end by itself."""
+    """Return the name of a source that does not end by itself; None = all do."""
     return next((v.name for v in graph.vertices if v.source is not None and not v.source.bounded), None)
 
 
 def missing_in_batch(graph: JobGraph) -> str | None:
-    """What the job has that this version does not run in batch mode; None = nothing."""
+    """Return the feature of the job that batch mode does not support, for a message; None = there is none."""
     for vertex in graph.vertices:
         if vertex.enumerates is not None or (vertex.source is not None and vertex.source.coordinator is not None):
             return f"a source with an enumerator of its own ({vertex.name!r})"
@@ -51,10 +55,10 @@ def missing_in_batch(graph: JobGraph) -> str | None:
 
 
 def sizing_of(graph: JobGraph, vertex: JobVertex) -> Sizing | None:
-    """How many tasks a vertex may have; None: as many as its parallelism, or as have splits to read.
+    """Return how many tasks a vertex may have; None = as many as its parallelism, or as have splits to read.
 
-    It has that many where the program says so for an operator, and where its inputs are not partitioned alike, so that
-    there is nothing that could be put together.
+    It is None where the program has set the parallelism of an operator, and where the inputs are not partitioned
+    alike, so that their partitions can't be merged.
     """
     if vertex.source is not None or not adapts(graph, vertex) or partitions_read(graph, vertex) < 2:
         return None
@@ -64,22 +68,25 @@ def sizing_of(graph: JobGraph, vertex: JobVertex) -> Sizing | None:
 
 
 def adapts(graph: JobGraph, vertex: JobVertex) -> bool:
-    """Whether it may have fewer subtasks than its parallelism, if it is not needed for what there is to read.
+    """Whether a vertex may have fewer subtasks than its parallelism if there is little to read.
 
-    Over a FORWARD edge, too: what one subtask sends stays together and in order.
+    That is also allowed over a FORWARD edge: the records of one producing subtask stay together and in order.
     """
     return vertex.adapts and vertex.parallelism > 1 and Settings(dict(graph.config), "job").get(BATCH_AUTO_PARALLELISM)
 
 
 def partitions_read(graph: JobGraph, vertex: JobVertex) -> int:
-    """How many partitions the inputs of a vertex have, each of them as many; 0: they differ, or are for all or one."""
+    """Return how many partitions each input of a vertex has; 0 = the inputs differ, or one is GLOBAL.
+
+    Broadcast inputs do not count.
+    """
     edges = [e for e in graph.edges if e.target == vertex.id and e.partitioner != PartitionerKind.BROADCAST.value]
     counts = {0 if e.partitioner == PartitionerKind.GLOBAL.value else partitions_of(e, vertex) for e in edges}
     return counts.pop() if len(counts) == 1 else 0
 
 
 def partitions_of(edge: JobEdge, target: JobVertex) -> int:
-    """How many partitions what goes over an edge has: of keys one for each key group."""
+    """Return how many partitions the records of an edge have; with keys, one for each key group."""
     kind = PartitionerKind(edge.partitioner)
     if kind is PartitionerKind.HASH:
         return target.max_parallelism

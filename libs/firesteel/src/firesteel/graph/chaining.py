@@ -19,7 +19,7 @@ from firesteel.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
 
 @dataclass
 class _Chain:
-    """The nodes of the stream graph that become one vertex: a tree, its root first."""
+    """The nodes of the stream graph that become one vertex: a tree, with its root as the first node."""
 
     nodes: list[StreamNode]
 
@@ -35,7 +35,7 @@ def build_job_graph(
     pickle_chain: Callable[[ChainSpec], bytes],
     config: Mapping[str, str],
 ) -> tuple[JobGraph, dict[str, bytes]]:
-    """Chain the operators and pickle each chain.
+    """Make the JobGraph: chain the operators, and pickle each chain.
 
     Args:
         stream_graph: the program's graph.
@@ -54,6 +54,7 @@ def build_job_graph(
     """
     ids = operator_ids(stream_graph)
     chains = _chains(stream_graph)
+    # Edges inside of a chain are method calls; only those between chains become edges of the JobGraph.
     crossing = [
         (chain, edge)
         for chain in chains
@@ -81,6 +82,7 @@ def build_job_graph(
         name = _name(stream_graph, chain)
         sha = add_blob(blobs, pickle_chain(_spec(stream_graph, chain, ids, numbers)))
         vertex = _vertex(chain, ids, name, sha)
+        # A user's enumerator is user code, which only slots run: it gets a vertex in front of its source's.
         if vertex.source is not None and vertex.source.coordinator is not None:
             spec = enumerator_spec(chain.head, vertex.source.coordinator)
             sha = add_blob(blobs, pickle_chain(ChainSpec([spec], [[]], [])))
@@ -111,14 +113,14 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 
 def client_versions() -> dict[str, str]:
-    """Versions of Python, firesteel, pyarrow and cloudpickle in this process."""
+    """Return the versions of Python, firesteel, pyarrow and cloudpickle in this process."""
     return dict(_versions())
 
 
 def _chains(graph: StreamGraph) -> list[_Chain]:
-    """The chains of the graph: one for each node that is not chained behind another.
+    """Make the chains of the graph: one for each node that is not chained behind another.
 
-    Ordered by their heads, which is a topological order, since a chain is entered at its head only.
+    They are ordered by their heads: a topological order, since records enter a chain only at its head.
     """
     heads: dict[int, _Chain] = {}
     for node in graph.nodes.values():
@@ -192,7 +194,7 @@ def _vertex(chain: _Chain, ids: Mapping[int, OperatorId], name: str, sha: str) -
 
 
 def _name(graph: StreamGraph, chain: _Chain) -> str:
-    """Flink's form: ``A -> B -> C``, and ``A -> (B, C -> D)`` where a chain forks."""
+    """Name of a chain's vertex in Flink's form: ``A -> B -> C``, and ``A -> (B, C -> D)`` where the chain forks."""
     names: dict[int, str] = {}
     for node in reversed(chain.nodes):
         children = [names[edge.target] for edge in node.out_edges if graph.is_chainable(edge)]

@@ -1,4 +1,4 @@
-"""What a JobGraph says of the enumerators of sources. One that a user wrote has a vertex of its own."""
+"""The enumerators of sources in a JobGraph. An enumerator that a user wrote has a vertex of its own."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PREFIX: Final = "SplitEnumerator: "
 
 
 def source_info(node: StreamNode, operator_id: OperatorId) -> SourceInfo:
-    """Which enumerator hands out the splits of a source.
+    """Describe a source and the enumerator that hands out its splits.
 
     Raises:
-        GraphError: the operator has no source.
-        ProgramError: the source has no enumerator, or says that it can't work.
+        GraphError: the operator's function is not a source.
+        ProgramError: the source has no enumerator, or its own check fails.
     """
     source = node.operator.function
     if not isinstance(source, Source):
-        raise GraphError(f"operator {node.name!r}: {source!r} is no source")
+        raise GraphError(f"operator {node.name!r}: {source!r} is not a Source")
     built_in = source.enumerator()
     if built_in is None and type(source).create_enumerator is Source.create_enumerator:
         raise ProgramError(
@@ -42,17 +42,17 @@ def source_info(node: StreamNode, operator_id: OperatorId) -> SourceInfo:
 
 
 def enumerator_spec(node: StreamNode, operator_id: str) -> OperatorSpec:
-    """The operator that runs the enumerator of a source."""
+    """Return the specification of the operator that runs a source's enumerator."""
     return OperatorSpec(operator_id, _PREFIX + node.name, OperatorKind.ENUMERATOR, node.operator.function)
 
 
 def enumerator_vertex(spec: OperatorSpec, source: JobVertex, chain: str) -> JobVertex:
-    """The vertex that runs the enumerator of a source, in one of its slots.
+    """Return the vertex that runs a source's enumerator, in a slot of the source's slot-sharing group.
 
     Args:
-        spec: of its operator.
+        spec: specification of its operator.
         source: vertex of the source.
-        chain: SHA-256 of its blob.
+        chain: SHA-256 of the pickled chain with that operator.
     """
     description = f"hands out the splits of {source.operators[0].name}"
     return JobVertex(

@@ -27,16 +27,16 @@ from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex
 from firesteel.graph.pipelined_regions import pipelined_regions
 
 KEPT_FAILURES = 16
+"""Failures that a job's history keeps; Flink's default of ``web.exception-history-size``."""
 PEACE_MS = 3_600_000
 """A failure this long after the last one has nothing to do with it; as long as Flink's threshold that resets a backoff
 (``restart-strategy.exponential-delay.reset-backoff-threshold``)."""
-"""Flink's default of ``web.exception-history-size``."""
 KEPT_CONCURRENT = 64
-"""Failures that are kept of those that came along with another one."""
+"""Concurrent failures that an entry of the history keeps beside its root failure."""
 KEPT_ATTEMPTS = 16
-"""Of a subtask, besides the current one."""
+"""Former attempts that are kept of each subtask."""
 MOST_USER_METRICS = 30_000
-"""Values that are kept of a task's report: those of as many distributions as a task may have."""
+"""Values that are kept of a task's metrics report: enough for as many distributions as a task may have."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class LogicalSlot:
     """A slot as the scheduler sees it.
 
     Attributes:
-        allocation_id: of the allocation to this job.
-        taskmanager_id, taskmanager_address, slot_index: where it is.
-        data_address: where its process listens for other slots.
-        pid: of its process.
+        allocation_id: id of the slot's allocation to this job.
+        taskmanager_id, taskmanager_address, slot_index: TaskManager that offers the slot, and the slot's number there.
+        data_address: where the slot's process listens for records of other slots.
+        pid: process id of the slot.
     """
 
     allocation_id: AllocationId
@@ -64,14 +64,14 @@ class LogicalSlot:
 
 
 class Tally:
-    """Counts of a job's current attempts, so that nobody has to look at each of them.
+    """Counts of a job's current attempts, kept up to date by each move, so that nothing has to walk over all attempts.
 
     Attributes:
-        total: attempts.
-        states: how many are in each state.
-        ended: vertex id -> how many of its subtasks have ended their outputs.
-        outputs_ended, finished: how many have in all, and how many are FINISHED; enumerators of users left out.
-        workers: attempts that are no enumerators of users.
+        total: number of current attempts (one for each subtask).
+        states: number of attempts in each state.
+        ended: vertex id -> number of its subtasks whose outputs have ended.
+        outputs_ended, finished: number of all workers whose outputs have ended, and of those that are FINISHED.
+        workers: number of attempts that are not enumerators of users.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Tally:
         self._regions: dict[tuple[str, int], RegionTally] = {}
 
     def count(self, execution: Execution, region: RegionTally) -> None:
-        """A subtask has its first attempt."""
+        """Add the first attempt of a subtask."""
         self.total += 1
         self.workers += execution.vertex.enumerates is None
         self._regions[execution.vertex.id, execution.subtask] = region
@@ -93,30 +93,30 @@ class Tally:
         region.live += 1
         region.created += 1
 
-    def replaced(self, old: Execution, new: Execution) -> None:
-        """A subtask has another attempt; the one before has ended."""
-        self.states[old.state] -= 1
-        self.finished -= old.state is ExecutionState.FINISHED and old.vertex.enumerates is None
-        if old.has_ended_outputs:
-            self._add_ended(old, -1)
-        self._begin(new, self._regions[new.vertex.id, new.subtask])
+    def replaced(self, former: Execution, current: Execution) -> None:
+        """Count a subtask's next attempt instead of the former one, which has ended."""
+        self.states[former.state] -= 1
+        self.finished -= former.state is ExecutionState.FINISHED and former.vertex.enumerates is None
+        if former.has_ended_outputs:
+            self._add_ended(former, -1)
+        self._begin(current, self._regions[current.vertex.id, current.subtask])
 
-    def moved(self, execution: Execution, before: ExecutionState, after: ExecutionState) -> None:
-        """An attempt goes to another state."""
+    def moved(self, execution: Execution, left_state: ExecutionState, entered_state: ExecutionState) -> None:
+        """Follow an attempt that moves to another state; attempts that were never counted are ignored."""
         region = self._regions.get((execution.vertex.id, execution.subtask))
         if region is None:
             return
-        self.states[before] -= 1
-        self.states[after] += 1
-        region.created -= before is ExecutionState.CREATED
-        region.live -= after in TERMINAL_STATES
-        if after is ExecutionState.FINISHED:
+        self.states[left_state] -= 1
+        self.states[entered_state] += 1
+        region.created -= left_state is ExecutionState.CREATED
+        region.live -= entered_state in TERMINAL_STATES
+        if entered_state is ExecutionState.FINISHED:
             self.finished += execution.vertex.enumerates is None
             if not execution.end_of_data:
                 self._add_ended(execution, 1)
 
     def outputs(self, execution: Execution, had_ended: bool) -> None:
-        """Whether the outputs of an attempt have ended may have changed."""
+        """Follow a possible change of ``Execution.has_ended_outputs``; ``had_ended`` is its former value."""
         if execution.has_ended_outputs != had_ended:
             self._add_ended(execution, -1 if had_ended else 1)
 
@@ -127,7 +127,14 @@ class Tally:
 
 @dataclass
 class RegionTally:
-    """Counts of the current attempts of one pipelined region: all, those that have not ended, not begun, no slot."""
+    """Counts of the current attempts of one pipelined region.
+
+    Attributes:
+        total: number of all attempts.
+        live: number of those that have not ended.
+        created: number of those that are still CREATED.
+        unplaced: number of those without a slot.
+    """
 
     total: int = 0
     live: int = 0
@@ -142,14 +149,14 @@ class Execution:
         id: ``<vertex>_<subtask>_<attempt>``.
         vertex: the JobVertex.
         subtask, attempt: from 0.
-        machine: its state.
+        machine: state machine of the attempt.
         slot: where it runs; None until it is placed.
-        metrics: the running totals that were reported last.
-        operator_metrics: ``OPERATOR_METRICS`` of each operator, by its name.
-        user_metrics: those of user functions, by ``<operator>.<group>.<name>``.
-        user_counters: ids of those that are counters.
-        metrics_complete: they are final.
-        results_given: the client has got some of its results.
+        metrics: the running totals that its task reported last.
+        operator_metrics: ``OPERATOR_METRICS`` of each operator, by the operator's name.
+        user_metrics: metrics of user functions, by ``<operator>.<group>.<name>``.
+        user_counters: ids of those user metrics that are counters.
+        metrics_complete: whether the metrics are the final ones.
+        results_given: whether the client has received some of its results.
     """
 
     def __init__(self, vertex: JobVertex, subtask: int, attempt: int, clock: Clock, tally: Tally | None = None) -> None:
@@ -166,12 +173,12 @@ class Execution:
         self._end_of_data = False
         self.results_given = False
 
-    def _moved(self, before: ExecutionState, after: ExecutionState) -> None:
-        self._tally.moved(self, before, after)
+    def _moved(self, left_state: ExecutionState, entered_state: ExecutionState) -> None:
+        self._tally.moved(self, left_state, entered_state)
 
     @property
     def end_of_data(self) -> bool:
-        """Whether all its results are durable, and it waits for the commit."""
+        """Whether the task has read all of its input, has made its results durable and waits for the final commit."""
         return self._end_of_data
 
     @end_of_data.setter
@@ -182,7 +189,7 @@ class Execution:
 
     @property
     def has_ended_outputs(self) -> bool:
-        """Whether nothing comes from it any more, though it may still run."""
+        """Whether the attempt sends no more records, though it may still run."""
         return self._end_of_data or self.state is ExecutionState.FINISHED
 
     @property
@@ -191,14 +198,18 @@ class Execution:
 
     @property
     def task_name(self) -> str:
-        """As people know it from Flink: ``Map (1/4)#0``."""
+        """Name of the task in Flink's form, ``Map (1/4)#0``: subtask (from 1), parallelism, attempt."""
         return f"{self.vertex.name} ({self.subtask + 1}/{self.vertex.parallelism})#{self.attempt}"
 
     def report(self, state: ExecutionState, cause: str) -> bool:
-        """Follow a slot's report that the task is in this state; whether anything changed.
+        """Follow a slot's report that the task is in ``state``.
 
-        Walks through states whose reports were overtaken. An end that comes while the attempt is CANCELING is its
-        CANCELED, whatever it says: nobody will report another end. Old and repeated reports change nothing.
+        Reports may overtake each other, so the attempt walks through the states whose reports have not come yet. An
+        end that is reported while the attempt is CANCELING makes it CANCELED, whichever end it is: no other report
+        will follow. Old and repeated reports change nothing.
+
+        Returns:
+            Whether the attempt's state has changed.
         """
         now = self.state
         if now.is_terminal or state is now or now in (ExecutionState.CREATED, ExecutionState.SCHEDULED):
@@ -213,7 +224,11 @@ class Execution:
         return bool(path)
 
     def update_metrics(self, metrics: Mapping[str, Any], final: bool = False) -> None:
-        """Take over totals; what is no number is dropped, and of user functions what is no text either."""
+        """Take over the metrics of a task's report.
+
+        The report comes from a slot, where user code runs, so its values are checked: totals and operator metrics must
+        be numbers, user metrics numbers or texts; everything else is dropped. Reports after the final one are ignored.
+        """
         if self.metrics_complete and not final:
             return
         for name, value in metrics.items():
@@ -243,9 +258,9 @@ class ExecutionVertex:
     """One subtask and its attempts; the last one is current.
 
     Attributes:
-        region: number of its pipelined region.
-        attempts: the last ones, the oldest first.
-        shared: the slot that it shares with others.
+        region: number of the subtask's pipelined region.
+        attempts: the latest attempts, the oldest first.
+        shared: the slot that the subtask shares with others of its slot-sharing group.
     """
 
     shared: SharedSlot
@@ -260,10 +275,10 @@ class ExecutionVertex:
         return self.attempts[-1]
 
     def restart(self) -> Execution:
-        before = self.current
-        after = Execution(self.vertex, self.subtask, before.attempt + 1, self._clock, self._tally)
-        self.attempts.append(after)
-        self._tally.replaced(before, after)
+        former = self.current
+        execution = Execution(self.vertex, self.subtask, former.attempt + 1, self._clock, self._tally)
+        self.attempts.append(execution)
+        self._tally.replaced(former, execution)
         del self.attempts[: -KEPT_ATTEMPTS - 1]
         return self.current
 
@@ -272,8 +287,8 @@ class ExecutionJobVertex:
     """A vertex with all its subtasks.
 
     Attributes:
-        tasks: how many of them have something to do, where that is known later only (batch mode); None = all.
-        spark_stage: number of its stage in Spark.
+        tasks: number of subtasks that have something to do, which batch mode chooses by the input's size; None = all.
+        spark_stage: number of the vertex's stage in Spark (batch mode).
     """
 
     def __init__(self, vertex: JobVertex, clock: Clock, first_attempt: int, tally: Tally) -> None:
@@ -292,18 +307,18 @@ class ExecutionJobVertex:
 
     @property
     def state(self) -> ExecutionState:
-        """The state of the whole, as Flink derives it."""
+        """State of the vertex, derived from its subtasks by Flink's rule."""
         return aggregate_state(self.state_counts(), self.vertex.parallelism)
 
 
 @dataclass(frozen=True)
 class FailureRecord:
-    """A failure that the job keeps.
+    """One failure in the job's history.
 
     Attributes:
         failure: plain ``firesteel.protocol.deployment.TaskFailure``.
-        timestamp_ms: when the JobMaster heard of it.
-        task_name, endpoint, taskmanager_id: where it happened; empty if nowhere in particular.
+        timestamp_ms: when the JobMaster was told of the failure.
+        task_name, endpoint, taskmanager_id: task and TaskManager that failed; empty if it was neither.
     """
 
     failure: Mapping[str, Any]
@@ -315,20 +330,22 @@ class FailureRecord:
 
 @dataclass
 class FailureEntry:
-    """A failure that was answered by a restart or by the end of the job, and those that came along with it.
+    """A root failure that the job answered by a restart or by its end, and the failures concurrent with it.
 
     Attributes:
-        answer: which restart answers it, and when, for people (``restart 3 in 2.5 s``); empty: none does.
+        root: the failure that is taken for the cause of the others.
+        rank: rank of the root failure; of two failures the one with the lower rank is more likely the cause.
+        concurrent: failures that came before the answer, most of them consequences.
+        answer: which restart answers the failure, and when, for people (``restart 3 in 2.5 s``); empty: none does.
     """
 
     root: FailureRecord
     rank: int = 0
-    """Of the root; lower = rather the reason than a consequence."""
     concurrent: list[FailureRecord] = field(default_factory=list)
     answer: str = ""
 
     def add(self, record: FailureRecord, rank: int) -> bool:
-        """A failure came along; whether it is the reason of those before."""
+        """Add a concurrent failure; return whether it became the root because its rank is lower than the root's."""
         if rank < self.rank:
             self.concurrent.append(self.root)
             self.root, self.rank = record, rank
@@ -341,18 +358,25 @@ class FailureEntry:
 def _explained(
     record: FailureRecord, taskmanager_id: str, better: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 ) -> FailureRecord:
-    found = better(record.failure) if record.taskmanager_id == taskmanager_id else None
-    return record if found is None else replace(record, failure=found)
+    explanation = better(record.failure) if record.taskmanager_id == taskmanager_id else None
+    return record if explanation is None else replace(record, failure=explanation)
 
 
 @dataclass
 class SharedSlot:
-    """What a slot will hold: the ``index``-th subtasks of all vertices of a slot-sharing group."""
+    """The subtasks that run in one slot: the ``index``-th of each vertex of a slot-sharing group.
+
+    Attributes:
+        group: name of the slot-sharing group.
+        index: index of the subtasks in their vertices.
+        number: position among all shared slots of the job.
+        slot: the slot that they have been given; None = none yet.
+        members: the subtasks.
+    """
 
     group: str
     index: int
     number: int = 0
-    """Among all of the job."""
     slot: LogicalSlot | None = None
     members: list[ExecutionVertex] = field(default_factory=list)
 
@@ -366,10 +390,10 @@ class ExecutionGraph:
 
     Args:
         job_graph: validated.
-        clock: stamps states.
-        job_attempt: counts restarts of the whole job.
-        salt: of the secret of its slots (`firesteel.core.secret.job_secret`); default: a new random one.
-        first_attempt: of each task; attempts of former JobMasters have smaller numbers.
+        clock: gives the time stamps of states.
+        job_attempt: number of restarts of the whole job so far.
+        salt: salt of the secret of the job's slots (`firesteel.core.secret.job_secret`); default: a new random one.
+        first_attempt: number of each task's first attempt; attempts of former JobMasters have smaller numbers.
     """
 
     def __init__(
@@ -386,16 +410,16 @@ class ExecutionGraph:
         self.job: StateMachine[JobStatus] = StateMachine(name, JobStatus.INITIALIZING, JOB_MOVES, clock)
         self.failures: list[FailureEntry] = []
         self._first_failure: FailureEntry | None = None
-        """Of those that follow each other within ``PEACE_MS``."""
+        """The first of the failures that follow each other within ``PEACE_MS``, until the last one."""
         self.failures_dropped = False
-        """Whether there were more than are kept."""
+        """Whether the history has dropped failures because there were too many."""
         self.spark_pages = ""
-        """Where Spark's own pages about the job's stages are."""
+        """Address of Spark's own pages about the job's stages (batch mode); empty = there are none."""
         self.waiting_reason = ""
-        """Why the slots do not come that the job waits for, as far as is known."""
+        """Why the job has to wait for slots, as far as is known; empty = it does not wait."""
         self._restarting_ms = 0
         self.restarts = 0
-        """Of the job or parts of it, since its submission."""
+        """Number of restarts of the job or of some of its regions since its submission."""
         self._spread(job_graph, first_attempt)
 
     def _spread(self, job_graph: JobGraph, first_attempt: int) -> None:
@@ -411,7 +435,7 @@ class ExecutionGraph:
         self._by_allocation: dict[AllocationId, SharedSlot] = {}
         self._region_tallies = [RegionTally() for _ in self.regions]
         self._unplaced = list(range(len(self.shared_slots)))
-        """Heap of the numbers of shared slots that may have something to run and have no slot."""
+        """Heap of the numbers of shared slots without a slot; ``place`` skips those with nothing to run."""
         self._are_unplaced = set(self._unplaced)
         for number, region in enumerate(self.regions):
             for subtask in region:
@@ -419,14 +443,14 @@ class ExecutionGraph:
                 self._region_tallies[number].unplaced += 1
 
     def submitted(self, epoch_ms: int) -> None:
-        """The job was submitted then; a JobMaster before this one may have run it since."""
+        """Set when the job was submitted: earlier than this graph was made, if a former JobMaster has run the job."""
         stamps = self.job.entered_ms
         stamps[JobStatus.INITIALIZING] = min(epoch_ms, stamps[JobStatus.INITIALIZING])
 
     def rescale(self, job_graph: JobGraph) -> None:
-        """The same job with other parallelisms: new attempts of all subtasks, none of which has a slot.
+        """Spread the same job out again at other parallelisms: all subtasks get new attempts, without slots.
 
-        Every attempt before must have ended; they are forgotten.
+        Every former attempt must have ended, or none may have begun; the former attempts are forgotten.
         """
         assert self.all_terminal() or self.tally.states[ExecutionState.CREATED] == self.tally.total, self.tally.states
         self._spread(job_graph, self._next_attempt)
@@ -440,10 +464,10 @@ class ExecutionGraph:
                     shared.append(SharedSlot(job_vertex.vertex.slot_sharing_group, subtask.subtask))
                 shared[subtask.subtask].members.append(subtask)
                 subtask.shared = shared[subtask.subtask]
-        found = [slot for shared in groups.values() for slot in shared]
-        for number, slot in enumerate(found):
+        shared_slots = [slot for shared in groups.values() for slot in shared]
+        for number, slot in enumerate(shared_slots):
             slot.number = number
-        return found
+        return shared_slots
 
     def _find_regions(self) -> list[list[ExecutionVertex]]:
         regions = [
@@ -456,28 +480,28 @@ class ExecutionGraph:
         return regions
 
     def region_of(self, execution: Execution) -> int:
-        """Number of the pipelined region of an attempt."""
+        """Return the number of an attempt's pipelined region."""
         return self.vertices[VertexId(execution.vertex.id)].subtasks[execution.subtask].region
 
     def in_regions(self, numbers: Iterable[int]) -> list[Execution]:
-        """The current attempts in some regions."""
+        """Return the current attempts of all subtasks in these regions."""
         return [subtask.current for number in numbers for subtask in self.regions[number]]
 
     def restart(self, subtasks: Iterable[ExecutionVertex]) -> list[Execution]:
-        """New attempts of subtasks; they go where the old ones were, if those slots are still held."""
-        new = []
+        """Give subtasks new attempts, in the slots of the former ones where the job still holds them."""
+        executions = []
         for subtask in subtasks:
             forgotten = subtask.attempts[0] if len(subtask.attempts) > KEPT_ATTEMPTS else None
             execution = subtask.restart()
             self._by_id[execution.id] = execution
             if forgotten is not None:
                 del self._by_id[forgotten.id]
-            new.append(execution)
+            executions.append(execution)
             execution.slot = subtask.shared.slot
             if execution.slot is None:
                 self._wants_slot(subtask.shared)
             self._next_attempt = max(self._next_attempt, execution.attempt + 1)
-        return new
+        return executions
 
     @property
     def state(self) -> JobStatus:
@@ -494,35 +518,35 @@ class ExecutionGraph:
         return len(self.shared_slots)
 
     def restarting_ms(self, now: int) -> int:
-        """For how long the job was RESTARTING, in all, until now (epoch ms)."""
+        """Return for how many ms in total the job has been RESTARTING, until ``now`` (epoch ms)."""
         since = self.job.entered_ms.get(JobStatus.RESTARTING)
         open_ms = now - since if since is not None and self.state is JobStatus.RESTARTING else 0
         return self._restarting_ms + open_ms
 
     def move_job(self, to: JobStatus, cause: str) -> None:
-        """The job goes to a state.
+        """Move the job to another state.
 
         Raises:
             IllegalTransitionError: there is no such move.
         """
-        before = self.restarting_ms(self.clock.epoch_ms())
+        restarting_ms = self.restarting_ms(self.clock.epoch_ms())  # before the move: it counts the state that is left
         self.job.move(to, cause)
-        self._restarting_ms = before
+        self._restarting_ms = restarting_ms
 
     def executions(self) -> list[Execution]:
-        """The current attempts of all subtasks, in topological order."""
+        """Return the current attempts of all subtasks, in topological order."""
         return [e for v in self.vertices.values() for e in v.executions()]
 
     def execution(self, id_: str) -> Execution | None:
-        """The attempt of this id; None if the job has no such one."""
+        """Return the attempt of this id; None if the job has no such attempt, or has forgotten it."""
         return self._by_id.get(ExecutionId(id_))
 
     def next_attempt(self) -> int:
-        """All attempts until now have smaller numbers."""
+        """Return a number above those of all attempts so far."""
         return self._next_attempt
 
     def executions_in(self, allocation_id: str) -> list[Execution]:
-        """What runs in a slot; empty if nothing was placed there."""
+        """Return the current attempts that share a slot; none if nothing was placed there."""
         shared = self._by_allocation.get(AllocationId(allocation_id))
         return list(shared.executions) if shared else []
 
@@ -531,7 +555,7 @@ class ExecutionGraph:
         return sum(self.tally.states[state] for state in TERMINAL_STATES) == self.tally.total
 
     def waits_for_commit(self) -> bool:
-        """Whether all outputs have ended, and some tasks wait for what they have to be committed."""
+        """Whether the outputs of all workers have ended, and some of these still wait for the final commit."""
         return self.tally.outputs_ended == self.tally.workers > self.tally.finished
 
     def all_run(self) -> bool:
@@ -540,7 +564,7 @@ class ExecutionGraph:
         return running > 0 and running + self.tally.states[ExecutionState.FINISHED] == self.tally.total
 
     def shared_slot(self, execution: Execution) -> SharedSlot:
-        """The slot in which an attempt is to run, with others."""
+        """Return the shared slot in which an attempt is to run."""
         return self.vertices[VertexId(execution.vertex.id)].subtasks[execution.subtask].shared
 
     def has_ended(self, region: int) -> bool:
@@ -548,21 +572,21 @@ class ExecutionGraph:
         return self._region_tallies[region].live == 0
 
     def is_ready(self, region: int) -> bool:
-        """Whether all of a region is to be deployed, and has its slots."""
+        """Whether a region can be deployed: all its attempts are CREATED and have their slots."""
         tally = self._region_tallies[region]
         return tally.created == tally.total and tally.unplaced == 0
 
     def place(self, slots: Iterable[LogicalSlot], most: int | None = None) -> tuple[list[LogicalSlot], set[int]]:
-        """Give slots that hold nothing to shared slots that have something to run and no slot.
+        """Give free slots to shared slots that have something to run and no slot.
 
         Neighbours of a group go to neighbouring slots of one TaskManager.
 
         Args:
-            slots: that may hold something.
-            most: of them that are given; None = all.
+            slots: candidates; those that hold something already are left out.
+            most: largest number of slots to give; None = all.
 
         Returns:
-            The slots that hold something now, and the regions that have got some.
+            The slots that were given, and the numbers of the regions that received some of them.
         """
         free = deque(
             sorted((s for s in slots if not self.is_placed(s)), key=lambda s: (s.taskmanager_id, s.slot_index))
@@ -585,7 +609,7 @@ class ExecutionGraph:
         return placed, regions
 
     def is_placed(self, slot: LogicalSlot) -> bool:
-        """Whether a slot holds something, or is about to."""
+        """Whether subtasks run in this slot or have been placed there."""
         return slot.allocation_id in self._by_allocation
 
     def _wants_slot(self, shared: SharedSlot) -> None:
@@ -598,7 +622,7 @@ class ExecutionGraph:
         return any(e.state is ExecutionState.CREATED for e in shared.executions)
 
     def unplace(self, allocation_id: str) -> None:
-        """A slot is held no longer."""
+        """Take a slot that the job has lost away from its subtasks."""
         shared = self._by_allocation.pop(AllocationId(allocation_id), None)
         if shared is not None:
             shared.slot = None
@@ -609,42 +633,42 @@ class ExecutionGraph:
                     member.current.slot = None
 
     def placed_slots(self) -> list[LogicalSlot]:
-        """The slots that hold something."""
+        """Return the slots in which subtasks have been placed."""
         return [shared.slot for shared in self.shared_slots if shared.slot is not None]
 
     def edges_touching(self, vertex_ids: Iterable[str]) -> list[JobEdge]:
-        """Edges with an end in these vertices."""
-        wanted = set(vertex_ids)
-        return [e for e in self.job_graph.edges if e.source in wanted or e.target in wanted]
+        """Return the edges that begin or end at one of these vertices."""
+        ids = set(vertex_ids)
+        return [e for e in self.job_graph.edges if e.source in ids or e.target in ids]
 
     @property
     def root_failure(self) -> FailureRecord | None:
-        """What the job fails with, if it fails now."""
+        """The latest root failure: what the job fails with if it is not restarted."""
         return self.failures[-1].root if self.failures else None
 
     def explain(self, taskmanager_id: str, better: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]) -> None:
-        """What is kept of failures at a TaskManager gets other words.
+        """Replace failures of a TaskManager's tasks by better explanations, once more is known about its end.
 
         Args:
-            taskmanager_id: where they happened.
-            better: failure -> what it is called from now on; None: it stays.
+            taskmanager_id: the TaskManager.
+            better: failure -> the failure that the history shows instead; None = it stays as it is.
         """
         for entry in self.failures:
             entry.root = _explained(entry.root, taskmanager_id, better)
-            entry.concurrent = [_explained(one, taskmanager_id, better) for one in entry.concurrent]
+            entry.concurrent = [_explained(record, taskmanager_id, better) for record in entry.concurrent]
 
-    def record_failure(self, record: FailureRecord, rank: int, kept: int = KEPT_FAILURES) -> FailureEntry:
-        """Keep a failure that begins an entry of its own.
+    def record_failure(self, record: FailureRecord, rank: int, most_entries: int = KEPT_FAILURES) -> FailureEntry:
+        """Add a root failure to the history and return its entry, to which concurrent failures can be added.
 
-        When there are too many, the oldest goes, but not the first of those that follow each other until now: what came
-        behind it are often its consequences.
+        If the history is full, the oldest entry is dropped, but never the first of the current series of failures
+        (``PEACE_MS``): the later ones are often its consequences.
         """
         last = self.failures[-1].root.timestamp_ms if self.failures else None
         entry = FailureEntry(record, rank)
         if last is None or record.timestamp_ms - last > PEACE_MS:
             self._first_failure = entry
         self.failures.append(entry)
-        if len(self.failures) > kept:
-            del self.failures[1 if kept > 1 and self.failures[0] is self._first_failure else 0]
+        if len(self.failures) > most_entries:
+            del self.failures[1 if most_entries > 1 and self.failures[0] is self._first_failure else 0]
             self.failures_dropped = True
         return entry

@@ -80,7 +80,7 @@ _FORWARD = (_E.CREATED, _E.SCHEDULED, _E.DEPLOYING, _E.INITIALIZING, _E.RUNNING)
 
 
 def progress_between(now: ExecutionState, reported: ExecutionState) -> list[ExecutionState]:
-    """States to walk through from ``now`` to a reported INITIALIZING or RUNNING; empty if it is old news."""
+    """Return the states to walk through from ``now`` to the reported one; empty if the report is out of date."""
     if now not in _FORWARD or reported not in _FORWARD:
         return []
     return list(_FORWARD[_FORWARD.index(now) + 1 : _FORWARD.index(reported) + 1])

@@ -1,4 +1,4 @@
-"""An ExecutionGraph as plain data, from which REST answers about the job are made, also after its end."""
+"""The archive of a job: its ExecutionGraph as plain data, from which REST answers are made, also after its end."""
 
 from __future__ import annotations
 
@@ -35,32 +35,31 @@ _TIMES = {
 TASK_METRICS = "task-metrics"
 """Of a subtask: all metrics by their ids, for the paths below ``/metrics``."""
 COUNTERS = "counters"
-"""Of a subtask: those of its user functions that are counters, by their ids."""
+"""Of a subtask: the user functions' metrics that are counters, by their ids."""
 CLEAN_UP = "checkpoint-clean-up"
 """Of a job that has ended: what becomes of its checkpoints (``firesteel.checkpoint.closing``); None = nothing."""
 IF_CANCELLED = "checkpoint-clean-up-if-cancelled"
-"""Of a job that nobody leads: the same for the case that it is cancelled before somebody does."""
+"""Of a job without a leading JobMaster: the same, for the case that it is cancelled before it has one."""
 LOGS = "firesteel-logs"
 """Of a job that has ended: ``host`` and ``jobmaster``, the path of its JobMaster's log there."""
 HISTORY = "firesteel-history"
 """Of a job that a history server shows: ``environment`` and ``config`` of its cluster."""
 TASKMANAGERS = "firesteel-taskmanagers"
-"""How many of the job's tasks run at each TaskManager."""
+"""Of a job: TaskManager id -> number of the job's live tasks there."""
 TASKS = "firesteel-tasks"
-"""Of a vertex in batch mode: how many of its subtasks have something to do; it was chosen by the size of the input."""
+"""Of a vertex in batch mode: number of subtasks that have something to do, chosen by the size of the input."""
 SPARK = "firesteel-spark"
 """Of a vertex in batch mode: Spark's own page about its stage, if there is one (``firesteel.spark.ui.enabled``)."""
 WORST = "firesteel-worst"
-"""Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, those with
-the fullest channel in front of them and behind them (0 to 1), how uneven the records are that subtasks read, and rates
-of all together."""
+"""Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, the ones
+with the fullest input and output buffers (0 to 1), how unevenly records are spread over subtasks, and total rates."""
 SLOT = "firesteel-slot"
-"""Of a subtask: the number of its slot, by which the slot's output is named at its TaskManager; -1 = it has none."""
+"""Of a subtask: number of its slot at the TaskManager, which names the slot's output there; -1 = it has no slot."""
 REACTIVE = "firesteel-reactive"
-"""Of a job in reactive mode: ``limits`` (vertex id -> largest parallelism), ``rescales`` (counts, and those that are
-kept), ``config`` (as REST shows it)."""
+"""Of a job in reactive mode: ``limits`` (vertex id -> largest parallelism), ``rescales`` (their counts, and the latest
+rescales), ``config`` (as REST shows it)."""
 ROWS_AT_ONCE = 200
-"""Subtasks that are looked at in one slice, and packed into one text."""
+"""Subtasks whose rows are made in one slice and packed into one text."""
 _LOADS = {"busy": "busyTimeMsPerSecond", "backPressured": "backPressuredTimeMsPerSecond"}
 _POOLS = {"inPool": "buffers.inPoolUsage", "outPool": "buffers.outPoolUsage"}
 _RATES = ("numRecordsInPerSecond", "numRecordsOutPerSecond", "numBytesInPerSecond", "numBytesOutPerSecond")
@@ -78,37 +77,38 @@ _TIMED_STATES = (
     ExecutionState.RUNNING,
 )
 WAITING = "firesteel-waiting-for"
-"""Key of an archive: why the slots do not come that the job waits for."""
+"""Of a job: why the slots that it waits for do not come."""
 
 
 def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Everything about a job at once; see ``archive_in_slices``."""
+    """Return the archive of a job, made without pauses; see ``archive_in_slices``."""
     return at_once(archive_in_slices(graph, plan))
 
 
 def at_once(slices: Generator[None, None, T]) -> T:
-    """What is made in slices, without pauses."""
+    """Run a generator that works in slices to its end, without pauses, and return its result."""
     while True:
         try:
             next(slices)
         except StopIteration as end:
-            made: T = end.value
-            return made
+            result: T = end.value
+            return result
 
 
 def archive_in_slices(
     graph: ExecutionGraph, plan: Mapping[str, Any] | None = None, wanted: Collection[str] | None = None
 ) -> Generator[None, None, dict[str, Any]]:
-    """A job in Flink's names: epoch milliseconds; -1 = not yet, 0 in ``timestamps`` = never.
+    """Make the archive of a job, with Flink's names of fields.
 
-    A large job is looked at in slices, between which others may have their turn. The rows of subtasks are packed
-    (``rows_of`` gives them back), so that they are cheap to send and to keep.
+    Times are epoch milliseconds; -1 = not yet, 0 in ``timestamps`` = never. A large job is archived in slices, so that
+    the event loop can serve other calls in between. The rows of subtasks are packed, so that they are cheap to send and
+    to keep; ``with_rows`` unpacks them.
 
     Args:
-        graph: of the job.
-        plan: of its JobGraph, if it was made before.
-        wanted: ids of the vertices whose subtasks are of interest; None = of all. What is said of all subtasks
-            together is always there.
+        graph: the job's ExecutionGraph.
+        plan: plan of its JobGraph, if it was made before.
+        wanted: ids of the vertices whose rows of subtasks are to be included; None = all. Figures of a vertex as a
+            whole are always included.
 
     Returns:
         The archive.
@@ -140,7 +140,7 @@ def archive_in_slices(
         "status-counts": {**dict.fromkeys(_VALUES.values(), 0), **Counter(v["status"] for v in vertices)},
         TASKMANAGERS: dict(at),
         "exceptions": [
-            {**_failure(f.root), "answer": f.answer, "concurrent": [_failure(one) for one in f.concurrent]}
+            {**_failure(f.root), "answer": f.answer, "concurrent": [_failure(record) for record in f.concurrent]}
             for f in graph.failures
         ],
         "exceptions-dropped": graph.failures_dropped,
@@ -152,10 +152,10 @@ def archive_in_slices(
 
 
 def unpacked(text: str) -> list[Any]:
-    """The rows in one packed text.
+    """Return the rows in one packed text, as ``pack`` made it.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text is not of that form.
     """
     try:
         rows: list[Any] = json.loads(zlib.decompress(base64.b64decode(text)))
@@ -165,7 +165,7 @@ def unpacked(text: str) -> list[Any]:
 
 
 def with_rows(archive: Mapping[str, Any], vertex_id: str) -> Generator[None, None, dict[str, Any]]:
-    """An archive with the rows of one vertex, if there is such one; made in slices."""
+    """Return an archive in which the rows of one vertex are unpacked, and those of all others left out; in slices."""
     vertices = []
     for vertex in archive.get("vertices", ()):
         rows: list[Mapping[str, Any]] = []
@@ -179,30 +179,33 @@ def with_rows(archive: Mapping[str, Any], vertex_id: str) -> Generator[None, Non
     return {**archive, "vertices": vertices}
 
 
-def acknowledgements(given: Mapping[str, Sequence[int]] | Sequence[str]) -> dict[int, Sequence[int]]:
-    """By subtask the figures of its acknowledgement of a checkpoint, which are packed where they are many.
+def acknowledgements(figures: Mapping[str, Sequence[int]] | Sequence[str]) -> dict[int, Sequence[int]]:
+    """Return the figures of each subtask's acknowledgement of a checkpoint, by subtask.
+
+    Args:
+        figures: either by subtask, or packed rows (large jobs) whose first element is the subtask.
 
     Raises:
-        ValueError: they are something else.
+        ValueError: ``figures`` have neither form.
     """
-    if isinstance(given, Mapping):
-        return {int(subtask): values for subtask, values in given.items()}
-    rows: list[list[int]] = [row for text in given for row in unpacked(text)]
+    if isinstance(figures, Mapping):
+        return {int(subtask): values for subtask, values in figures.items()}
+    rows: list[list[int]] = [row for text in figures for row in unpacked(text)]
     return {row[0]: row[1:] for row in rows}
 
 
 def pack(rows: Sequence[Any]) -> str:
-    """Rows as one text, which is cheap to send and to keep; ``unpacked`` gives them back."""
+    """Return rows as one compressed text, which is cheap to send and to keep; ``unpacked`` reverses it."""
     return base64.b64encode(zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)).decode()
 
 
 def job_timestamps(graph: ExecutionGraph) -> dict[str, int]:
-    """For every job state the epoch ms of its last entry; 0 = never."""
+    """Return for every job state when it was last entered, in epoch ms; 0 = never."""
     return {state.name: graph.job.entered_ms.get(state, 0) for state in JobStatus}
 
 
 def restart_times(graph: ExecutionGraph, now: int) -> dict[str, int]:
-    """Metrics of a job about its restarts, by Flink's names; times in ms."""
+    """Return a job's metrics about restarts, by Flink's names; times in ms."""
     stamps, state = job_timestamps(graph), graph.state
     up = now - stamps[JobStatus.RUNNING.name] if state is JobStatus.RUNNING else 0 if not graph.is_terminal else -1
     since = max((stamps[s.name] for s in _DOWN), default=0)
@@ -217,7 +220,7 @@ def restart_times(graph: ExecutionGraph, now: int) -> dict[str, int]:
 
 
 def _net_runtime(stamps: Mapping[str, int], end: int) -> int:
-    """From the submission on, over all restarts, as Flink's; ``RUNNING`` has the time of the last of them."""
+    """Time since the submission, restarts included, as in Flink; 0 = the job has never been ``RUNNING``."""
     return max(0, end - stamps[JobStatus.INITIALIZING.name]) if stamps[JobStatus.RUNNING.name] else 0
 
 
@@ -239,7 +242,7 @@ def _failure(record: FailureRecord) -> dict[str, Any]:
 
 
 class _Loads:
-    """What the live subtasks of a vertex do now: the worst of them, and all together."""
+    """Load of a vertex's live subtasks: the worst of them, and sums and averages over all."""
 
     def __init__(self) -> None:
         self._worst: dict[str, dict[str, float]] = {}
@@ -265,12 +268,12 @@ class _Loads:
         self.add_read(metrics)
 
     def add_read(self, metrics: Mapping[str, Any]) -> None:
-        """How uneven subtasks are is also that of one that has ended."""
+        """Count a subtask for the skew only, which includes subtasks that have ended."""
         read = metrics.get("numRecordsIn", 0)
         self._count, self._read, self._read_squares = self._count + 1, self._read + read, self._read_squares + read**2
 
     def shown(self) -> dict[str, Any]:
-        """Nothing where nothing runs."""
+        """Return the figures as REST shows them; empty if no subtask was counted."""
         if not self._count:
             return {}
         mean = self._read / self._count
@@ -284,7 +287,17 @@ class _Loads:
 
 @dataclass
 class _Sums:
-    """Of the current attempts of a vertex; in batch mode what they have read is kept when they have ended."""
+    """Sums over the current attempts of a vertex.
+
+    Attributes:
+        keeps_read: whether attempts that have ended still count for the skew (batch mode).
+        began_by: state with which an attempt begins.
+        states: number of attempts in each state.
+        first, last: when the first attempt began and the last one ended, in epoch ms; -1 = none has.
+        totals: sums of metrics.
+        complete: whether the metrics of all attempts are final.
+        loads: load of the live attempts.
+    """
 
     keeps_read: bool = False
     began_by: ExecutionState = ExecutionState.DEPLOYING
@@ -296,7 +309,7 @@ class _Sums:
     loads: _Loads = field(default_factory=lambda: _Loads())
 
     def add(self, execution: Execution, at: Counter[str]) -> None:
-        """One more; ``at`` counts the live ones by TaskManager."""
+        """Add an attempt; ``at`` counts live attempts by TaskManager."""
         state, slot = execution.state, execution.slot
         self.states[state] += 1
         if state in _LIVE and slot is not None:
@@ -318,7 +331,7 @@ class _Sums:
 
 
 def _link(graph: ExecutionGraph, job_vertex: ExecutionJobVertex) -> dict[str, str]:
-    """To Spark's own page about a vertex, as long as it is there."""
+    """Link to Spark's own page about a vertex; empty once Spark has ended or if it has none."""
     if not graph.spark_pages or job_vertex.spark_stage is None or graph.is_terminal:
         return {}
     return {SPARK: f"{graph.spark_pages}/stages/stage/?id={job_vertex.spark_stage}&attempt=0"}
@@ -330,20 +343,20 @@ def _began_by(graph: ExecutionGraph) -> ExecutionState:
 
 
 def _vertex(
-    graph: ExecutionGraph, job_vertex: ExecutionJobVertex, now: int, at: Counter[str], wanted: bool
+    graph: ExecutionGraph, job_vertex: ExecutionJobVertex, now: int, at: Counter[str], include_rows: bool
 ) -> Generator[None, None, dict[str, Any]]:
     vertex, sums, packed = job_vertex.vertex, _Sums(job_vertex.tasks is not None, _began_by(graph)), list[str]()
     for first in range(0, vertex.parallelism, ROWS_AT_ONCE):
-        some = job_vertex.subtasks[first : first + ROWS_AT_ONCE]
-        for one in some:
-            sums.add(one.current, at)
-        if wanted:
+        subtasks = job_vertex.subtasks[first : first + ROWS_AT_ONCE]
+        for subtask in subtasks:
+            sums.add(subtask.current, at)
+        if include_rows:
             rows = [
                 {
-                    **_row(one.current, now, sums.began_by),
-                    "attempts": [_row(e, now, sums.began_by) for e in one.attempts[:-1]],
+                    **_row(subtask.current, now, sums.began_by),
+                    "attempts": [_row(former, now, sums.began_by) for former in subtask.attempts[:-1]],
                 }
-                for one in some
+                for subtask in subtasks
             ]
             packed.append(pack(rows))
         if vertex.parallelism > ROWS_AT_ONCE:
@@ -397,13 +410,13 @@ def _duration(start: int, end: int, now: int) -> int:
 
 
 def _status_durations(machine: StateMachine[ExecutionState], now: int) -> dict[str, int]:
-    left = {t.before: t.at_ms for t in machine.history}
+    left_ms = {move.before: move.at_ms for move in machine.history}
     entered = machine.entered_ms
-    return {_VALUES[s]: left.get(s, now) - entered[s] if s in entered else -1 for s in _TIMED_STATES}
+    return {_VALUES[s]: left_ms.get(s, now) - entered[s] if s in entered else -1 for s in _TIMED_STATES}
 
 
 def _of_operators(execution: Execution) -> dict[str, float]:
-    """By ids, as ``<operator>.numRecordsIn``."""
+    """Metrics of an attempt's operators by their ids, as ``<operator>.numRecordsIn``."""
     return {
         key: value
         for name, values in execution.operator_metrics.items()

@@ -12,12 +12,12 @@ from firesteel.graph.specs import PartitionerKind
 
 FORMAT_VERSION = 1
 USER_ENUMERATOR: Final = "user"
-"""Name of the enumerators that users wrote; what it does is in the chain of a vertex of its own."""
+"""Enumerator name of sources whose enumerator a user wrote; its code is in the chain of a vertex of its own."""
 
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """What people and the plan see of an operator."""
+    """What the plan and REST show of an operator."""
 
     id: str
     name: str
@@ -31,11 +31,11 @@ class SourceInfo:
     """The enumerator of a source operator.
 
     Attributes:
-        operator_id: of the source.
-        enumerator: name of a built-in one, which the JobMaster runs, or ``USER_ENUMERATOR``.
-        config: of the built-in one.
+        operator_id: id of the source operator.
+        enumerator: name of a built-in enumerator, which the JobMaster runs, or ``USER_ENUMERATOR``.
+        config: configuration of the built-in enumerator.
         bounded: the source ends by itself.
-        replayable: splits can be read again.
+        replayable: the source can read its splits again after a restart.
         coordinator: id of the vertex that runs a user's enumerator.
     """
 
@@ -59,10 +59,10 @@ class JobVertex:
         source: set when the head is a source.
         needs_commit: it holds a sink whose results become visible by a commit at the end of the job.
         collects: id of the collect operator in it, if there is one.
-        enumerates: id of the vertex whose splits it hands out: it runs a user's enumerator, takes and gives no records,
-            and ends when that vertex has.
-        fixed_parallelism: one of its operators can't have another parallelism: reactive mode leaves it as it is.
-        adapts: nobody has set its parallelism, so in batch mode it may have fewer subtasks than ``parallelism``.
+        enumerates: id of the source's vertex whose splits this vertex hands out: it runs a user's enumerator, has no
+            edges, and ends when the source's vertex has ended.
+        fixed_parallelism: one of its operators can't have another parallelism, so reactive mode does not change it.
+        adapts: the program has not set its parallelism, so batch mode may give it fewer subtasks than ``parallelism``.
     """
 
     id: str
@@ -91,7 +91,7 @@ class JobEdge:
         input_index: 0 or 1: which input of the target's head operator it feeds.
         partitioner: a ``PartitionerKind`` name.
         buffer_timeout_ms: longest time a record waits for its batch to fill; 0 = none, -1 = only full batches.
-        columns: names of the columns that it carries where others are left out; None = all.
+        columns: names of the columns that it carries if some are left out; None = all.
     """
 
     index: int
@@ -109,7 +109,7 @@ class JobGraph:
     """A job as it is submitted.
 
     Attributes:
-        job_id, name: of the job.
+        job_id, name: id and name of the job.
         vertices: in topological order.
         edges: position = index.
         config: effective settings of the program, text to text.
@@ -117,11 +117,12 @@ class JobGraph:
         main_blob: SHA-256 of the pickled classes and functions of the program's ``__main__``; None = it has none.
         python_path: entries that slots put in front of ``sys.path`` (embedded mode, where they are the client's own).
         python_files: SHA-256 of zip archives that slots unpack and put in front of ``sys.path``, in this order.
-        python_environment: what slots need besides, plain (``firesteel.protocol.python_environment``); empty: nothing.
+        python_environment: the Python environment that slots have to make, plain
+            (``firesteel.protocol.python_environment``); empty = none.
         config_layers: for each key of ``config`` the layer that it comes from: ``program``, ``command line``,
             ``environment``, or the path of a config.yaml.
-        versions: firesteel, python, pyarrow, cloudpickle of the client.
-        format_version: of this layout.
+        versions: versions of firesteel, python, pyarrow and cloudpickle at the client.
+        format_version: version of this layout.
     """
 
     job_id: str
@@ -139,10 +140,10 @@ class JobGraph:
     format_version: int = FORMAT_VERSION
 
     def vertex(self, vertex_id: str) -> JobVertex:
-        """The vertex of this id.
+        """Return the vertex of this id.
 
         Raises:
-            KeyError: there is none.
+            KeyError: there is no such vertex.
         """
         for vertex in self.vertices:
             if vertex.id == vertex_id:
@@ -154,7 +155,7 @@ class JobGraph:
 
     @classmethod
     def from_plain(cls, plain: Any) -> JobGraph:
-        """Check and read what a client sent.
+        """Read and validate a job graph that a client has sent.
 
         Raises:
             GraphError: names what is missing, of a wrong type or inconsistent.
@@ -242,24 +243,28 @@ class JobGraph:
             raise GraphError("config and config_layers map text to text")
 
     def _validate_enumerators(self) -> None:
-        """Sources and the vertices that hand out their splits name each other."""
-        named = {v.id: v.source.coordinator for v in self.vertices if v.source is not None}
-        there = {v.enumerates: v.id for v in self.vertices if v.enumerates is not None}
+        """Check that sources and the vertices that hand out their splits name each other."""
+        coordinators = {v.id: v.source.coordinator for v in self.vertices if v.source is not None}
+        enumerators = {v.enumerates: v.id for v in self.vertices if v.enumerates is not None}
         for vertex in self.vertices:
             source = vertex.source
             if source is not None and (source.enumerator == USER_ENUMERATOR) != (source.coordinator is not None):
-                raise GraphError(f"vertex {vertex.name!r}: it is not said which vertex hands out its splits")
-            if source is not None and source.coordinator != there.get(vertex.id):
+                raise GraphError(
+                    f"vertex {vertex.name!r}: a source has a coordinator if, and only if, a user wrote its enumerator"
+                )
+            if source is not None and source.coordinator != enumerators.get(vertex.id):
                 raise GraphError(f"vertex {vertex.name!r}: {source.coordinator} does not hand out its splits")
             if vertex.enumerates is None:
                 continue
-            if named.get(vertex.enumerates) != vertex.id:
-                raise GraphError(f"vertex {vertex.name!r} hands out splits of {vertex.enumerates}, which is not so")
+            if coordinators.get(vertex.enumerates) != vertex.id:
+                raise GraphError(
+                    f"vertex {vertex.name!r} enumerates {vertex.enumerates}, whose source names another coordinator"
+                )
             if vertex.parallelism != 1 or any(vertex.id in (edge.source, edge.target) for edge in self.edges):
-                raise GraphError(f"vertex {vertex.name!r} hands out splits: it has one subtask, and no edges")
+                raise GraphError(f"vertex {vertex.name!r} runs an enumerator, so it must have one subtask and no edges")
 
     def slots_needed(self) -> int:
-        """Sum over slot-sharing groups of the largest parallelism in the group."""
+        """Return the number of slots: the sum over slot-sharing groups of the largest parallelism in the group."""
         groups: dict[str, int] = {}
         for vertex in self.vertices:
             groups[vertex.slot_sharing_group] = max(groups.get(vertex.slot_sharing_group, 0), vertex.parallelism)
@@ -271,7 +276,7 @@ def _is_text_to_text(value: Any) -> bool:
 
 
 def add_blob(blobs: dict[str, bytes], content: bytes) -> str:
-    """Put a blob beside others of a job; its name: the SHA-256 of its content."""
+    """Add a blob to those of a job and return its name, the SHA-256 of its content."""
     name = hashlib.sha256(content).hexdigest()
     blobs[name] = content
     return name

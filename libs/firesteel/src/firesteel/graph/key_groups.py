@@ -35,8 +35,8 @@ def default_max_parallelism(parallelism: int) -> int:
     """Returns the number of key groups for an operator that does not say: 1.5 times its parallelism, rounded up
     to a power of two, between 128 and 32768.
     """
-    wanted = parallelism + parallelism // 2
-    power = 1 << max(wanted - 1, 0).bit_length()
+    target = parallelism + parallelism // 2
+    power = 1 << max(target - 1, 0).bit_length()
     return min(max(power, MIN_DEFAULT_MAX_PARALLELISM), MAX_MAX_PARALLELISM)
 
 
@@ -62,14 +62,14 @@ def operator_index(key_group: int, parallelism: int, max_parallelism: int) -> in
 
 
 _MANY: Final = 64
-"""Keys; of fewer, one after the other costs less than arrays."""
+"""Number of keys from which on hashing them together in arrays is faster than one by one."""
 
 
 class _Cache(dict[Any, int]):
-    """Channel of each key seen. Keys that Python holds equal hash equal, so a dict may stand for the hash.
+    """Channels of the keys seen so far. Equal keys hash equal, so a look-up by equality gives the hash's channel.
 
     Attributes:
-        overflowed: there were more keys than it remembers.
+        overflowed: there have been more keys than its capacity.
     """
 
     def __init__(self, channel_of_group: Sequence[int], capacity: int) -> None:
@@ -89,15 +89,16 @@ class _Cache(dict[Any, int]):
 
 
 class KeyGroupAssigner:
-    """Finds the channel (subtask index) of keys; remembers the keys it saw, up to a bound.
+    """Finds the channel (subtask index) of keys, and remembers the channels of the latest keys.
 
-    When there were more, many keys of a simple type are hashed together instead, which costs not much more than to find
-    them again in a large dict, and takes no memory. One for each subtask and output: not for several threads at once.
+    If there are more distinct keys than its capacity, batches of keys of a simple type are hashed together instead:
+    that takes about as long as looking them up in a large dict, and no memory. Each output of a subtask has an assigner
+    of its own, which only the subtask's thread uses.
 
     Args:
         parallelism: number of channels.
         max_parallelism: number of key groups.
-        capacity: so many keys are remembered; then it starts afresh.
+        capacity: number of keys to remember; beyond that all are forgotten.
 
     Raises:
         ValueError: not ``1 <= parallelism <= max_parallelism``.
@@ -135,9 +136,9 @@ class KeyGroupAssigner:
             KeyTypeError: a key's type is not allowed.
         """
         if len(keys) >= _MANY and (self._cache.overflowed or keys[0].__class__ is Row):  # a row hashes itself slowly
-            found = self._hashed(keys)
-            if found is not None:
-                return found
+            hashed_channels = self._hashed(keys)
+            if hashed_channels is not None:
+                return hashed_channels
         try:
             channels = list(map(self._look_up, keys))
             if len(channels) != len(keys):  # a key's own __hash__ raised StopIteration, which ends a map() early
@@ -149,7 +150,7 @@ class KeyGroupAssigner:
             raise self._unhashable(keys, error) from None
 
     def _hashed(self, keys: Sequence[Any]) -> list[int] | None:
-        """The channel of each key without looking for it; None if they are not all of one simple type."""
+        """Channel of each key, from hashes computed in bulk; None if the keys are not all of one simple type."""
         from firesteel.graph.key_hash_columns import groups_of_hashes, hash_values
 
         hashes = hash_values(keys)
@@ -166,7 +167,7 @@ class KeyGroupAssigner:
         return self.assign_columns([column])
 
     def assign_columns(self, columns: Sequence[Any]) -> numpy.typing.NDArray[numpy.int32]:
-        """Returns the channel of each key, given as columns: a value of one, or a tuple of the values of several.
+        """Returns the channel of each key; the keys are the values of one column, or tuples of the values of several.
 
         Raises:
             KeyTypeError: values of such a column can't be keys.
@@ -180,7 +181,7 @@ class KeyGroupAssigner:
 
     @staticmethod
     def _unhashable(keys: Sequence[Any], error: Exception) -> Exception:
-        """The error that names the key which has no hash (what has none may sit inside a tuple)."""
+        """Find the key that can't be hashed (the cause may sit inside a tuple) and return the error that names it."""
         for key in keys:
             try:
                 try:

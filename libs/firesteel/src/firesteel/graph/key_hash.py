@@ -24,7 +24,7 @@ from firesteel.core.errors import KeyTypeError, class_name
 __all__ = ["KEY_HASH_VERSION", "key_group", "murmur", "stable_hash"]
 
 KEY_HASH_VERSION = 1
-"""Version of the whole table below."""
+"""Version of all hash rules in this module; checkpoints carry it."""
 
 if sys.hash_info.modulus != (1 << 61) - 1 or sys.hash_info.inf != 314159:
     raise ImportError(
@@ -42,22 +42,23 @@ ALLOWED = (
 )
 
 TOO_DEEP = "its tuples or dataclasses are nested deeper than Python's recursion limit allows"
-"""Why a key is refused whose hash raises ``RecursionError``."""
+"""Reason in the error about a key whose hash raises ``RecursionError``."""
 
 Hasher = Callable[[Any], int]
 
 
 def _fold(h: int) -> int:
-    """Folds the 64-bit two's complement of Python's hash to 32 bits."""
+    """Fold the 64-bit two's complement of Python's hash to 32 bits."""
     return (h ^ (h >> 32)) & MASK
 
 
 def _number(key: Any) -> int:
+    # Python hashes a NaN by its identity, so all NaNs get one hash of our own.
     return _fold(hash(key)) if key == key else NAN_HASH
 
 
 def _int(key: int) -> int:
-    h = hash(key)
+    h = hash(key)  # _fold, written out: the most frequent kind of key
     return (h ^ (h >> 32)) & MASK
 
 
@@ -68,7 +69,7 @@ def _decimal(key: Decimal) -> int:
 def _str(key: str) -> int:
     try:
         return crc32(key.encode())
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # a surrogate that stands alone
         return crc32(key.encode("utf-8", "surrogatepass"))
 
 
@@ -99,6 +100,7 @@ def _date(key: datetime.date) -> int:
 
 
 def _time(key: datetime.time) -> int:
+    # Python compares times with a zone by their UTC time, with fold 0.
     offset = key.replace(fold=0).utcoffset()
     micros = ((key.hour * 60 + key.minute) * 60 + key.second) * 1_000_000 + key.microsecond
     return _combine(_TIME, (_int(micros - (offset // _MICROSECOND if offset else 0)),))
@@ -126,6 +128,7 @@ def _tuple(key: tuple[Any, ...]) -> int:
 
 
 def _row(key: Row) -> int:
+    # Rows with names are equal whatever the order of their fields, so the hash takes these by name.
     kind = key.get_row_kind().value
     names = key._fields
     if names is None:
@@ -199,7 +202,7 @@ def stable_hash(key: Any) -> int:
 
 
 def key_type_error(cls: type, why: str = "") -> KeyTypeError:
-    """The error for a key of a class that is not allowed."""
+    """Return the error about a key of a class that is not allowed; ``why`` replaces the hint for the class."""
     hint = why or next((text for base, text in _HINTS.items() if issubclass(cls, base)), "")
     return KeyTypeError(
         f"A value of type {class_name(cls)} can't be a key{': ' + hint if hint else ''}. Allowed are {ALLOWED}."
@@ -207,6 +210,7 @@ def key_type_error(cls: type, why: str = "") -> KeyTypeError:
 
 
 def _derive(cls: type) -> Hasher:
+    """Find the hasher of a class that has none of its own, and remember it (programs may make classes without end)."""
     hasher = _numpy_hasher(cls) if cls.__module__ == "numpy" else _find(cls)
     if len(_derived) >= _MAX_DERIVED:
         _derived.clear()
@@ -215,6 +219,10 @@ def _derive(cls: type) -> Hasher:
 
 
 def _find(cls: type) -> Hasher:
+    """Find the hasher of a subclass, an Enum or a dataclass.
+
+    Equal keys must hash equal, so a class is refused whose ``__eq__`` is not the one that the hash goes by.
+    """
     if issubclass(cls, Enum):
         data_type = getattr(cls, "_member_type_", object)
         if data_type is object or dataclasses.is_dataclass(data_type):

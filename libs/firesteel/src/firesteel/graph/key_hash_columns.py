@@ -1,4 +1,4 @@
-"""The stable key hash over columns: numpy twins of ``key_hash`` that agree with it for every value."""
+"""The stable key hash over columns: numpy versions of ``key_hash``, equal to it for every value."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Hashes = npt.NDArray[np.uint32]
 _MODULUS = np.uint64((1 << 61) - 1)
 _U64 = np.uint64
 _BLOCK: Final = 16384
-"""Values that are worked on at once, so that what is in between stays in the processor's cache."""
+"""Values hashed per block, so that intermediate results stay in the processor's cache."""
 _LONG: Final = 48
-"""Bytes; of texts that are longer on average each different one is hashed once."""
+"""Average length in bytes above which a text column is dictionary-encoded first, to hash each distinct text once."""
 
 
 def hash_column(column: Any) -> Hashes:
@@ -52,9 +52,9 @@ def hash_columns(columns: Sequence[Any]) -> Hashes:
 
 
 def hash_values(keys: Sequence[Any]) -> Hashes | None:
-    """Returns the hashes of Python values, if all are of one type that many are hashed of together; else None.
+    """Returns the hashes of Python values, if all are of one type that can be hashed in bulk; else None.
 
-    Those are int, float, str and bytes, and tuples of one length, or rows of one form, with such values at each place.
+    These types are int, float, str, bytes, and tuples of one length or rows of one form whose fields have these types.
     """
     kinds = set(map(type, keys))
     kind = kinds.pop() if len(kinds) == 1 else None
@@ -96,15 +96,15 @@ def _hash_rows(rows: Sequence[Row]) -> Hashes | None:
     if names is None:
         return _hash_parts(hashes, columns)
     for name, column in sorted(zip(names, columns, strict=False), key=lambda pair: pair[0]):
-        found = _hash_parts(hashes * np.uint32(31) + np.uint32(stable_hash(name)), (column,))
-        if found is None:
+        with_field = _hash_parts(hashes * np.uint32(31) + np.uint32(stable_hash(name)), (column,))
+        if with_field is None:
             return None
-        hashes = found
+        hashes = with_field
     return hashes
 
 
 def key_groups_of(columns: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.int32]:
-    """Returns the key groups of the same keys."""
+    """Returns the key groups of keys: the values of one column, or tuples of the values of several."""
     return groups_of_hashes(hash_columns(columns), max_parallelism)
 
 
@@ -155,7 +155,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _hash_values(dictionary: Any) -> Hashes:
-    """The hashes of a dictionary, whose values are different already."""
+    """Hashes of a dictionary's values; these are distinct, so long texts need no further encoding."""
     if not _is_text(dictionary.type):
         return _hash_array(dictionary)
     hashes = _hash_bytes(dictionary, _ends(dictionary))
@@ -165,13 +165,14 @@ def _hash_values(dictionary: Any) -> Hashes:
 
 
 def _finish(magnitude: npt.NDArray[np.uint64], negative: npt.NDArray[np.bool_]) -> Hashes:
-    """From Python's numeric hash without its sign to 32 bits: sign, -1 becomes -2, fold."""
+    """Turn the magnitude of Python's numeric hash into 32 bits: apply the sign, make -1 a -2 as Python does, fold."""
     h: npt.NDArray[np.uint64] = np.where(negative, _U64(0) - magnitude, magnitude)
     h[h == _U64(0xFFFFFFFFFFFFFFFF)] = _U64(0xFFFFFFFFFFFFFFFE)
     return ((h ^ (h >> _U64(32))) & _U64(0xFFFFFFFF)).astype(np.uint32)
 
 
 def _hash_integers(values: npt.NDArray[Any]) -> Hashes:
+    # Python's hash of an integer from 0 to the modulus is the integer itself: no division, no sign.
     if len(values) and values.min() >= 0 and values.max() < int(_MODULUS):
         low = values.astype(np.uint32)
         if values.dtype.itemsize == 8 and values.max() >> 32:
@@ -184,6 +185,7 @@ def _hash_integers(values: npt.NDArray[Any]) -> Hashes:
 
 
 def _hash_floats(values: npt.NDArray[np.float64]) -> Hashes:
+    """Hashes of floats: Python's numeric hash is the value modulo 2**61-1, here mantissa times a power of two."""
     finite = np.isfinite(values)
     mantissa, exponent = np.frexp(np.where(finite, np.abs(values), 0.0))
     whole = (mantissa * float(1 << 53)).astype(np.uint64)
@@ -197,7 +199,7 @@ def _hash_floats(values: npt.NDArray[np.float64]) -> Hashes:
 
 
 def _ends(column: Any) -> npt.NDArray[np.int64]:
-    """Where the first text of a column begins in its bytes, and where each of them ends."""
+    """Offsets into a text column's bytes: where the first text begins, then where each text ends."""
     wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     dtype = np.dtype(np.int64 if wide else np.int32)
     offsets = column.buffers()[1]
@@ -213,16 +215,16 @@ def _hash_bytes(column: Any, ends: npt.NDArray[np.int64]) -> Hashes:
 
 def murmur_array(hashes: Hashes) -> npt.NDArray[np.int32]:
     """Returns ``key_hash.murmur`` of each hash."""
-    made = np.empty(len(hashes), np.uint32)
+    scattered = np.empty(len(hashes), np.uint32)
     spare = np.empty(min(len(hashes), _BLOCK), np.uint32)
     for start in range(0, len(hashes), _BLOCK):
-        h = made[start : start + _BLOCK]
+        h = scattered[start : start + _BLOCK]
         _murmur(hashes[start : start + _BLOCK], h, spare[: len(h)])
-    return made.view(np.int32)
+    return scattered.view(np.int32)
 
 
 def _murmur(hashes: Hashes, h: Hashes, t: Hashes) -> None:
-    """Of a block that stays in the processor's cache, into ``h``; ``t`` is room to work in."""
+    """Scatter a block of hashes into ``h``; ``t`` is working memory of the same size."""
     u32 = np.uint32
     np.multiply(hashes, u32(0xCC9E2D51), out=h)
     _rotate(h, 15, t)

@@ -1,8 +1,8 @@
-"""What kind of value a key is: plain data that stands in checkpoints, so that a key of another kind is told apart.
+"""Kinds of keys: plain data that checkpoints carry, so that a restored job notices if its keys have another kind.
 
 A kind is a text (``number``, ``str``, ``Colour``) or a list: ``["tuple", kind, kind]``,
-``["Row", names, kind, kind]``. Keys of different kinds are never equal; all numbers are of one kind. ``None`` goes with
-every kind, since any key may be missing.
+``["Row", names, kind, kind]``. Keys of different kinds are never equal; all numbers have one kind. ``None`` agrees
+with every kind, since any key may be missing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["ANYTHING", "MOST_KINDS", "Kind", "agree", "kind_of", "kind_text", "k
 Kind = Any
 ANYTHING: Final = "anything"
 MOST_KINDS: Final = 16
-"""Of one operator; those with more have keys of all kinds."""
+"""Number of kinds recorded for one operator; more are recorded as ``ANYTHING``."""
 _NOTHING: Final = "None"
 _DEEPEST: Final = 8
 
 
 def kind_of(key: Any, depth: int = 0) -> Kind:
-    """The kind of a key."""
+    """Return the kind of a key; what is nested too deep inside of it counts as ``ANYTHING``."""
     if key is None:
         return _NOTHING
     if depth > _DEEPEST:
@@ -47,32 +47,32 @@ def kind_of(key: Any, depth: int = 0) -> Kind:
     return type(key).__qualname__
 
 
-def agree(one: Kind, other: Kind) -> bool:
-    """Whether a key of one kind may be one of those among which the other was seen."""
+def agree(first: Kind, second: Kind) -> bool:
+    """Whether keys of these two kinds may be equal."""
     wild = (_NOTHING, ANYTHING)
-    if (isinstance(one, str) and one in wild) or (isinstance(other, str) and other in wild):
+    if (isinstance(first, str) and first in wild) or (isinstance(second, str) and second in wild):
         return True
-    if isinstance(one, str) or isinstance(other, str):
-        return bool(one == other)
-    start = 2 if one[0] == "Row" else 1
+    if isinstance(first, str) or isinstance(second, str):
+        return bool(first == second)
+    start = 2 if first[0] == "Row" else 1
     return (
-        len(one) == len(other)
-        and one[:start] == other[:start]
-        and all(agree(*pair) for pair in zip(one[start:], other[start:], strict=True))
+        len(first) == len(second)
+        and first[:start] == second[:start]
+        and all(agree(*pair) for pair in zip(first[start:], second[start:], strict=True))
     )
 
 
 def merged(kinds: Iterable[Kind]) -> list[Kind]:
-    """Each kind once, in a fixed order; too many are ``ANYTHING``."""
-    found: list[Kind] = []
+    """Return each kind once, in a fixed order; ``ANYTHING`` if there are more than ``MOST_KINDS``."""
+    distinct: list[Kind] = []
     for kind in kinds:
-        if kind not in found:
-            found.append(kind)
-    return sorted(found, key=str) if len(found) <= MOST_KINDS else [ANYTHING]
+        if kind not in distinct:
+            distinct.append(kind)
+    return sorted(distinct, key=str) if len(distinct) <= MOST_KINDS else [ANYTHING]
 
 
 def kind_text(kind: Kind) -> str:
-    """A kind as people read it."""
+    """Return a kind as messages show it."""
     if isinstance(kind, str):
         return kind
     if kind[0] == "Row":
@@ -84,5 +84,5 @@ def kind_text(kind: Kind) -> str:
 
 
 def kinds_text(kinds: Iterable[Kind]) -> str:
-    """Kinds as people read them."""
+    """Return kinds as messages show them."""
     return " or ".join(map(kind_text, kinds))

@@ -23,7 +23,7 @@ _UID_HASH = re.compile(r"[0-9a-f]{32}")
 
 
 def murmur3_128(data: bytes) -> bytes:
-    """The 16-byte digest."""
+    """Return the 16-byte Murmur3-128 digest of ``data``."""
     h1 = h2 = 0
     full = len(data) // 16 * 16
     for start in range(0, full, 16):
@@ -45,7 +45,7 @@ def murmur3_128(data: bytes) -> bytes:
 
 
 def operator_ids(graph: StreamGraph) -> dict[int, OperatorId]:
-    """The id of every node, by node id.
+    """Return the operator id of every node, by node id.
 
     Raises:
         GraphError: two operators have the same uid or uid hash, a uid hash is malformed, or an operator has no uid
@@ -55,9 +55,9 @@ def operator_ids(graph: StreamGraph) -> dict[int, OperatorId]:
     owners: dict[bytes, StreamNode] = {}
     for node in _breadth_first(graph):
         digest = _digest(graph, node, digests)
-        other = owners.setdefault(digest, node)
-        if other is not node:
-            raise GraphError(_collision(other, node))
+        owner = owners.setdefault(digest, node)
+        if owner is not node:
+            raise GraphError(_collision(owner, node))
         digests[node.id] = digest
     return {node_id: OperatorId(digest.hex()) for node_id, digest in digests.items()}
 
@@ -77,27 +77,27 @@ def _digest(graph: StreamGraph, node: StreamNode, digests: dict[int, bytes]) -> 
     chained = sum(graph.is_chainable(edge) for edge in node.out_edges)
     digest = bytearray(murmur3_128(position * (1 + chained)))
     for edge in node.in_edges:
-        for i, other in enumerate(digests[edge.source]):
-            digest[i] = (digest[i] * 37 ^ other) & 0xFF
+        for i, input_byte in enumerate(digests[edge.source]):
+            digest[i] = (digest[i] * 37 ^ input_byte) & 0xFF
     return bytes(digest)
 
 
 def _breadth_first(graph: StreamGraph) -> list[StreamNode]:
-    """From the sources on; a node comes when all its inputs have come."""
+    """Nodes in breadth-first order from the sources; each one stands behind all its inputs."""
     waiting = deque(node for node in graph.nodes.values() if not node.in_edges)
     queued = {node.id for node in waiting}
-    done: dict[int, StreamNode] = {}
+    visited: dict[int, StreamNode] = {}
     while waiting:
         node = waiting.popleft()
-        if any(edge.source not in done for edge in node.in_edges):
+        if any(edge.source not in visited for edge in node.in_edges):
             queued.discard(node.id)  # its last input will queue it again
             continue
-        done[node.id] = node
+        visited[node.id] = node
         for edge in node.out_edges:
             if edge.target not in queued:
                 queued.add(edge.target)
                 waiting.append(graph.nodes[edge.target])
-    return list(done.values())
+    return list(visited.values())
 
 
 def _collision(first: StreamNode, second: StreamNode) -> str:
@@ -107,8 +107,8 @@ def _collision(first: StreamNode, second: StreamNode) -> str:
     return f"{pair} have the same id; give each operator a uid or uid hash of its own"
 
 
-def _scramble(k: int, before: int, turn: int, after: int) -> int:
-    return (_rotate((k * before) & _MASK, turn) * after) & _MASK
+def _scramble(k: int, first_factor: int, rotation: int, second_factor: int) -> int:
+    return (_rotate((k * first_factor) & _MASK, rotation) * second_factor) & _MASK
 
 
 def _rotate(x: int, by: int) -> int:

@@ -1,15 +1,15 @@
-"""Which subtasks of an edge are connected: pure arithmetic that producer and consumer agree on."""
+"""The channels of an edge: which subtasks it connects, computed alike by producer and consumer. Pure."""
 
 from __future__ import annotations
 
 from firesteel.graph.specs import PartitionerKind
 
 POINTWISE = (PartitionerKind.FORWARD, PartitionerKind.RESCALE)
-"""All others connect every producer with every consumer."""
+"""Partitioners that connect some subtasks only; all others connect every producer with every consumer."""
 
 
 def downstream_channels(kind: PartitionerKind, upstream: int, up_parallelism: int, down_parallelism: int) -> list[int]:
-    """Subtasks of the consumer that producer subtask ``upstream`` sends to, ascending.
+    """Return the subtasks of the consumer that producer subtask ``upstream`` sends to, ascending.
 
     FORWARD is one to one; RESCALE is pointwise as in Flink (a producer feeds a contiguous group of consumers, or a
     contiguous group of producers feeds one consumer); all others are all to all.
@@ -26,7 +26,7 @@ def downstream_channels(kind: PartitionerKind, upstream: int, up_parallelism: in
 
 
 def upstream_channels(kind: PartitionerKind, downstream: int, up_parallelism: int, down_parallelism: int) -> list[int]:
-    """Subtasks of the producer that consumer subtask ``downstream`` hears from, ascending."""
+    """Return the subtasks of the producer that consumer subtask ``downstream`` receives from, ascending."""
     if kind is PartitionerKind.FORWARD:
         return [downstream]
     if kind is not PartitionerKind.RESCALE:

@@ -1,8 +1,9 @@
 """Pipelined regions: subtasks that exchange records while they run, directly or through others. Pure.
 
-A failed subtask has taken or given records that its neighbours have lost or keep, so all of its region starts again.
-All edges are pipelined, so regions are the connected components of the subtasks. An enumerator that a user wrote is in
-one region with all readers of its source: it knows what they were given since the last checkpoint, and they have it.
+If a subtask fails, its neighbours have processed records that it will send again, or have sent records that it has
+lost, so its whole region restarts. All edges are pipelined, so regions are the connected components of the subtasks. A
+user's enumerator is in one region with all readers of its source, because both know the splits assigned since the last
+checkpoint.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ Subtask = tuple[str, int]
 
 
 def pipelined_regions(job_graph: JobGraph) -> list[list[Subtask]]:
-    """The regions of a job; each one's subtasks are in topological order, and so are the regions by their first."""
+    """Return the regions of a job: subtasks in topological order, and regions in the order of their first subtasks."""
+    # Union-find: each subtask points towards the representative of its component.
     parent: dict[Subtask, Subtask] = {(v.id, i): (v.id, i) for v in job_graph.vertices for i in range(v.parallelism)}
 
     def root(subtask: Subtask) -> Subtask:

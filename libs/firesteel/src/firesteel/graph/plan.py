@@ -1,4 +1,4 @@
-"""What people see of a graph: the execution plan of a program, and the plan of a job in the REST interface."""
+"""Plans for users: the execution plan of a program, and the plan of a job in the REST interface."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from firesteel.graph.job_graph import JobGraph, JobVertex
 from firesteel.graph.stream_graph import StreamGraph, StreamNode
 
 AT_MOST_ONCE: Final = "AT_MOST_ONCE"
-"""Of sources that can't be replayed: what they gave since the last checkpoint is lost when the job restarts."""
+"""Guarantee of sources that can't be replayed: a restart loses the records since the last checkpoint."""
 
 
 def execution_plan(graph: StreamGraph) -> str:
-    """The operators of a program as JSON text, in the form of Flink's ``getExecutionPlan()``; sinks stand last."""
+    """Return a program's operators as JSON text, in the form of Flink's ``getExecutionPlan()``; sinks come last."""
     nodes = sorted(graph.nodes.values(), key=lambda node: (node.is_sink, node.id))
     return json.dumps({"nodes": [_plan_node(graph, node) for node in nodes]}, indent=2)
 
@@ -45,7 +45,7 @@ def _plan_node(graph: StreamGraph, node: StreamNode) -> dict[str, Any]:
 
 
 def job_plan(graph: JobGraph) -> dict[str, Any]:
-    """The vertices of a job in the form of the REST interface's ``plan``. In batch mode each is a stage of Spark."""
+    """Return a job's vertices in the form of the REST interface's ``plan``. In batch mode each is a Spark stage."""
     return {
         "jid": graph.job_id,
         "name": graph.name,
@@ -84,11 +84,11 @@ def _job_plan_node(graph: JobGraph, vertex: JobVertex) -> dict[str, Any]:
 
 
 def _columns(names: Sequence[str] | None) -> dict[str, Any]:
-    """What an edge carries where it leaves columns out."""
+    """Field with the columns of an edge, if it leaves some out."""
     return {} if names is None else {"columns": list(names)}
 
 
 def _description(vertex: JobVertex) -> str:
-    """HTML: one line for each operator."""
+    """Description of a vertex as HTML, one line for each operator."""
     lines = [html.escape(operator.description or operator.name) for operator in vertex.operators]
     return "".join(f"{'+- ' if position else ''}{line}<br/>" for position, line in enumerate(lines))

@@ -64,7 +64,7 @@ class _PushDown:
     # -- from the ends to the sources
 
     def _columns_over(self, edge: StreamEdge) -> Needed:
-        """The columns that have to come over an edge: those that its target reads, and those of its key."""
+        """Columns that an edge has to carry: those that its target reads, and those of its key."""
         needed = self._input(self._graph.nodes[edge.target])
         if needed is None or (edge.key_selector is not None and not isinstance(edge.key_selector, ColumnKey)):
             return None
@@ -73,7 +73,7 @@ class _PushDown:
         return needed if edge.key_selector is None else needed | set(edge.key_selector.reads)
 
     def _input(self, node: StreamNode) -> Needed:
-        """The columns that an operator has to get over all its input edges; at least one, so that there are rows."""
+        """Columns that an operator needs from its inputs; at least one, since a batch without columns has no rows."""
         read_columns = self._columns_read(node)
         keys = [edge.key_selector for edge in node.in_edges if edge.key_selector is not None]
         if read_columns is None or not all(isinstance(key, ColumnKey) for key in keys):
@@ -135,23 +135,23 @@ class _PushDown:
                 self._columns[node.id] = columns
 
     def _input_columns(self, node: StreamNode) -> tuple[str, ...] | None:
-        """The columns that an operator gets; None if it needs all. Tells the graph what its edges leave out."""
+        """Columns that an operator gets; None if it needs all. Also enters in the graph what its edges leave out."""
         needed, declared = self._input(node), node.operator.extra.get("input_type")
         if needed is None or declared is None:
             return None
         all_columns = tuple(_schema(declared) or ())
         edges = node.in_edges
-        before = {edge: self._columns.get(edge.source, all_columns) for edge in edges}
-        if len(edges) == 1 and edges[0].partitioner is PartitionerKind.FORWARD:
-            return before[edges[0]]
+        source_columns = {edge: self._columns.get(edge.source, all_columns) for edge in edges}
+        if len(edges) == 1 and edges[0].partitioner is PartitionerKind.FORWARD:  # no exchange: dropping columns costs
+            return source_columns[edges[0]]
         columns = all_columns
         if any(self._gives_columns(self._graph.nodes[edge.source]) for edge in edges):
             columns = tuple(name for name in all_columns if name in needed)
         for edge in edges:
-            if before[edge] != all_columns or columns != all_columns:
+            if source_columns[edge] != all_columns or columns != all_columns:
                 self._graph.edge_columns[edge] = EdgeColumns(
-                    columns if before[edge] != columns else None,
-                    tuple(before[edge].index(name) for name in columns),
+                    columns if source_columns[edge] != columns else None,
+                    tuple(source_columns[edge].index(name) for name in columns),
                     _reindexed(edge.key_selector, columns),
                 )
         return columns
@@ -205,7 +205,7 @@ def _of_keys(selectors: Sequence[Any]) -> frozenset[str]:
 
 
 def _of_strategy(strategy: Any) -> Needed:
-    """The columns that a watermark strategy reads event time from; None = it may read all."""
+    """Columns from which a watermark strategy reads the event time; None = it may read all."""
     if strategy.generator_supplier is not None:
         return None
     assigner = strategy.timestamp_assigner
@@ -215,7 +215,7 @@ def _of_strategy(strategy: Any) -> Needed:
 
 
 def _remaining_expressions(node: StreamNode, read: Needed) -> list[tuple[str, Any]]:
-    """The expressions of a projection that stay: all that compute something, and the plain columns that are read."""
+    """Expressions of a projection that stay: those that compute something, and the plain columns that are read."""
     operator = node.operator
     named = list(zip(operator.extra["result_type"].field_names, operator.function, strict=True))
     if read is None:
@@ -234,7 +234,7 @@ def _schema(type_info: TypeInformation | None) -> dict[str, TypeInformation] | N
 
 
 def _narrowed(declared: TypeInformation, names: tuple[str, ...]) -> TypeInformation:
-    """The type of rows of these columns only."""
+    """Type of rows with these columns only."""
     every = _schema(declared)
     assert every is not None
     if names == tuple(every):
@@ -243,5 +243,5 @@ def _narrowed(declared: TypeInformation, names: tuple[str, ...]) -> TypeInformat
 
 
 def _reindexed(key: Any, names: tuple[str, ...]) -> Any:
-    """A key of columns, read from records with these columns only."""
+    """Key selector for records with these columns only; other keys than those of columns stay as they are."""
     return key.over(names) if isinstance(key, ColumnKey) else key

@@ -1,7 +1,7 @@
-"""What travels pickled inside a vertex's chain: operator specifications with the user's functions.
+"""The pickled content of a vertex's chain: operator specifications with the user's functions.
 
-Only slots unpickle it (one blob for each vertex, content-addressed). Neither parallelism nor a subtask index ever
-stands in it, so that rescaling does not touch it.
+Only slots unpickle it (one blob for each vertex, named by its SHA-256). It contains neither a parallelism nor a subtask
+index, so that rescaling never changes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from firesteel.common.typeinfo import TypeInformation
 
 
 class OperatorKind(Enum):
-    """Which operator of the runtime runs the function."""
+    """The operator of the runtime that runs a function."""
 
     SOURCE = "source"  # function: functions.source.Source
     ENUMERATOR = "enumerator"  # function: the Source whose create_enumerator it calls
@@ -74,14 +74,14 @@ class OperatorSpec:
 
     Attributes:
         id: operator id, 32 hex digits.
-        name: shown to people.
+        name: name of the operator, as users see it.
         kind: which operator of the runtime runs it.
         function: a plain callable or an instance of the function class; already checked by the API.
-        key_selectors: for keyed kinds: how to get a record's key, one for each input (callables).
+        key_selectors: keyed kinds: for each input the function from a record to its key.
         output_type: declared type of the results (records are coerced to it); None = any Python object.
         strict_integers: integers that do not fit are an error instead of wrapping.
-        object_reuse: records that two hold are not copied.
-        extra: settings of this kind; of all kinds: side_outputs (tag id -> type, of the tags that are read).
+        object_reuse: a record that goes to two operators is not copied for each.
+        extra: settings of the kind; all kinds: side_outputs (tag id -> type, for the tags that are read).
     """
 
     id: str
@@ -105,9 +105,9 @@ class OutputSpec:
         partitioner: how channels are chosen.
         key_selector: HASH: record -> key. CUSTOM: record -> key handed to ``partition``.
         partition: CUSTOM: (key, number of channels) -> channel.
-        tag: of the side output that it carries; None = the operator's results.
+        tag: id of the side output that it carries; None = the operator's results.
         columns: names and positions of the columns that it carries; None = all.
-        reader_has_keys: HASH: the operator that reads it looks at the key of each record, too.
+        reader_has_keys: HASH: the target operator needs the key of each record, too.
     """
 
     operator_index: int
@@ -128,7 +128,7 @@ class ChainSpec:
         operators: in topological order; 0 is the head.
         children: for each operator, the indices of the operators chained behind it.
         outputs: edges that leave the chain.
-        tags: for operators that are chained behind a side output, by their index: its tag.
+        tags: operator index -> id of the side output, for operators that are chained behind a side output.
     """
 
     operators: list[OperatorSpec]

@@ -37,8 +37,8 @@ class StreamInput:
     """Records of an operator and how they are spread.
 
     Attributes:
-        source: the operator that gives the records.
-        partitioner: None = FORWARD where the parallelisms agree, else REBALANCE.
+        source: the operator whose records are read.
+        partitioner: how they are spread; None = FORWARD where the parallelisms agree, else REBALANCE.
         key_selector: HASH and CUSTOM: record -> key.
         partition: CUSTOM: (key, number of channels) -> channel.
         output_tag: id of the side output that is read; None = the operator's results.
@@ -53,19 +53,19 @@ class StreamInput:
 
 @dataclass(eq=False)
 class Transformation:
-    """An operator as the program describes it; it may still be changed until the graph is made.
+    """An operator as the program describes it; the program may still change it until the graph is made.
 
     Attributes:
         id: rises in the order of creation, so that inputs have smaller ids.
         name, kind, function, key_selectors, extra: as in ``OperatorSpec``.
         inputs: one tuple for each input of the operator; more than one element is a union.
-        coerce_to: declared type that results are brought to; None = left as they are.
-        parallelism, max_parallelism, buffer_timeout_ms: ``UNSET`` takes the environment's.
-        own_parallelism: the program has set it for this operator.
-        non_parallel: its parallelism is 1 and can't be changed.
+        coerce_to: declared type that results are brought to; None = results stay as they are.
+        parallelism, max_parallelism, buffer_timeout_ms: ``UNSET`` (or None) takes the environment's.
+        own_parallelism: the program has set the parallelism for this operator.
+        non_parallel: the parallelism is 1 and can't be changed.
         internal: made by the API itself; needs no uid.
-        stage_of: it is a stage in front of this sink, and takes its settings from it.
-        alone: it has one subtask, and the parallelism that is set is that of the stages in front of it.
+        stage_of: the sink that this operator is a stage of; it takes its settings from the sink.
+        alone: a sink with one subtask; the parallelism that the program sets is that of its stages.
     """
 
     id: int
@@ -91,7 +91,7 @@ class Transformation:
     alone: bool = False
 
     def settled(self) -> Transformation:
-        """With the settings of the sink that it is a stage of; else itself."""
+        """Return the operator with its final settings: a stage takes those of its sink."""
         sink = self.stage_of
         if sink is None:
             return replace(self, non_parallel=True, max_parallelism=1) if self.alone else self
@@ -112,13 +112,13 @@ class GraphSettings:
     """What the environment says about all operators.
 
     Attributes:
-        job_name: shown to people.
-        parallelism: of operators that have none of their own.
-        max_parallelism: likewise; ``UNSET`` = made from the parallelism.
+        job_name: name of the job, as users see it.
+        parallelism: parallelism of operators that set none.
+        max_parallelism: the same for the maximum; ``UNSET`` = derived from the parallelism.
         buffer_timeout_ms: 0 = send each record at once, -1 = send only full batches.
         chaining: operators may be chained.
-        chain_different_max_parallelism: also those whose maximum parallelisms differ.
-        auto_generate_uids: operators without a uid get an id by their place.
+        chain_different_max_parallelism: operators may be chained whose maximum parallelisms differ.
+        auto_generate_uids: operators without a uid get an id from their place in the graph.
         strict_integers: integers that do not fit their declared type are an error instead of wrapping.
         object_reuse: ``pipeline.object-reuse``.
     """
@@ -136,7 +136,7 @@ class GraphSettings:
 
 @dataclass(frozen=True, eq=False)
 class StreamEdge:
-    """Records of one node on their way to one input of another."""
+    """Connection from a node (``source``) to one input of another node (``target``); both are ids."""
 
     source: int
     target: int
@@ -150,12 +150,12 @@ class StreamEdge:
 
 @dataclass(frozen=True)
 class EdgeColumns:
-    """What of the records in front of an edge crosses it.
+    """The columns of its source's records that an edge carries.
 
     Attributes:
-        names: of the columns that do; None = all.
-        indexes: their positions in the records in front of it.
-        key_selector: that of the edge, for what crosses it.
+        names: names of these columns; None = all.
+        indexes: their positions in the source's records.
+        key_selector: the edge's key selector, for records with these columns only.
     """
 
     names: tuple[str, ...] | None
@@ -165,14 +165,13 @@ class EdgeColumns:
 
 @dataclass(eq=False)
 class StreamNode:
-    """An operator with everything decided that does not depend on chaining.
+    """An operator with all settings decided that do not depend on chaining.
 
     Attributes:
-        id: of its transformation.
-        operator: its ``id`` is empty until the JobGraph is made.
-        max_parallelism: decided.
-        non_parallel: its parallelism is 1 and can't be changed.
-        adapts: the program does not say how many subtasks it has.
+        id: id of its transformation.
+        operator: specification of the operator; its ``id`` is empty until the JobGraph is made.
+        non_parallel: the parallelism is 1 and can't be changed.
+        adapts: the program has not set the parallelism, so batch mode may choose a smaller one.
     """
 
     id: int
@@ -197,12 +196,12 @@ class StreamNode:
 
     @property
     def is_source(self) -> bool:
-        """Whether it reads from outside."""
+        """Whether the operator reads from outside the job."""
         return self.operator.kind is OperatorKind.SOURCE
 
     @property
     def is_sink(self) -> bool:
-        """Whether records end here."""
+        """Whether the operator writes records out of the job."""
         return self.operator.kind in SINK_KINDS
 
 
@@ -211,10 +210,10 @@ class StreamGraph:
     """A program's graph.
 
     Attributes:
-        name: of the job.
-        nodes: by id, inputs before those that read them.
+        name: name of the job.
+        nodes: nodes by id; each stands behind the nodes that it reads.
         chaining, chain_different_max_parallelism, auto_generate_uids: as in ``GraphSettings``.
-        edge_columns: of the edges that leave columns out.
+        edge_columns: what edges carry that leave columns out.
     """
 
     name: str
@@ -226,7 +225,7 @@ class StreamGraph:
 
     @property
     def edges(self) -> list[StreamEdge]:
-        """All edges, by target."""
+        """All edges, in the order of their targets."""
         return [edge for node in self.nodes.values() for edge in node.in_edges]
 
     def is_chainable(self, edge: StreamEdge) -> bool:
@@ -247,7 +246,7 @@ class StreamGraph:
 
     @classmethod
     def from_transformations(cls, ends: Iterable[Transformation], settings: GraphSettings) -> StreamGraph:
-        """The graph of these transformations and of everything that they read, directly or not.
+        """Make the graph of these transformations and of all operators that they read, directly or not.
 
         Raises:
             GraphError: it is empty; an operator is not connected; a parallelism is above the maximum; ``forward()``
@@ -285,7 +284,7 @@ class StreamGraph:
         if limit == UNSET and parallelism > MAX_MAX_PARALLELISM:
             raise GraphError(
                 f"operator {display_name(t)!r}: parallelism {parallelism} is above {MAX_MAX_PARALLELISM}, the largest "
-                "there is"
+                "maximum parallelism; lower it with set_parallelism()"
             )
         node = StreamNode(
             id=t.id,
@@ -319,9 +318,9 @@ class StreamGraph:
 
     def _connect(self, stream_input: StreamInput, node: StreamNode, index: int) -> None:
         up = self.nodes[stream_input.source.id]
-        same = up.parallelism == node.parallelism
-        kind = stream_input.partitioner or (PartitionerKind.FORWARD if same else PartitionerKind.REBALANCE)
-        if kind is PartitionerKind.FORWARD and not same:
+        same_parallelism = up.parallelism == node.parallelism
+        kind = stream_input.partitioner or (PartitionerKind.FORWARD if same_parallelism else PartitionerKind.REBALANCE)
+        if kind is PartitionerKind.FORWARD and not same_parallelism:
             raise GraphError(
                 f"forward() from {up.name!r} (parallelism {up.parallelism}) to {node.name!r} (parallelism "
                 f"{node.parallelism}) needs equal parallelisms; use rebalance() or rescale(), or make them equal"
@@ -340,7 +339,7 @@ class StreamGraph:
         node.in_edges.append(edge)
 
     def _group(self, t: Transformation) -> str:
-        """Its own group, else that of its inputs if they agree, else the default."""
+        """Slot-sharing group of an operator: the one set, else that of its inputs if they agree, else the default."""
         if t.slot_sharing_group is not None:
             return t.slot_sharing_group
         groups = {self.nodes[i.source.id].slot_sharing_group for inputs in t.inputs for i in inputs}
@@ -348,7 +347,7 @@ class StreamGraph:
 
 
 def display_name(t: Transformation) -> str:
-    """As plans, logs and errors show it: sources and sinks are marked."""
+    """Return an operator's name as plans, logs and errors show it: sources and sinks are marked."""
     if t.kind is OperatorKind.SOURCE:
         return f"Source: {t.name}"
     return f"Sink: {t.name}" if t.kind in SINK_KINDS else t.name
@@ -366,7 +365,7 @@ _INPUTS: Final[Mapping[OperatorKind, int]] = {
     OperatorKind.BROADCAST_PROCESS: 2,
     OperatorKind.KEYED_BROADCAST_PROCESS: 2,
 }
-"""Number of inputs of the kinds that have not one."""
+"""Number of inputs, for the kinds whose number is not 1."""
 
 
 def _check_connected(t: Transformation) -> None:
@@ -380,21 +379,22 @@ def _check_connected(t: Transformation) -> None:
 
 
 def reachable(ends: Iterable[Transformation]) -> dict[int, Transformation]:
-    """These and everything that they read, directly or not, by id.
+    """Return these transformations and all that they read, directly or not, by id.
 
     Raises:
         GraphError: they come from different environments.
     """
-    found: dict[int, Transformation] = {}
+    reached: dict[int, Transformation] = {}
     waiting = list(ends)
     while waiting:
         t = waiting.pop()
-        known = found.setdefault(t.id, t)
-        if known is not t:
+        # Each environment counts its ids from the same start: two operators of one id have different environments.
+        same_id = reached.setdefault(t.id, t)
+        if same_id is not t:
             raise GraphError(
-                f"operators {known.name!r} and {t.name!r} come from different environments; "
+                f"operators {same_id.name!r} and {t.name!r} come from different environments; "
                 "a job is built in one environment"
             )
         for inputs in t.inputs:
-            waiting.extend(i.source for i in inputs if i.source.id not in found or found[i.source.id] is not i.source)
-    return found
+            waiting.extend(i.source for i in inputs if reached.get(i.source.id) is not i.source)
+    return reached
