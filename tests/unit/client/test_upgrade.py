@@ -509,7 +509,7 @@ def test_steps_are_called_once_for_each_key_and_what_they_raise_fails_the_restor
     wrong = StateMigration(1).add_step(0, lambda old: old * 2)
     refused = Program(keeps((descriptor(V("s", T.LONG()), wrong), 6))).restored(metadata)
     assert "a step of its StateMigration gave something else" in refused
-    with pytest.raises(ValueError, match="steps begin at versions 0 to 0"):
+    with pytest.raises(ValueError, match="a step begins at a version from 0 to 0"):
         migration.add_step(1, int)
 
 

@@ -1,1 +1,1 @@
-"""What users implement: functions, sources, sinks, state descriptors."""
+"""Interfaces that users implement or use: functions, sources, sinks, state descriptors."""

@@ -1,4 +1,4 @@
-"""Functions that wait for others without blocking, and when they are tried again. PyFlink's names and signatures."""
+"""Functions that wait for external systems without blocking, and retries of their calls. PyFlink's names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ T = TypeVar("T")
 
 
 class AsyncFunction(Function, Generic[IN, OUT]):
-    """Calls something that takes time, for many records at once, without holding up the others.
+    """Calls an external system for many records at the same time.
 
-    The methods run on an asyncio loop in a thread of the operator's own; ``open`` and ``close`` too, so that clients
-    which belong to a loop can be made and closed there: both may be coroutine functions, which PyFlink does not await.
-    Code that blocks instead of awaiting holds up all calls of the
-    operator.
+    All methods run on an asyncio loop in a thread of the operator's own. That includes ``open`` and ``close``, so that
+    clients that are bound to a loop can be made and closed there: both may be coroutine functions, which PyFlink does
+    not await. Code that blocks instead of awaiting delays all calls of the operator.
     """
 
     @abstractmethod
@@ -29,7 +28,7 @@ class AsyncFunction(Function, Generic[IN, OUT]):
         """Returns the results for a record."""
 
     def timeout(self, value: IN) -> list[OUT]:
-        """Called when a record took too long: returns results instead, or raises. May be a coroutine function.
+        """Returns results for a record whose call took too long, or raises. May be a coroutine function.
 
         Raises:
             TimeoutError: unless it is overridden.
@@ -38,35 +37,35 @@ class AsyncFunction(Function, Generic[IN, OUT]):
 
 
 class AsyncRetryPredicate(ABC, Generic[OUT]):
-    """What makes a call count as failed."""
+    """Decides whether a call has failed, so that it is to be retried."""
 
     @abstractmethod
     def result_predicate(self) -> Callable[[list[OUT]], bool] | None:
-        """Returns what looks at the results of a call; None: results are never a failure."""
+        """Returns the predicate on a call's results that is true if it failed; None: results are never a failure."""
 
     @abstractmethod
     def exception_predicate(self) -> Callable[[Exception], bool] | None:
-        """Returns what looks at the exception of a call; None: an exception is final."""
+        """Returns the predicate on a call's exception that is true if it is to be retried; None: it never is."""
 
 
 class AsyncRetryStrategy(ABC, Generic[OUT]):
-    """Whether, when and how often a failed call is tried again."""
+    """Decides whether, when and how often a failed call is retried."""
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
-        """Returns whether there may be another call after so many."""
+        """Returns whether there may be another call after ``current_attempts`` calls."""
 
     @abstractmethod
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """Returns the pause after so many calls, in ms."""
+        """Returns the pause after ``current_attempts`` calls, in ms."""
 
     @abstractmethod
     def get_retry_predicate(self) -> AsyncRetryPredicate[OUT]:
-        """Returns what makes a call count as failed."""
+        """Returns the predicate that decides whether a call has failed."""
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy[Any]:
-        """Never try again: the first failure is the result."""
+        """Returns a strategy that never retries: the first failure is final."""
         return NoRetryStrategy()
 
     @staticmethod
@@ -76,7 +75,7 @@ class AsyncRetryStrategy(ABC, Generic[OUT]):
         result_predicate: Callable[[list[T]], bool] | None,
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy[T]:
-        """The same pause after each call; ``max_attempts`` calls at most, the first included."""
+        """Returns a strategy with the same pause after each call, and at most ``max_attempts`` calls in all."""
         return FixedDelayRetryStrategy(max_attempts, backoff_time_millis, result_predicate, exception_predicate)
 
     @staticmethod
@@ -88,14 +87,14 @@ class AsyncRetryStrategy(ABC, Generic[OUT]):
         result_predicate: Callable[[list[T]], bool] | None,
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy[T]:
-        """A pause that grows from ``initial_delay`` by ``multiplier`` up to ``max_retry_delay`` (ms)."""
+        """Returns a strategy whose pauses grow by ``multiplier`` from ``initial_delay`` to ``max_retry_delay`` ms."""
         return ExponentialBackoffDelayRetryStrategy(
             max_attempts, initial_delay, max_retry_delay, multiplier, result_predicate, exception_predicate
         )
 
 
 def empty_result_predicate(result: list[Any]) -> bool:
-    """Whether a call gave no results."""
+    """Whether a call returned no results."""
     return not result
 
 
@@ -123,11 +122,11 @@ class RetryPredicate(AsyncRetryPredicate[OUT], Generic[OUT]):
         self._result, self._exception = result_predicate, exception_predicate
 
     def result_predicate(self) -> Callable[[list[OUT]], bool] | None:
-        """The function that decides by a call's results whether to try again, or None."""
+        """Returns the predicate on a call's results, or None."""
         return self._result
 
     def exception_predicate(self) -> Callable[[Exception], bool] | None:
-        """The function that decides by a call's exception whether to try again, or None."""
+        """Returns the predicate on a call's exception, or None."""
         return self._exception
 
 
@@ -139,11 +138,11 @@ class NoRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]):
         return False
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """-1: there is no next call."""
+        """Returns -1: there is no next call."""
         return -1
 
     def get_retry_predicate(self) -> AsyncRetryPredicate[OUT]:
-        """Nothing counts as failed."""
+        """Returns a predicate by which no call has failed."""
         return RetryPredicate(None, None)
 
 
@@ -166,7 +165,7 @@ class FixedDelayRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]):
         self._predicate = RetryPredicate(result_predicate, exception_predicate)
 
     def can_retry(self, current_attempts: int) -> bool:
-        """Whether fewer calls were made than allowed."""
+        """Whether fewer than ``max_attempts`` calls have been made."""
         return current_attempts < self._most
 
     @override
@@ -203,11 +202,11 @@ class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]
         self._predicate = RetryPredicate(result_predicate, exception_predicate)
 
     def can_retry(self, current_attempts: int) -> bool:
-        """Whether fewer calls were made than allowed."""
+        """Whether fewer than ``max_attempts`` calls have been made."""
         return current_attempts < self._most
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """Grows with the number of calls; there is no state, so records do not disturb each other."""
+        """Returns the pause, computed from the number of calls alone: records share a strategy, so it has no state."""
         pause: float = self._first
         for _ in range(current_attempts - 1):
             pause *= self._factor

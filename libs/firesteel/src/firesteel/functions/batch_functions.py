@@ -1,4 +1,4 @@
-"""Functions of whole batches on keyed streams, with state that is read and written for many keys at once."""
+"""Functions over whole batches of keyed streams, with state that is read and written for many keys at once."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ if TYPE_CHECKING:
 __all__ = ["BatchValueState", "KeyedBatchFunction"]
 
 Keys: TypeAlias = "pa.Array | Sequence[Any]"
-"""A column of keys: an array, or anything Arrow makes one of; of several columns a tuple of them."""
+"""A column of keys (an array, or a sequence that Arrow can convert), or a tuple of columns for keys of several."""
 
 
 class BatchValueState(ABC):
-    """A value for each key, of many keys at once.
+    """One value for each key, read and written for many keys at once.
 
-    Keys must be those of the batch at hand, or others that the subtask owns; keys may occur more than once.
+    The keys are those of the current batch, or others that the subtask owns; a key may occur more than once.
     """
 
     @abstractmethod
     def get(self, keys: Keys) -> pa.Array:
-        """The value of each key, of the declared type; null where there is none.
+        """Return the value of each key, with the declared type; null where a key has none.
 
         Raises:
-            ProgramError: another subtask owns a key, or the keys are not of the key's type.
+            ProgramError: another subtask owns a key, or the keys do not have the stream's key type.
         """
 
     @abstractmethod
     def put(self, keys: Keys, values: Any) -> None:
-        """Write the value of each key; of equal keys the last one counts, and null clears.
+        """Write the value of each key; of equal keys the last one counts, and null clears the value.
 
         Args:
-            keys: as for ``get``.
+            keys: the keys, as for ``get``.
             values: a column of the same length (``pyarrow`` or ``numpy`` array, or list), or one value for all.
 
         Raises:
-            ProgramError: as ``get``, or there are more or fewer values than keys.
+            ProgramError: as for ``get``; or there are more or fewer values than keys.
             TypeMismatchError: a value does not fit the declared type.
         """
 
     @abstractmethod
     def clear(self, keys: Keys) -> None:
-        """Forget the values of keys. A key without any value takes no memory.
+        """Clear the values of keys. A key without any value takes no memory.
 
         Raises:
-            ProgramError: as ``get``.
+            ProgramError: as for ``get``.
         """
 
 
 class KeyedBatchFunction(Function):
-    """A function of the batches of a keyed stream.
+    """A function over the batches of a keyed stream.
 
     In ``open``, ``runtime_context.get_state(ValueStateDescriptor(...))`` gives a ``BatchValueState``.
     """
 
     class Context(ABC):
-        """What ``process_batch`` may ask about the batch at hand."""
+        """What ``process_batch`` can find out about the current batch."""
 
         @property
         @abstractmethod
         def keys(self) -> Any:
-            """The keys of the rows as state takes them: a column, or a tuple of columns."""
+            """Keys of the rows, in the form that state takes: a column, or a tuple of columns."""
 
         @property
         @abstractmethod
@@ -77,21 +77,21 @@ class KeyedBatchFunction(Function):
 
         @abstractmethod
         def current_watermark(self) -> int:
-            """The watermark in epoch milliseconds; -2**63 if there was none."""
+            """Return the watermark in epoch milliseconds; -2**63 before the first one."""
 
         @abstractmethod
         def get_state(self, state_descriptor: ValueStateDescriptor) -> BatchValueState:
-            """The state of a name, for functions without ``open``: the same one each time.
+            """Return the state of this name, for functions without ``open``: the same object each time.
 
             Raises:
-                ProgramError: the name is taken by state of another type, or values of the type have no columns.
+                ProgramError: another type of state has this name, or no column can hold values of the type.
             """
 
     @abstractmethod
     def process_batch(
         self, batch: pa.RecordBatch, ctx: KeyedBatchFunction.Context
     ) -> pa.RecordBatch | Iterator[pa.RecordBatch] | None:
-        """The result of a batch: one, several, or None.
+        """Return the results for a batch: one batch, several, or None.
 
-        A batch holds some rows of some of the subtask's keys, in their order; how many is not defined.
+        A batch contains rows of some of the subtask's keys, in their order; their number is not defined.
         """

@@ -19,10 +19,10 @@ KEY = TypeVar("KEY")
 
 
 class BaseBroadcastProcessFunction(Function):
-    """What the two kinds have in common: broadcast state may be changed on the broadcast side only."""
+    """Base of both kinds of functions: only their broadcast side may change the broadcast state."""
 
     class BaseContext(ABC):
-        """What may be asked on both sides."""
+        """What both sides can find out about the current record."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -30,14 +30,14 @@ class BaseBroadcastProcessFunction(Function):
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """Returns the clock, ms since 1970-01-01 UTC."""
+            """Returns the processing time, in ms since 1970-01-01 UTC."""
 
         @abstractmethod
         def current_watermark(self) -> int:
-            """Returns the event time of the operator."""
+            """Returns the watermark of the operator."""
 
     class Context(BaseContext):
-        """What ``process_broadcast_element`` may ask."""
+        """What ``process_broadcast_element`` can find out, and do."""
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
@@ -48,7 +48,7 @@ class BaseBroadcastProcessFunction(Function):
             """
 
     class ReadOnlyContext(BaseContext):
-        """What ``process_element`` may ask."""
+        """What ``process_element`` can find out, and do."""
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
@@ -63,10 +63,10 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, O
     """A process function over a stream that is not keyed and a broadcast stream."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
-        """What ``process_broadcast_element`` may ask."""
+        """What ``process_broadcast_element`` can find out, and do."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        """What ``process_element`` may ask."""
+        """What ``process_element`` can find out, and do."""
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
@@ -81,7 +81,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
     """A process function over a keyed stream and a broadcast stream, with keyed state and timers."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
-        """What ``process_broadcast_element`` may ask. There is no current key on this side."""
+        """What ``process_broadcast_element`` can find out. There is no current key on this side."""
 
         @abstractmethod
         def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], Any]) -> None:
@@ -91,22 +91,22 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
             """
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        """What ``process_element`` may ask."""
+        """What ``process_element`` can find out, and do."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
-            """Returns what reads the time and sets timers for the current key."""
+            """Returns the timer service, which reads the time and sets timers for the current key."""
 
         @abstractmethod
         def get_current_key(self) -> Any:
-            """Returns the key of the record at hand."""
+            """Returns the key of the current record or timer."""
 
     class OnTimerContext(ReadOnlyContext, ABC):
-        """What ``on_timer`` may ask about the timer at hand; ``timestamp()`` is the timer's."""
+        """What ``on_timer`` can find out about the timer; ``timestamp()`` is the timer's."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
-            """Returns which time the timer followed."""
+            """Returns whether the timer was one of event time or processing time."""
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
@@ -117,5 +117,5 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
         """Returns or yields the results for a broadcast record, which each subtask gets."""
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
-        """Returns or yields the results for a timer of a key."""
+        """Returns or yields the results for a timer that was set for the current key; the default has none."""
         return None

@@ -11,19 +11,19 @@ __all__ = ["CheckpointListener", "CheckpointedFunction", "FunctionInitialization
 
 
 class FunctionInitializationContext(ABC):
-    """What ``initialize_state`` may ask."""
+    """Access to state, and whether it was restored, for ``initialize_state``."""
 
     @abstractmethod
     def is_restored(self) -> bool:
-        """Returns whether the operator goes on from a checkpoint; True also if it had no state there."""
+        """Returns whether the operator resumes from a checkpoint, even if it has no state there."""
 
     @abstractmethod
     def get_operator_state_store(self) -> OperatorStateStore:
-        """Returns where operator state comes from."""
+        """Returns the store of operator state."""
 
     @abstractmethod
     def get_keyed_state_store(self) -> KeyedStateStore:
-        """Returns where keyed state comes from.
+        """Returns the store of keyed state.
 
         Raises:
             ProgramError: the operator is not on a keyed stream.
@@ -31,44 +31,47 @@ class FunctionInitializationContext(ABC):
 
 
 class FunctionSnapshotContext(ABC):
-    """What ``snapshot_state`` may ask."""
+    """Information about the checkpoint, for ``snapshot_state``."""
 
     @abstractmethod
     def get_checkpoint_id(self) -> int:
-        """Returns the number of the checkpoint."""
+        """Returns the id of the checkpoint; ids rise from checkpoint to checkpoint."""
 
     @abstractmethod
     def get_checkpoint_timestamp(self) -> int:
-        """Returns when it was triggered, ms since 1970-01-01 UTC."""
+        """Returns when the checkpoint was triggered, in ms since 1970-01-01 UTC."""
 
 
 class CheckpointedFunction(ABC):
-    """Derive a function from this class as well to give it operator state.
+    """Gives a function operator state: derive the function from this class as well.
 
     Example: ``class Buffering(MapFunction, CheckpointedFunction)``.
     """
 
     @abstractmethod
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Called once in each subtask, before ``open``: asks for the state, and takes over what was restored."""
+        """Gets the state from its stores, and reads what was restored. Called once in each subtask, before ``open``."""
 
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Brings the state up to date before a checkpoint, between two records. It should be quick: the task waits.
+        """Brings the state up to date before a checkpoint, between two records. Be quick: the task waits meanwhile.
 
-        What it raises makes the checkpoint fail, not the task.
+        An exception fails the checkpoint, not the task.
         """
 
 
 class CheckpointListener(ABC):
-    """Derive a function from this class as well to hear how checkpoints end. Both calls come between two records."""
+    """Notifies a function of the end of checkpoints: derive the function from this class as well.
+
+    Both methods are called between two records.
+    """
 
     @abstractmethod
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is complete, and with it all before it. Calls may be missing: it may be called for 5 after 3.
+        """Called when a checkpoint is complete, and with it all earlier ones. Some calls may be missing.
 
-        What it raises fails the task.
+        An exception fails the task.
         """
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:  # noqa: B027 - most have nothing to do
-        """The checkpoint was given up: what belongs to it belongs to the next one. Calls may be missing."""
+        """Called when a checkpoint was aborted: its changes become part of the next one. Some calls may be missing."""

@@ -1,4 +1,4 @@
-"""Coroutine functions among the methods of users' classes: where nobody awaits them they are refused."""
+"""Refuses coroutine functions among the methods of users' classes where nothing would await them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["AWAITED", "refuse_coroutines", "refuse_result"]
 AWAITED: Final = frozenset({"open", "close", "timeout"})
 """Methods of classes made for asyncio (``AsyncFunction``, ``AsyncSourceReader``) that may be coroutine functions."""
 _OURS: Final = ("firesteel.", "firesteel_")
-"""Begins of names of our modules: of the core, and of our own plug-ins."""
+"""Prefixes of the names of our modules: those of the library, and those of services and plug-ins."""
 _HINT: Final = (
     "write it with def; what has to be awaited belongs into an AsyncFunction (its open() and close() may be coroutine "
     "functions) or an AsyncSourceReader, what blocks into a class with blocking = True"
 )
 
 
-def refuse_coroutines(what: str, instance: object, awaited: Collection[str] = ()) -> None:
+def refuse_coroutines(role: str, instance: object, awaited: Collection[str] = ()) -> None:
     """Refuse an object whose methods are coroutine functions where Firesteel would not await them.
 
-    Only methods that Firesteel calls are looked at: those that one of its own classes among the bases declares.
+    Only methods that Firesteel calls are checked: those that one of its own classes among the bases declares.
 
     Args:
-        what: names the object in messages.
+        role: names the object in messages.
         instance: an object of a user's class.
         awaited: methods that may be coroutine functions although they are declared as ordinary ones.
 
@@ -44,13 +44,13 @@ def refuse_coroutines(what: str, instance: object, awaited: Collection[str] = ()
                 continue
             if _is_async(getattr(kind, name, None)):
                 raise UnsupportedFeatureError(
-                    f"{what}: {kind.__name__}.{name}() is a coroutine function (async def), which nobody would await: "
+                    f"{role}: {kind.__name__}.{name}() is a coroutine function (async def), which nobody would await: "
                     f"{_HINT}"
                 )
 
 
-def refuse_result(what: str, instance: object, method: str, result: Any) -> None:
-    """Refuse the result of a call if it is something to await; for methods that do not look like coroutine functions.
+def refuse_result(role: str, instance: object, method: str, result: Any) -> None:
+    """Refuse an awaitable as the result of a call, for methods that do not look like coroutine functions.
 
     Raises:
         UnsupportedFeatureError: the result would have to be awaited.
@@ -59,7 +59,7 @@ def refuse_result(what: str, instance: object, method: str, result: Any) -> None
         if inspect.iscoroutine(result):
             result.close()
         raise UnsupportedFeatureError(
-            f"{what}: {type(instance).__name__}.{method}() gave {type(result).__name__}, which nobody awaits: {_HINT}"
+            f"{role}: {type(instance).__name__}.{method}() gave {type(result).__name__}, which nobody awaits: {_HINT}"
         )
 
 

@@ -2,8 +2,8 @@
 
 An instance is pickled into the chain of its operator; each subtask gets a copy of its own. ``open`` is called once
 before the first record, ``close`` once after the last one and also after a failure; between them the function's
-methods are called by one thread at a time. Wherever a class with a single method is asked for, a plain callable
-does as well.
+methods are called by one thread at a time. Wherever the API takes a class with a single method, it also takes a plain
+callable.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ OUT = TypeVar("OUT")
 KEY = TypeVar("KEY")
 
 Results: TypeAlias = Iterable[OUT | tuple[OutputTag[Any], Any]] | None
-"""What process functions give: results, and pairs of tag and value for side outputs."""
+"""Results of process functions: values, and pairs of tag and value for side outputs."""
 
 
 class KeyedStateStore(ABC):
-    """Where a function gets its keyed state from."""
+    """Gives a function its keyed state, by descriptor."""
 
     @abstractmethod
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
@@ -86,7 +86,7 @@ class KeyedStateStore(ABC):
 
 
 class RuntimeContext(KeyedStateStore):
-    """What a function may ask of the subtask that runs it; handed to ``open``."""
+    """Access of a function to the subtask that runs it; passed to ``open``."""
 
     @abstractmethod
     def get_task_name(self) -> str:
@@ -106,7 +106,7 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_attempt_number(self) -> int:
-        """Returns how often the subtask was started before; 0 at its first start."""
+        """Returns how often the subtask has been restarted; 0 at its first start."""
 
     @abstractmethod
     def get_task_name_with_subtasks(self) -> str:
@@ -114,11 +114,11 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """Returns a parameter that the program set with ``ExecutionConfig.set_global_job_parameters``."""
+        """Returns a parameter set with ``ExecutionConfig.set_global_job_parameters``, or else the default."""
 
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
-        """Returns where the function's metrics go: counters, gauges, meters, distributions."""
+        """Returns the group in which the function registers its metrics."""
 
 
 class Function(ABC):  # noqa: B024 - PyFlink's root class; each kind of function adds its own abstract methods
@@ -182,8 +182,8 @@ class ReduceFunction(Function, Generic[IN]):
     """Combines two records of a key into one of the same type.
 
     Attributes:
-        combinable: results may be combined again, in any order and grouping: it is associative and commutative. In
-            batch mode it is applied before records travel, too. A plain callable may have the attribute as well.
+        combinable: set it to True if the function is associative and commutative. Batch mode then also combines
+            records before the exchange. A plain callable may have the attribute as well.
     """
 
     combinable: ClassVar[bool] = False
@@ -194,7 +194,7 @@ class ReduceFunction(Function, Generic[IN]):
 
 
 class KeySelector(Function, Generic[IN, KEY]):
-    """Reads a record's key. It must give the same key for the same record each time."""
+    """Extracts the key of a record. It must return the same key for the same record each time."""
 
     @abstractmethod
     def get_key(self, value: IN) -> KEY:
@@ -218,10 +218,10 @@ class Partitioner(Function, Generic[KEY]):
 
 
 class SinkFunction(Function, Generic[IN]):
-    """Takes records one by one, for ``add_sink``. Sinks that write batches derive from ``firesteel.functions.sink``."""
+    """Writes records one by one, for ``add_sink``. Sinks that write batches are in ``firesteel.functions.sink``."""
 
     class Context(ABC):
-        """What ``invoke`` may ask about the record at hand."""
+        """What ``invoke`` can find out about the current record."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -229,11 +229,11 @@ class SinkFunction(Function, Generic[IN]):
 
     @abstractmethod
     def invoke(self, value: IN, context: SinkFunction.Context) -> None:
-        """Takes a record."""
+        """Writes a record to the outside world."""
 
 
 class _ProcessContext(ABC):
-    """What process functions of all kinds may ask about the record at hand."""
+    """What process functions of all kinds can find out about the current record."""
 
     @abstractmethod
     def timestamp(self) -> int | None:
@@ -241,26 +241,26 @@ class _ProcessContext(ABC):
 
     @abstractmethod
     def timer_service(self) -> TimerService:
-        """Returns what reads the time and, on keyed streams, sets timers."""
+        """Returns the timer service, which reads the time and, on keyed streams, sets timers."""
 
 
 class _KeyedProcessContext(_ProcessContext):
     @abstractmethod
     def get_current_key(self) -> Any:
-        """Returns the key of the record (or timer) at hand."""
+        """Returns the key of the current record or timer."""
 
 
 class _OnTimerContext(ABC):
     @abstractmethod
     def time_domain(self) -> TimeDomain:
-        """Returns which time the timer followed."""
+        """Returns whether the timer was one of event time or processing time."""
 
 
 class ProcessFunction(Function, Generic[IN, OUT]):
     """One record in, any number out, with access to the record's timestamp."""
 
     class Context(_ProcessContext):
-        """What ``process_element`` may ask about the record at hand."""
+        """What ``process_element`` can find out about the current record."""
 
     @abstractmethod
     def process_element(self, value: IN, ctx: ProcessFunction.Context) -> Results[OUT]:
@@ -271,17 +271,17 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     """A process function on a keyed stream, with keyed state from ``open(runtime_context)`` and timers."""
 
     class Context(_KeyedProcessContext):
-        """What ``process_element`` may ask about the record at hand."""
+        """What ``process_element`` can find out about the current record."""
 
     class OnTimerContext(Context, _OnTimerContext):
-        """What ``on_timer`` may ask about the timer at hand; ``timestamp()`` is the timer's."""
+        """What ``on_timer`` can find out about the timer; ``timestamp()`` is the timer's."""
 
     @abstractmethod
     def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> Results[OUT]:
         """Returns or yields the results for a record."""
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Results[OUT]:
-        """Returns or yields the results for a timer that was set for a key; nothing if it is left out."""
+        """Returns or yields the results for a timer that was set for the current key; the default has none."""
         return None
 
 
@@ -289,7 +289,7 @@ class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
     """A process function over two connected streams."""
 
     class Context(_ProcessContext):
-        """What the two methods may ask about the record at hand."""
+        """What both methods can find out about the current record."""
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: CoProcessFunction.Context) -> Results[OUT]:
@@ -304,10 +304,10 @@ class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
     """A process function over two connected keyed streams; both sides of a key share its state."""
 
     class Context(_KeyedProcessContext):
-        """What the two methods may ask about the record at hand."""
+        """What both methods can find out about the current record."""
 
     class OnTimerContext(Context, _OnTimerContext):
-        """What ``on_timer`` may ask about the timer at hand; ``timestamp()`` is the timer's."""
+        """What ``on_timer`` can find out about the timer; ``timestamp()`` is the timer's."""
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: KeyedCoProcessFunction.Context) -> Results[OUT]:
@@ -318,5 +318,5 @@ class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
         """Returns or yields the results for a record of the second stream."""
 
     def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Results[OUT]:
-        """Returns or yields the results for a timer that was set for a key; nothing if it is left out."""
+        """Returns or yields the results for a timer that was set for the current key; the default has none."""
         return None

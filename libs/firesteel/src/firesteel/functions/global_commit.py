@@ -1,7 +1,7 @@
-"""Two-phase sinks with one committer (``TwoPhaseCommitSink.commits_globally``): what their parts are made of.
+"""Two-phase sinks with one committer (``TwoPhaseCommitSink.commits_globally``), built from a stage and a sink.
 
-The writers are a stage in front: their committables go on as records, before the barrier at which they were prepared,
-to one subtask. That keeps them in the checkpoint, and hands all of them to the committer in one call.
+The writers are a stage in front of the sink: their committables are sent as records, ahead of the barrier at which they
+were prepared, to one subtask. So the checkpoint contains them, and the committer gets all of them in one call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VERSION_BYTES: Final = 4
 
 
 class GlobalCommitSink(TwoPhaseCommitSink[bytes]):
-    """The last operator of such a sink, of parallelism 1: it gets committables as records and commits them.
+    """The last operator of such a sink, of parallelism 1: it receives committables as records and commits them.
 
     Args:
         sink: the program's sink.
@@ -42,7 +42,7 @@ class GlobalCommitSink(TwoPhaseCommitSink[bytes]):
         self._sink.check()
 
     def stages(self) -> Sequence[StageFactory]:
-        """The stages of the program's sink, then its writers."""
+        """Return the stages of the program's sink, followed by its writers as a stage."""
         return (*self._sink.stages(), _Writers(self._sink))
 
     @override
@@ -59,7 +59,7 @@ class GlobalCommitSink(TwoPhaseCommitSink[bytes]):
 class _Writers(StageFactory):
     name = "Writers"
     blocking = True
-    """The writers may block; whether one does is not known before it is made."""
+    """The stage gets a thread of its own: whether a writer blocks is not known before it is made."""
 
     def __init__(self, sink: TwoPhaseCommitSink[Any]) -> None:
         self._sink = sink
@@ -71,7 +71,7 @@ class _Writers(StageFactory):
 
 
 class _WriterStage(SinkStage):
-    """A stage around one writer of the program's sink: its committables go on as records."""
+    """A stage around one writer of the program's sink: it emits the writer's committables as records."""
 
     def __init__(self, writer: TwoPhaseWriter[Any], version: int) -> None:
         self._writer, self._version = writer, version
@@ -105,7 +105,7 @@ class _WriterStage(SinkStage):
 
 
 class _Gathering(TwoPhaseWriter[bytes]):
-    """Gives each record as a committable."""
+    """Writer that returns each record as a committable."""
 
     def __init__(self) -> None:
         self._gathered: list[bytes] = []
@@ -123,20 +123,20 @@ class _Unwrapping(Committer):
         self._committer = committer
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        return self._committer.commit(list(map(_users, committables)))
+        return self._committer.commit(list(map(_user_committable, committables)))
 
     def restore_committables(self, committables: Sequence[Committable]) -> None:
-        self._committer.restore_committables(list(map(_users, committables)))
+        self._committer.restore_committables(list(map(_user_committable, committables)))
 
     def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        return self._committer.recommit(list(map(_users, committables)))
+        return self._committer.recommit(list(map(_user_committable, committables)))
 
     def close(self) -> None:
         self._committer.close()
 
 
-def _users(wrapped: Committable) -> Committable:
-    """The committable that the user's writer gave."""
+def _user_committable(wrapped: Committable) -> Committable:
+    """Return the committable as the user's writer made it, from its wrapping with a version."""
     return Committable(*_unwrapped(wrapped.data), wrapped.checkpoint_id)
 
 

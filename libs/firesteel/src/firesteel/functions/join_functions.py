@@ -16,7 +16,7 @@ OUT = TypeVar("OUT")
 
 
 class JoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """Makes one result of each pair of records with the same key in the same window."""
+    """Computes one result for each pair of records with the same key in the same window."""
 
     @abstractmethod
     def join(self, first: IN1, second: IN2) -> OUT:
@@ -24,7 +24,7 @@ class JoinFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class FlatJoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """Makes any number of results of each pair of records with the same key in the same window."""
+    """Computes any number of results for each pair of records with the same key in the same window."""
 
     @abstractmethod
     def join(self, first: IN1, second: IN2) -> Iterable[OUT] | None:
@@ -32,7 +32,7 @@ class FlatJoinFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
-    """Makes results of all records with the same key in the same window; one of the two groups may be empty."""
+    """Computes results from all records with the same key in the same window; one of the groups may be empty."""
 
     @abstractmethod
     def co_group(self, first: Iterable[IN1], second: Iterable[IN2]) -> Iterable[OUT] | None:
@@ -40,10 +40,10 @@ class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """Makes results of each pair that an interval join finds."""
+    """Computes the results for each pair of records that an interval join finds."""
 
     class Context(ABC):
-        """What ``process_element`` may ask about the pair at hand. All times are ms since 1970-01-01 UTC."""
+        """What ``process_element`` can find out about the current pair. All times are ms since 1970-01-01 UTC."""
 
         @abstractmethod
         def get_left_timestamp(self) -> int:
@@ -55,7 +55,7 @@ class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
 
         @abstractmethod
         def get_timestamp(self) -> int:
-            """Returns the timestamp of the results: the later one of the two."""
+            """Returns the timestamp of the results: the later one of the two records' timestamps."""
 
     @abstractmethod
     def process_element(self, left: IN1, right: IN2, ctx: ProcessJoinFunction.Context) -> Iterable[OUT] | None:

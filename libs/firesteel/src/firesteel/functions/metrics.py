@@ -1,4 +1,4 @@
-"""What functions measure: counters, gauges, meters and distributions, in groups. PyFlink's names and signatures."""
+"""Metrics of functions: counters, gauges, meters and distributions, in groups. PyFlink's names and signatures."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 __all__ = ["Counter", "Distribution", "Meter", "MetricGroup"]
 
 USER_METRICS = "user"
-"""Where a task's report has the metrics of user functions: ``<operator>.<group>.<name>`` -> number or text."""
+"""Field of a task's report with the metrics of user functions: ``<operator>.<group>.<name>`` -> number or text."""
 USER_COUNTERS = "user_counters"
-"""Where it says which of these are counters: they are the accumulators of the REST API."""
+"""Field of a task's report with the ids of the user metrics that are counters: the REST API's accumulators."""
 OPERATORS = "operators"
-"""Where it has the operators of a chain: name, as in ids -> ``OPERATOR_METRICS``."""
+"""Field of a task's report with the metrics of a chain's operators: operator name -> ``OPERATOR_METRICS``."""
 OPERATOR_METRICS = ("numRecordsIn", "numRecordsOut", "numRecordsInPerSecond", "numRecordsOutPerSecond")
 
 
@@ -29,23 +29,23 @@ class Counter(ABC):
 
     @abstractmethod
     def get_count(self) -> int:
-        """Return the count."""
+        """Return the present value of the counter."""
 
 
 class Meter(ABC):
-    """How often something happens: shown as events per second over its time span."""
+    """Rate of events, shown as events per second over the meter's time span."""
 
     @abstractmethod
     def mark_event(self, value: int = 1) -> None:
-        """It happened, so many times."""
+        """Count that many events as having happened now."""
 
     @abstractmethod
     def get_count(self) -> int:
-        """Returns how often it happened since the start."""
+        """Return the number of events since the start."""
 
 
 class Distribution(ABC):
-    """Values of which minimum, maximum, mean and percentiles are shown."""
+    """Distribution of values, shown as minimum, maximum, mean and percentiles."""
 
     @abstractmethod
     def update(self, value: float) -> None:
@@ -53,31 +53,31 @@ class Distribution(ABC):
 
 
 class MetricGroup(ABC):
-    """A place for metrics, in the scope of an operator; from ``RuntimeContext.get_metrics_group()``.
+    """A group of metrics in the scope of an operator; from ``RuntimeContext.get_metrics_group()``.
 
-    A name that is asked for again gives the same metric. A job keeps a bounded number of metrics for each task
-    (``firesteel.metrics.max-per-task``); those beyond it count, but are not shown.
+    The same name always gives the same metric. The number of metrics that a task reports is bounded
+    (``firesteel.metrics.max-per-task``); further ones work, but are not shown.
     """
 
     @abstractmethod
     def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
-        """Returns a group inside of this one; with ``extra`` one of a name and a value."""
+        """Returns a group inside of this one; with ``extra`` a pair of key and value."""
 
     @abstractmethod
     def counter(self, name: str) -> Counter:
-        """Returns the counter of a name."""
+        """Returns the counter with this name."""
 
     @abstractmethod
     def gauge(self, name: str, obj: Callable[[], float]) -> None:
-        """Has ``obj()`` called for each report, about once a second: a number or a short text.
+        """Registers a gauge: each report, about once a second, calls ``obj()`` for a number or a short text.
 
-        It is called on another thread than the function's methods, and must not block.
+        The call comes from another thread than those of the function's methods, and must not block.
         """
 
     @abstractmethod
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
-        """Returns the meter of a name."""
+        """Returns the meter with this name."""
 
     @abstractmethod
     def distribution(self, name: str) -> Distribution:
-        """Returns the distribution of a name."""
+        """Returns the distribution with this name."""

@@ -13,18 +13,18 @@ T = TypeVar("T")
 
 
 class OutputTag(Generic[T]):
-    """Names a side output and the type of its records.
+    """A side output: its name, and the type of its records.
 
     A process function sends a record there with ``yield tag, value``; ``stream.get_side_output(tag)`` reads it. Tags
-    are equal when id and type are.
+    are equal if their ids and types are.
 
     Attributes:
         tag_id: unique among the side outputs of an operator.
-        type_info: type of the records; pickled Python objects where none was given.
+        type_info: type of the records; any Python object (pickled) if the program gives none.
 
     Raises:
         ValueError: the id is empty.
-        TypeError: the id is no str, or the type no type information.
+        TypeError: the id is not a str, or the type is not type information.
     """
 
     __slots__ = ("tag_id", "type_info")
@@ -36,14 +36,16 @@ class OutputTag(Generic[T]):
             raise TypeError(f"the id of an OutputTag is a str, not {type(tag_id).__name__}")
         if not tag_id:
             raise ValueError("the id of an OutputTag is empty; give each side output a name of its own")
-        says = f"the type of OutputTag {tag_id!r}"
+        description = f"the type of OutputTag {tag_id!r}"
         if isinstance(type_info, list):
-            type_info = RowTypeInfo([as_type_info(one, lambda: says) for one in type_info])
-        self._set(tag_id, Types.PICKLED_BYTE_ARRAY() if type_info is None else as_type_info(type_info, lambda: says))
+            type_info = RowTypeInfo([as_type_info(field_type, lambda: description) for field_type in type_info])
+        self._set(
+            tag_id, Types.PICKLED_BYTE_ARRAY() if type_info is None else as_type_info(type_info, lambda: description)
+        )
 
     def _set(self, tag_id: str, type_info: TypeInformation) -> None:
-        global _made
-        _made = True
+        global _tags_exist
+        _tags_exist = True
         self.tag_id, self.type_info = tag_id, type_info
 
     def __getstate__(self) -> Any:
@@ -64,9 +66,9 @@ class OutputTag(Generic[T]):
         return f"OutputTag({self.tag_id!r}, {self.type_info})"
 
 
-_made = False
+_tags_exist = False
 
 
 def tags_exist() -> bool:
-    """Whether any tag was made in this process: without one no function can yield to a side output."""
-    return _made
+    """Whether any tag exists in this process: without one no function can yield to a side output."""
+    return _tags_exist

@@ -1,4 +1,4 @@
-"""Checks that functions of programs take what they will be called with."""
+"""Checks that the functions of a program accept the arguments that they will be called with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from firesteel.functions.functions import Function
 __all__ = ["check_methods", "check_parameters"]
 
 _COLLECTORS: Final = frozenset({"out", "collector", "output"})
-"""What the last parameter is called where a habit of Java's is at work."""
+"""Names of a last parameter that is meant as a collector, as in Flink's Java API."""
 
 
 def check_methods(function: Function, *classes: type[Function]) -> None:
@@ -22,8 +22,8 @@ def check_methods(function: Function, *classes: type[Function]) -> None:
     """
     for cls in classes:
         for name, declared in inspect.getmembers(cls, inspect.isfunction):
-            own = getattr(type(function), name, None)
-            if name.startswith("_") or own is declared or not inspect.isfunction(own):
+            method = getattr(type(function), name, None)
+            if name.startswith("_") or method is declared or not inspect.isfunction(method):
                 continue
             _check(f"{type(function).__name__}.{name}", getattr(function, name), _parameters(declared)[1:])
 
@@ -45,7 +45,7 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
 def _check(description: str, function: Callable[..., Any], expected: Sequence[str]) -> None:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of what is written in C
+    except (TypeError, ValueError):  # functions written in C may have no signature
         return
     try:
         signature.bind(*expected)

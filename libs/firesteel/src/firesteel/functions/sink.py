@@ -1,14 +1,14 @@
 """The sink contract.
 
-This is the contract of sinks that show their results at the end of a job, all together; sinks for jobs with checkpoints
-are in ``firesteel.functions.two_phase``.
+This is the contract of sinks that publish all their results together, at the end of a job; sinks for jobs with
+checkpoints are in ``firesteel.functions.two_phase``.
 
 A writer runs in a slot. ``write`` takes whole batches. At the end of the input ``finish`` makes everything durable but
-not yet visible, and returns what must be done to make it visible as plain data (committables). When all subtasks of
-the job have got that far, that is stored, and then ``commit`` is called: by the same writer, or, if its slot has died
-since, by another one that was opened and is given no records. ``abort`` is called instead when the job fails or is
-cancelled before. When a slot process dies, its TaskManager deletes the temporary files that the writer registered, but
-for those of what is stored.
+not yet visible, and returns plain data that describes how to make it visible (committables). When all subtasks of the
+job have finished, their committables are stored, and then ``commit`` is called: on the same writer, or, if its slot has
+died since, on another one that was opened and gets no records. ``abort`` is called instead if the job fails or is
+cancelled before. When a slot process dies, its TaskManager deletes the temporary files that the writer registered,
+except those that belong to stored committables.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class WriterContext(SubtaskContext):
-    """What a writer may ask of the subtask that runs it."""
+    """Access of a writer to the subtask that runs it."""
 
     @property
     @abstractmethod
@@ -41,11 +41,11 @@ class WriterContext(SubtaskContext):
     @property
     @abstractmethod
     def job_id(self) -> str:
-        """The id of the job, 32 hex digits."""
+        """Id of the job, 32 hex digits."""
 
     @property
     def operator_id(self) -> str:
-        """32 hex digits; the same after a restart of the job."""
+        """Id of the sink's operator, 32 hex digits; the same after a restart of the job."""
         return "0" * 32
 
     @property
@@ -55,45 +55,45 @@ class WriterContext(SubtaskContext):
 
     @property
     def checkpoint_id(self) -> int:
-        """Of the last checkpoint that is prepared here, or that the task goes on from; 0 = of none.
+        """Id of the last checkpoint that was prepared here, or that the task resumed from; 0 = there is none.
 
-        What is begun now is in none of the checkpoints up to it: while one is prepared, it is the one before.
+        Work that begins now is in none of the checkpoints up to this one. While a checkpoint is being prepared, this is
+        still the previous id.
         """
         return 0
 
     @abstractmethod
     def register_temporary_file(self, path: str) -> None:
-        """This file is to be deleted if the slot process dies before it is committed or aborted."""
+        """Have a file deleted if the slot process dies before the file is committed or removed."""
 
     def keep_temporary_file(self, path: str) -> None:
-        """The checkpoint whose barrier is here needs the file.
+        """Keep a registered file that the checkpoint at hand refers to.
 
-        It is not deleted with the process any more, but when the job has ended and left no checkpoint that needs it.
+        It is no longer deleted with the process, but after the end of the job, unless a retained checkpoint needs it.
         """
         self.forget_temporary_file(path)
 
     @abstractmethod
     def forget_temporary_file(self, path: str) -> None:
-        """The file was committed or removed."""
+        """Unregister a file that was committed or removed."""
 
     def make_durable(self, work: Callable[[], None]) -> None:
-        """Have something done that makes durable what was written: a sync, which may take long.
+        """Run work that makes written data durable, such as a sync, which may take long.
 
-        Where the job takes checkpoints, another thread does it, in the order of the calls; no checkpoint whose barrier
-        comes here after this call is acknowledged before it is done, nor is one whose barrier is being handled. If it
-        raises, the task fails. It may run when the writer is closed already, and touches nothing of the writer's. Else
-        it is done at once.
+        In a job with checkpoints another thread runs it, in the order of the calls. The checkpoint whose barrier is
+        being handled, and all later ones, are acknowledged only after it is done. If it raises, the task fails. It may
+        run after the writer was closed, so it must not use the writer. In a job without checkpoints it runs at once.
         """
         work()
 
     def metric_group(self) -> MetricGroup | None:
-        """Where the writer's metrics are shown, with those of the operator; None = no task runs."""
+        """Return the group for the writer's metrics, beside those of the operator; None where no task runs."""
         return None
 
     def register_timer(self, epoch_ms: int, callback: Callable[[], None]) -> None:
-        """Call this when the wall clock shows that time, where and when ``write`` is called too.
+        """Call ``callback`` once the wall clock has reached a time, on the thread that calls ``write``.
 
-        Timers that are still to come at the end of the task are forgotten. Where no task runs, nothing is called.
+        Timers that have not fired at the end of the task are dropped. Where no task runs, no timer fires.
         """
 
 
@@ -101,13 +101,13 @@ class SinkWriter(ABC, Generic[T]):
     """Writes the records of one subtask."""
 
     blocking: bool = False
-    """``write`` may wait for long: the chain gets a thread of its own."""
+    """Whether ``write`` may wait for long; if so, the chain gets a thread of its own."""
 
     takes_columns: bool = False
-    """Batches of columns come by ``write_columns``; else rows are made of them, for ``write``."""
+    """Whether batches of columns go to ``write_columns``; else they are converted to rows, for ``write``."""
 
     def open(self) -> None:
-        """Called once, before anything else."""
+        """Prepare for writing. Called once, before all other methods."""
 
     @abstractmethod
     def write(self, values: Sequence[T], timestamps: Sequence[int] | None) -> None:
@@ -119,24 +119,24 @@ class SinkWriter(ABC, Generic[T]):
         """
 
     def write_columns(self, batch: pa.RecordBatch, timestamps: npt.NDArray[np.int64] | None) -> None:
-        """Take a batch of columns. It belongs to others too: neither it nor the array must be changed.
+        """Write a batch of columns. Other operators may share the batch and the timestamps: do not change them.
 
-        Rows of a stream without columns still come by ``write``.
+        Records of a stream without columns still go to ``write``.
         """
-        raise TypeError(f"{type(self).__name__} says that it takes columns, and has no write_columns()")
+        raise TypeError(f"{type(self).__name__} has no write_columns(), though its takes_columns is True")
 
     def flush(self) -> None:
-        """A barrier is here: what was written has to arrive. Where it is shown at once, that is at least once."""
+        """Send everything written so far; called at each barrier. So a sink that publishes at once loses nothing."""
 
     def finish(self) -> list[Plain]:
-        """End of input: make all durable, show nothing yet; return committables. Called at most once."""
+        """Make everything durable, but not visible, and return committables. Called once, at the end of the input."""
         return []
 
     def commit(self, committables: Sequence[Plain]) -> None:
-        """Make the results visible. Idempotent: it may be called again with the same committables, also by others."""
+        """Make the results visible. Must be idempotent: other writers may get the same committables again."""
 
     def abort(self) -> None:
-        """The job failed or was cancelled: remove what is not visible yet. Idempotent; what is gone is no error."""
+        """Remove what is not visible yet; called if the job failed or was cancelled. Must be idempotent."""
 
     def close(self) -> None:
         """Release everything; called exactly once, last."""
@@ -147,19 +147,19 @@ class Sink(ABC, Generic[T]):
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:
-        """A writer for one subtask. Called in the slot."""
+        """Make the writer of one subtask. Called in the slot."""
 
     def for_type(self, type_info: TypeInformation | None) -> Sink[T]:
-        """Returns the sink for a stream of this declared type, None = any Python object. Called by ``sink_to``."""
+        """Return the sink for a stream of this declared type (None = any Python object). Called by ``sink_to``."""
         return self
 
     def check(self) -> None:
-        """Called at the client when the graph is built.
+        """Check the configuration. Called at the client when the graph is built.
 
         Raises:
             ProgramError: the sink can't work as configured.
         """
 
     def describe(self) -> dict[str, Any]:
-        """What plan and logs show about it."""
+        """Return properties of the sink that the plan and logs show."""
         return {}

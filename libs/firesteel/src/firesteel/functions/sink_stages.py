@@ -1,8 +1,8 @@
-"""Operators in front of a two-phase sink: what they prepare goes on as records, to be committed by the sink.
+"""Stages: operators in front of a two-phase sink, which prepare the sink's records.
 
-A stage takes records and gives ``bytes``. What it gives in front of a barrier is with the next operator when that
-barrier gets there; what it has not given is in its state. So a chain of stages passes on each piece of work once,
-whatever fails, as records are. The sink behind the last stage takes the bytes as its records.
+A stage takes records and emits ``bytes``. What it has emitted before a barrier reaches the next operator before that
+barrier, and everything else is in its state. So a chain of stages passes each piece of work on exactly once, whatever
+fails, like any records. The sink behind the last stage takes the bytes as its records.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ class SinkStage(ABC):
 
     @abstractmethod
     def open(self, states: Sequence[bytes]) -> None:
-        """Get ready; go on from what ``snapshot`` gave, perhaps in several former subtasks. Called once, first."""
+        """Prepare, and resume from states of ``snapshot``, perhaps of several former subtasks. Called once, first."""
 
     @abstractmethod
     def write(self, values: list[Any], timestamps: Sequence[int] | None) -> list[bytes]:
-        """Take a batch of records; what is to go on now."""
+        """Process a batch of records, and return what is to be emitted now."""
 
     @abstractmethod
     def prepare(self, *, end_of_input: bool) -> list[bytes]:
-        """A barrier is about to be passed on, or no record comes any more: what is to go on in front of that."""
+        """Return what is to be emitted before the next barrier, or before the end of the input."""
 
     @abstractmethod
     def snapshot(self) -> list[bytes]:
-        """What the stage keeps over the barrier. Called at each, behind ``prepare``."""
+        """Return the states that the stage keeps over a barrier. Called at each barrier, after ``prepare``."""
 
     def checkpoint_complete(self) -> None:  # noqa: B027 - may be left out
-        """A checkpoint is complete."""
+        """Called when a checkpoint is complete."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release everything, and remove what is in no checkpoint and was not passed on. Called once, last."""
+        """Release everything, and remove work that is in no checkpoint and was not emitted. Called once, last."""
 
 
 class StageFactory(ABC):
     """Makes the subtasks of a stage; pickled into the chain of its vertex, so it holds configuration only.
 
     Attributes:
-        name: of the operator, behind that of the sink.
-        parallel: it has as many subtasks as the sink; else one, which all records of the stage before it come to.
+        name: name of the operator, which follows the name of the sink.
+        parallel: whether it has as many subtasks as the sink; else it has one, to which all records go.
     """
 
     name: ClassVar[str]
@@ -56,4 +56,4 @@ class StageFactory(ABC):
 
     @abstractmethod
     def create(self, context: WriterContext) -> SinkStage:
-        """A subtask. Called in the slot."""
+        """Make a subtask of the stage. Called in the slot."""

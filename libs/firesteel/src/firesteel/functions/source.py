@@ -1,17 +1,17 @@
-"""The source contract. Built-in sources and those of users are written against it.
+"""The source contract, which built-in sources and those of users implement.
 
-A source has two halves. Its *enumerator* decides which splits there are and who reads them; a *reader* in each
-subtask reads the splits it was given. What passes between them is plain data (``Split``), so that the JobMaster can
-keep and log it without unpickling anything.
+A source has two halves. Its *enumerator* decides which splits there are and which reader gets them; a *reader* in each
+subtask reads the splits assigned to it. They exchange plain data (``Split``), which the JobMaster can store and log
+without unpickling anything.
 
-* An enumerator that a user writes (``Source.create_enumerator``, ``firesteel.functions.split_enumerator``) runs in a
+* An enumerator written by a user (``Source.create_enumerator``, ``firesteel.functions.split_enumerator``) runs in a
   slot, in a task of its own. A built-in one is a name plus plain configuration (``EnumeratorSpec``) and runs in the
   JobMaster.
 * A reader runs in a slot, on the task loop. ``poll`` must not block; a reader that has to block sets
   ``blocking = True`` and gets a thread of its own; a reader on asyncio derives from ``AsyncSourceReader``.
-* ``poll`` gives a batch and the position behind it: a split with that position resumes right after the batch's
-  last record. ``snapshot`` returns all splits that are not finished, each with its current position.
-* Paused splits are not polled until they are resumed; nothing of them is lost.
+* ``poll`` returns a batch and the position behind it: a split at that position resumes right after the batch's last
+  record. ``snapshot`` returns all unfinished splits, each with its current position.
+* Paused splits are not polled until they are resumed; none of their records are lost.
 """
 
 from __future__ import annotations
@@ -77,16 +77,16 @@ class EnumeratorSpec:
 
 @dataclass(frozen=True)
 class SourceBatch(Generic[T]):
-    """What one ``poll`` gives.
+    """Records that one ``poll`` returns.
 
     Attributes:
         values: list of objects, or a ``pyarrow.RecordBatch``.
         split_id: the split that all values come from.
         position: position of the split behind the last value.
-        timestamps: epoch milliseconds for each value, or None; beside columns an int64 array may be given.
-        split_finished: the split holds nothing more.
-        watermark: behind the last value, of a source with ``own_watermarks``; None = none.
-        idle: the split holds back no watermark from here on, until it gives something; of such a source.
+        timestamps: epoch milliseconds for each value, or None; an int64 array if ``values`` are columns.
+        split_finished: the split has no more records.
+        watermark: sources with ``own_watermarks``: watermark behind the last value; None = none.
+        idle: sources with ``own_watermarks``: the split holds back no watermark until its next batch.
     """
 
     values: list[T] | pa.RecordBatch
@@ -100,22 +100,22 @@ class SourceBatch(Generic[T]):
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to read now.
+    """The reader has no records at present.
 
     Attributes:
-        seconds: poll again after this long (a quarter of a millisecond at least, unless it is 0), or sooner when new
-            splits arrive or ``ReaderContext.wake_up`` is called; None = only then.
+        seconds: time until the next poll (at least a quarter of a millisecond, unless it is 0); new splits and
+            ``ReaderContext.wake_up`` end it early. None = wait for those only.
     """
 
     seconds: float | None = None
 
 
 class NeedSplits:
-    """The reader has no split left and asks for more; it is polled again when some arrive, or when none will."""
+    """The reader has read all its splits and requests more; it is polled again once the enumerator has answered."""
 
 
 class End:
-    """The reader will give nothing more (it was told that no more splits come, and has read all it had)."""
+    """The reader has ended: no more splits will come, and it has read all it had."""
 
 
 NEED_SPLITS: Final = NeedSplits()
@@ -124,30 +124,30 @@ Polled = SourceBatch[T] | Wait | NeedSplits | End
 
 
 class ReaderContext(SubtaskContext):
-    """What a reader may ask of the subtask that runs it."""
+    """Access of a reader to the subtask that runs it."""
 
     @abstractmethod
     def monotonic(self) -> float:
-        """Seconds of the injected clock."""
+        """Monotonic time in seconds, of the subtask's clock (which tests may replace)."""
 
     @abstractmethod
     def wake_up(self) -> None:
         """Poll the reader again soon; may be called from any thread."""
 
     def runtime_context(self) -> RuntimeContext | None:
-        """What functions are opened with: metrics, job parameters; None where there is no task, as in tests."""
+        """Return the context that functions are opened with (metrics, job parameters); None if no task runs."""
         return None
 
 
 class ReaderBase(ABC, Generic[T]):
-    """What both kinds of readers have."""
+    """Base of both kinds of readers."""
 
     def open(self) -> None:
-        """Called once, before anything else."""
+        """Prepare for reading. Called once, before all other methods."""
 
     @abstractmethod
     def add_splits(self, splits: Sequence[Split]) -> None:
-        """Read these too. A split whose ``position`` is set goes on from there.
+        """Take further splits to read. A split whose ``position`` is set is read from there.
 
         Raises:
             ProgramError: the version of a split is not known to this reader.
@@ -155,37 +155,37 @@ class ReaderBase(ABC, Generic[T]):
 
     @abstractmethod
     def no_more_splits(self) -> None:
-        """After what was added so far nothing will come."""
+        """Take note that no further splits will be added."""
 
     @abstractmethod
     def pause_splits(self, split_ids: Sequence[str]) -> None:
-        """Do not poll these splits until they are resumed. Unknown ids are ignored."""
+        """Read no records of these splits until they are resumed. Unknown ids are ignored."""
 
     @abstractmethod
     def resume_splits(self, split_ids: Sequence[str]) -> None:
-        """Poll these splits again."""
+        """Read records of these paused splits again."""
 
     def is_silent(self, split_id: str) -> bool:
-        """Whether no record will come of a split that it was given: such a split holds back no watermark."""
+        """Whether a split assigned to the reader will never give a record; such a split holds back no watermark."""
         return False
 
     @abstractmethod
     def snapshot(self) -> list[Split]:
-        """All unfinished splits with their current positions, paused ones too."""
+        """Return all unfinished splits with their current positions, including paused ones."""
 
     def positions_in_checkpoint(self, checkpoint_id: int, positions: Mapping[str, Plain]) -> None:
-        """A checkpoint is being taken; if it becomes complete, a restart goes on from here.
+        """Remember the positions in a checkpoint that is being taken; a restart from it resumes there.
 
         Called only if ``notify_checkpoint_complete`` is overridden.
 
         Args:
-            checkpoint_id: numbers grow.
-            positions: of all unfinished splits, behind the records that the task has handed on; None = untouched. A
-                reader on asyncio may be ahead of them.
+            checkpoint_id: rises from checkpoint to checkpoint.
+            positions: positions of all unfinished splits, behind the records that the task has emitted; None = the
+                split was not read yet. A reader on asyncio may have read further.
         """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is complete, and with it all before it. Calls may be missing."""
+        """Called when a checkpoint is complete, and with it all earlier ones. Some calls may be missing."""
 
     def close(self) -> None:
         """Release everything; called exactly once, also after a failure."""
@@ -198,25 +198,25 @@ class SourceReader(ReaderBase[T]):
 
     @abstractmethod
     def poll(self, max_records: int) -> Polled[T]:
-        """At most ``max_records`` records of one split, or why there are none.
+        """Return at most ``max_records`` records of one split, or why there are none.
 
         Never called again after it returned ``END``; never called by two threads at once.
         """
 
     def checkpointed_function(self) -> object | None:
-        """The user's function whose operator state belongs to the source's, and that hears of checkpoints, if any."""
+        """Return the user's function that has operator state and is notified of checkpoints; None = there is none."""
         return None
 
     def ready_for_checkpoint(self) -> bool:
-        """A barrier waits: whether what ``poll`` has given so far is what the reader's state stands for.
+        """Whether the reader's state now corresponds to the records polled so far; called while a barrier waits.
 
-        Until it is, polls go on, and it is asked again before each. From then on nothing of the state changes until
-        ``checkpoint_taken``.
+        If it returns False, the reader is polled again first, and then asked again. Once it has returned True, the
+        reader must not change its state until ``checkpoint_taken``.
         """
         return True
 
     def checkpoint_taken(self) -> None:
-        """State and position were taken. Called after each ``ready_for_checkpoint``, also if nothing came of it."""
+        """Called after each ``ready_for_checkpoint``, once state and positions have been copied or that has failed."""
 
 
 class AsyncSourceReader(ReaderBase[T]):
@@ -227,39 +227,39 @@ class AsyncSourceReader(ReaderBase[T]):
 
     @abstractmethod
     async def poll(self, max_records: int) -> Polled[T]:
-        """Like ``SourceReader.poll``, but may wait; is cancelled when the task is."""
+        """Like ``SourceReader.poll``, but may wait. Cancelled when the task is cancelled."""
 
 
 class Source(ABC, Generic[T]):
     """A source; pickled into the chain of its vertex, so it holds configuration only, no open files or connections."""
 
     replayable: bool = True
-    """Whether a split that is continued at a position gives all records behind it again. Where it does not, what was
-    read since the last checkpoint is lost when the job restarts: at most once."""
+    """Whether the source can read all records behind a split's position again. If it can't, a restart loses the records
+    read since the last checkpoint: at most once."""
 
     own_watermarks: bool = False
-    """Whether batches may carry watermarks. They count unless the program's strategy makes some."""
+    """Whether batches may carry watermarks. They are used unless the program's watermark strategy generates its own."""
 
     @property
     @abstractmethod
     def boundedness(self) -> Boundedness:
-        """Whether it ends by itself."""
+        """Whether the source ends by itself."""
 
     def enumerator(self) -> EnumeratorSpec | None:
-        """Which built-in enumerator hands out its splits; None = the one that ``create_enumerator`` makes.
+        """Return the built-in enumerator that hands out the splits; None = ``create_enumerator`` makes one.
 
         Called once at the client, when the graph is built.
 
         Raises:
-            ProgramError: the source can't work, for instance a file is missing; refuses the graph.
+            ProgramError: the source can't work, for instance since a file is missing; the job is not submitted.
         """
         return None
 
     def create_enumerator(self, context: SplitEnumeratorContext) -> SplitEnumerator:
-        """The enumerator of a source that has no built-in one, where the job begins anew. Called in a slot.
+        """Make the enumerator of a source without a built-in one, for a job without a checkpoint. Called in a slot.
 
         Args:
-            context: for as long as it lives.
+            context: valid as long as the enumerator.
         """
         raise ProgramError(
             f"{type(self).__name__} hands out no splits: it needs create_enumerator(), or enumerator() if a built-in "
@@ -267,80 +267,80 @@ class Source(ABC, Generic[T]):
         )
 
     def restore_enumerator(self, context: SplitEnumeratorContext, checkpoint: Any) -> SplitEnumerator:
-        """The enumerator where the job goes on from a checkpoint.
+        """Make the enumerator of a job that resumes from a checkpoint. Called in a slot.
 
         Args:
-            context: for as long as it lives.
-            checkpoint: what ``SplitEnumerator.snapshot_state`` gave.
+            context: valid as long as the enumerator.
+            checkpoint: state that ``SplitEnumerator.snapshot_state`` returned.
         """
         raise ProgramError(f"{type(self).__name__} can't go on from a checkpoint: it has no restore_enumerator()")
 
     def get_split_serializer(self) -> SimpleVersionedSerializer[Any] | None:
-        """Makes bytes of ``Split.data``; None = it is plain data."""
+        """Return the serializer of splits; None = ``Split.data`` is plain data."""
         return None
 
     def get_enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[Any] | None:
-        """Makes bytes of what ``SplitEnumerator.snapshot_state`` gives; None = it is plain data."""
+        """Return the serializer of ``SplitEnumerator.snapshot_state``'s result; None = it is plain data."""
         return None
 
     @abstractmethod
     def create_reader(self, context: ReaderContext) -> SourceReader[T] | AsyncSourceReader[T]:
-        """A reader for one subtask. Called in the slot."""
+        """Make the reader of one subtask. Called in the slot."""
 
     def produced_type(self) -> TypeInformation | None:
-        """Type of the records; None = any Python object."""
+        """Return the type of the records; None = any Python object."""
         return None
 
     @property
     def makes_columns(self) -> bool:
-        """Whether all of its batches are ``pyarrow.RecordBatch`` objects."""
+        """Whether the values of all batches are ``pyarrow.RecordBatch`` objects."""
         return False
 
     def with_columns(self, names: Sequence[str]) -> Source[T] | None:
-        """The same source with these columns only, in this order; None = it can't leave any out.
+        """Return the same source with these columns only, in this order; None = it can't leave any out.
 
-        Called when nobody reads the other columns. Splits, positions and the number of records stay the same.
+        Called when the program reads no other columns. Splits, positions and the number of records stay the same.
 
         Args:
-            names: at least one, of the fields of ``produced_type``.
+            names: at least one of the field names of ``produced_type``.
         """
         return None
 
 
 class BuiltInEnumerator(ABC):
-    """Hands out splits; one of ours. It runs in the JobMaster, single-threaded, without I/O that blocks for long.
+    """An enumerator of ours. It runs in the JobMaster, in one thread, and must not do I/O that blocks for long.
 
     Implementations are registered by name in ``firesteel.connectors.enumerators`` and made from plain configuration.
-    To be made costs nothing; then either ``start`` or ``restore`` is called.
+    The constructor must be cheap; after it either ``start`` or ``restore`` is called.
     """
 
     def start(self) -> None:  # noqa: B027 - most have nothing to look at
-        """The source begins anew. Perhaps called more than once, always before ``next_splits``.
+        """Find the splits of a source that begins without state. Called once or more, always before ``next_splits``.
 
         Raises:
-            ProgramError: it can't work, for instance a file is missing.
+            ProgramError: the source can't work, for instance since a file is missing.
         """
 
     @abstractmethod
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        """Splits for a subtask that asked; empty = none now."""
+        """Return splits for a subtask that has requested some; empty = there are none at present."""
 
     @property
     @abstractmethod
     def exhausted(self) -> bool:
-        """No split is left and none will come: whoever asks is told so."""
+        """Whether no split is left and none will come; then every requesting reader gets ``no_more_splits``."""
 
     @abstractmethod
     def add_splits_back(self, splits: Sequence[Split]) -> None:
-        """Splits of a reader that was lost; hand them out again."""
+        """Take back the splits of a reader that was lost, to hand them out again."""
 
     def reader_reset(self, subtask: int) -> None:  # noqa: B027 - most need not know
-        """A subtask begins again, alone: from the last checkpoint, whose splits it reads again."""
+        """Called when one subtask restarts alone, from the last checkpoint, whose splits it reads again."""
 
     @abstractmethod
     def snapshot(self) -> Plain:
-        """All state as plain data; ``restore`` of a new instance with the same configuration takes it."""
+        """Return all state as plain data, for ``restore`` of a new instance with the same configuration."""
 
     @abstractmethod
     def restore(self, state: Plain) -> None:
-        """Continue from a snapshot."""
+        """Set the state of a new instance to that of a snapshot."""

@@ -1,4 +1,4 @@
-"""Sources in the old way: a function that runs until it is told to stop. PyFlink's name; here they are Python."""
+"""Sources as functions, which run until they are cancelled. PyFlink's name; here users write them in Python."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ T = TypeVar("T")
 
 
 class SourceFunction(Function, Generic[OUT]):
-    """Gives records by calling ``ctx.collect``, for ``add_source``; runs in one subtask.
+    """Emits records by calling ``ctx.collect``, for ``add_source``; runs in one subtask.
 
-    After a restart ``run`` is called again from its beginning. What it gave since the last checkpoint is lost if the
-    other side does not keep it (at most once); a function that counts from a start of its own gives its records again.
-    One that is also a ``CheckpointedFunction`` begins again with the state of the last checkpoint. It has to collect a
-    record and change its state under ``ctx.get_checkpoint_lock()``. Sources of ``firesteel.functions.source.Source``
-    are better off: their positions are in the checkpoint.
+    After a restart ``run`` is called again from its beginning. If the external system does not keep its records, those
+    since the last checkpoint are lost (at most once); a function that generates its records emits them all again. If
+    the function is also a ``CheckpointedFunction``, it restarts with the state of the last checkpoint; it must then
+    collect each record and change its state in one step, under ``ctx.get_checkpoint_lock()``. Prefer
+    ``firesteel.functions.source.Source``: the positions of such sources are in the checkpoint.
     """
 
     class SourceContext(ABC, Generic[T]):
-        """Where records go; its methods may be called from the thread of ``run`` only."""
+        """Emits the records of a source function; only the thread of ``run`` may call its methods."""
 
         @abstractmethod
         def collect(self, element: T) -> None:
-            """Give a record without a timestamp; waits while nobody takes records."""
+            """Emit a record without a timestamp; waits while the stream is back-pressured."""
 
         @abstractmethod
         def collect_with_timestamp(self, element: T, timestamp: int) -> None:
-            """Give a record with its timestamp, in ms since 1970-01-01 UTC."""
+            """Emit a record with its timestamp, in ms since 1970-01-01 UTC."""
 
         @abstractmethod
         def emit_watermark(self, watermark: Any) -> None:
-            """Say that no record with this timestamp (ms) or an earlier one comes any more.
+            """Emit a watermark: no record with this timestamp (ms) or an earlier one will follow.
 
             Args:
-                watermark: an int, or an object with the attribute ``timestamp``. Going back has no effect.
+                watermark: an int, or an object with the attribute ``timestamp``. One that goes back has no effect.
             """
 
         @abstractmethod
         def mark_as_temporarily_idle(self) -> None:
-            """Say that nothing comes for now: until the next record or watermark the source holds back no other."""
+            """Mark the source as idle: it holds back no watermark until its next record or watermark."""
 
         @abstractmethod
         def get_checkpoint_lock(self) -> Any:
-            """Returns a lock to hold (``with ctx.get_checkpoint_lock():``) while records and state are one step."""
+            """Return the lock that keeps checkpoints out, to hold while a record is collected and state is changed."""
 
     @abstractmethod
     def run(self, ctx: SourceFunction.SourceContext[OUT]) -> None:
-        """Gives all records. The source ends when it returns."""
+        """Emit all records. The source ends when this returns."""
 
     @abstractmethod
     def cancel(self) -> None:
-        """Makes ``run`` return soon; called from another thread. After it ``ctx.collect`` does not return."""
+        """Make ``run`` return soon; called from another thread. From then on ``ctx.collect`` does not return."""
 
 
 class ParallelSourceFunction(SourceFunction[OUT]):
-    """A source function that runs in each subtask; ``open`` tells which one it is."""
+    """A source function that runs in each subtask; the context of ``open`` has the subtask's index."""

@@ -1,16 +1,16 @@
-"""The enumerator of a source, as users write it: which splits there are, and who reads them.
+"""The enumerator of a source, as users write it: it finds the splits, and assigns them to readers.
 
-It runs in a slot, in a task of parallelism 1 of its own, beside the source's readers. All its methods are called by one
-thread, one after the other; none has to be safe against the others, and one that waits holds up nobody but the
-enumerator. What takes long is best done by ``SplitEnumeratorContext.call_async``.
+It runs in a slot, in a task of parallelism 1 of its own, beside the source's readers. One thread calls all its methods,
+one after the other, so none needs a lock, and a method that waits delays nothing but the enumerator. Work that takes
+long is best done by ``SplitEnumeratorContext.call_async``.
 
-Its state is part of the checkpoint. It is asked for it when all readers have passed the barrier: then each split is
-with a reader, in the enumerator's state, or was given out and had not arrived in time. The last ones come back by
-``add_splits_back`` when the job goes on from the checkpoint. So a split belongs into the state until it is assigned,
-and not any longer: whatever is assigned will be read, once.
+Its state is part of the checkpoint, and is taken once all readers have passed the barrier. At that moment each split is
+with a reader, or in the enumerator's state, or was assigned but did not reach its reader before the barrier. The last
+ones are handed to ``add_splits_back`` when the job resumes from the checkpoint. So a split belongs in the state until
+it is assigned, and no longer: every assigned split is read exactly once.
 
-If the enumerator fails, or its process dies, or a reader of the source does, all of them are started again from the
-last checkpoint, with what exchanges records with them.
+If the enumerator or a reader of the source fails, or its process dies, all of them restart from the last checkpoint,
+together with the tasks that exchange records with them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ReaderInfo:
-    """A reader that can be given splits.
+    """A reader to which splits can be assigned.
 
     Attributes:
-        subtask_id: of the source, from 0.
+        subtask_id: index of the source's subtask, from 0.
         location: host of its TaskManager.
     """
 
@@ -43,30 +43,31 @@ class ReaderInfo:
 
 
 class SplitEnumeratorContext(ABC):
-    """What an enumerator may do and ask. Only ``run_in_coordinator_thread`` may be called from other threads."""
+    """Access of an enumerator to its readers. Only ``run_in_coordinator_thread`` may be called from other threads."""
 
     @abstractmethod
     def current_parallelism(self) -> int:
-        """Number of the source's subtasks."""
+        """Return the number of the source's subtasks."""
 
     @abstractmethod
     def registered_readers(self) -> Mapping[int, ReaderInfo]:
-        """The readers that run, by subtask."""
+        """Return the running readers, by subtask."""
 
     @abstractmethod
     def assign_split(self, split: Split, subtask_id: int) -> None:
-        """Give a split to a reader.
+        """Assign a split to a reader.
 
         Raises:
-            ProgramError: there is no such reader, or it was told that no more splits come; the split is no ``Split``,
-                or not plain data and the source has no serializer; the enumerator is asked for its state right now.
+            ProgramError: there is no such reader, or ``signal_no_more_splits`` was called for it; the split is not a
+                ``Split``, or is not plain data and the source has no serializer; or this is called within
+                ``snapshot_state``.
         """
 
     def assign_splits(self, assignment: Mapping[int, Sequence[Split]]) -> None:
-        """Give several readers splits.
+        """Assign splits to several readers.
 
         Args:
-            assignment: by subtask.
+            assignment: splits by subtask.
 
         Raises:
             ProgramError: as for ``assign_split``.
@@ -77,7 +78,7 @@ class SplitEnumeratorContext(ABC):
 
     @abstractmethod
     def signal_no_more_splits(self, subtask_id: int) -> None:
-        """After what it was given so far, nothing will come for this reader; said again, it changes nothing.
+        """Tell a reader that no further splits will be assigned to it. Repeated calls change nothing.
 
         Raises:
             ProgramError: there is no such reader.
@@ -91,78 +92,78 @@ class SplitEnumeratorContext(ABC):
         initial_delay_ms: int = 0,
         period_ms: int | None = None,
     ) -> None:
-        """Have something done by another thread, and its result handed to the enumerator's own.
+        """Call a function on another thread, and handle its result on the enumerator's own thread.
 
         Args:
-            callable: may block. It must not touch what the enumerator's methods use.
-            handler: called with the result, or with what was raised; what it raises itself fails the task.
-            initial_delay_ms: wait so long before.
-            period_ms: do it again and again, so long after one another; a call that takes longer delays the next one.
-                None = once.
+            callable: the function; it may block, and must not touch any state that the enumerator's methods use.
+            handler: called with the result, or with the exception; an exception of the handler fails the task.
+            initial_delay_ms: pause before the first call.
+            period_ms: time between the starts of repeated calls; a call that takes longer delays the next one. None =
+                one call only.
         """
 
     @abstractmethod
     def run_in_coordinator_thread(self, runnable: Callable[[], None]) -> None:
-        """Have something done by the enumerator's thread; from any thread. What it raises fails the task."""
+        """Call a function on the enumerator's thread; may be called from any thread. Its exception fails the task."""
 
     @property
     def settings(self) -> Settings:
-        """Options of the job that slots read, as those of object stores; the defaults where no task runs."""
+        """Options of the job that slots read, such as those of object stores; the defaults where no task runs."""
         return Settings()
 
     def runtime_context(self) -> RuntimeContext | None:
-        """What functions are opened with: metrics, job parameters; None where there is no task, as in tests."""
+        """Return the context that functions are opened with (metrics, job parameters); None if no task runs."""
         return None
 
 
 class SplitEnumerator(ABC):
-    """Hands out splits; see the module.
+    """Finds the splits of a source, and assigns them to readers; the module says how.
 
-    Life: ``start``; then readers, requests, and checkpoints in any order; ``close``. After a restart all readers are
-    added anew.
+    Calls come in this order: ``start``; then readers, requests and checkpoints in any order; ``close``. After a restart
+    all readers are added again.
     """
 
     def start(self) -> None:  # noqa: B027 - most have nothing to do
-        """Called once, before anything else."""
+        """Prepare for requests. Called once, before all other methods."""
 
     @abstractmethod
     def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:
-        """A reader has nothing left to read. Give it a split, tell it that there is none, or do so later.
+        """Answer a reader that has read all its splits: assign it one or signal that there are no more, now or later.
 
-        It does not ask again before it has got something.
+        The reader does not request again before it has got an answer.
 
         Args:
-            subtask_id: of the reader, which is registered.
+            subtask_id: subtask of the reader, which is registered.
             requester_hostname: host of its TaskManager; None = not known.
         """
 
     @abstractmethod
     def add_splits_back(self, splits: Sequence[Split], subtask_id: int) -> None:
-        """These were assigned, and did not get into the checkpoint that the job goes on from: assign them again.
+        """Take back splits that were assigned but are not in the checkpoint that the job resumes from.
 
-        Called behind ``start``, before any reader is added.
+        They have to be assigned again. Called after ``start``, before any reader is added.
 
         Args:
-            splits: as they were assigned.
-            subtask_id: of the reader that they were assigned to; after a rescaling there may be no such one.
+            splits: the splits as they were assigned.
+            subtask_id: subtask that they were assigned to; after a rescaling it may no longer exist.
         """
 
     def add_reader(self, subtask_id: int) -> None:  # noqa: B027 - those that only answer requests need nothing
-        """A reader runs now, and can be given splits."""
+        """Called when a reader runs, so that splits can be assigned to it."""
 
     @abstractmethod
     def snapshot_state(self, checkpoint_id: int) -> Any:
-        """All that ``Source.restore_enumerator`` needs, such as the splits that are not assigned yet.
+        """Return all that ``Source.restore_enumerator`` needs, such as the splits that are not assigned yet.
 
-        JSON-able, or whatever ``Source.get_enumerator_checkpoint_serializer`` takes. What it raises makes the
-        checkpoint fail, not the task.
+        It must be JSON-able, or what ``Source.get_enumerator_checkpoint_serializer`` takes. An exception fails the
+        checkpoint, not the task.
         """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:  # noqa: B027 - most have nothing to do
-        """A checkpoint is complete, and with it all before it; calls may be missing. What it raises fails the task."""
+        """Called when a checkpoint is complete; some calls may be missing. An exception fails the task."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:  # noqa: B027 - most have nothing to do
-        """A checkpoint was given up; calls may be missing."""
+        """Called when a checkpoint was aborted; some calls may be missing."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to do
         """Release everything; called exactly once, last, also after a failure."""

@@ -1,4 +1,4 @@
-"""Splits: what a source hands to its readers."""
+"""Splits: the parts of a source that its enumerator assigns to readers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Plain", "SimpleVersionedSerializer", "Split"]
 
 T = TypeVar("T")
 Plain = None | bool | int | float | str | list[Any] | dict[str, Any]
-"""What JSON can carry."""
+"""Data that JSON can represent."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Split:
 
     Attributes:
         id: unique within the source.
-        data: what to read; only the source's own code looks inside. JSON-able, unless the source has a serializer of
-            its own (``Source.get_split_serializer``).
-        position: where to go on; None = from the start. JSON-able.
-        version: of the layout of ``data`` and ``position``; that of the serializer, if there is one.
+        data: description of the part; only the source's own code interprets it. JSON-able, unless the source has a
+            serializer of its own (``Source.get_split_serializer``).
+        position: where reading continues; None = at the start. JSON-able.
+        version: version of the layout of ``data`` and ``position``; the serializer's version, if there is one.
     """
 
     id: str
@@ -32,37 +32,37 @@ class Split:
     version: int = 1
 
     def to_plain(self) -> dict[str, Any]:
-        """The split as data that JSON can carry; checkpoints and messages hold it in this form."""
+        """Return the split as plain data, the form that checkpoints and messages carry."""
         return {"id": self.id, "data": dict(self.data), "position": self.position, "version": self.version}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Split:
-        """The inverse of ``to_plain``."""
+        """Make a split from the plain data of ``to_plain``."""
         return cls(plain["id"], plain["data"], plain.get("position"), plain.get("version", 1))
 
     def at(self, position: Plain) -> Split:
-        """The same split at another position."""
+        """Return the same split at another position."""
         return Split(self.id, self.data, position, self.version)
 
 
 class SimpleVersionedSerializer(ABC, Generic[T]):
-    """Makes bytes of objects and objects of bytes, also of those that an older version of it wrote."""
+    """Serializes objects, and deserializes them from the bytes of any of its versions."""
 
     @abstractmethod
     def get_version(self) -> int:
-        """Of what ``serialize`` writes; from 0. A number never comes to mean another layout."""
+        """Return the version of the layout that ``serialize`` writes, from 0; each layout needs its own version."""
 
     @abstractmethod
     def serialize(self, obj: T) -> bytes:
-        """The bytes of an object."""
+        """Return the bytes of an object."""
 
     @abstractmethod
     def deserialize(self, version: int, serialized: bytes) -> T:
-        """The object.
+        """Return the object.
 
         Args:
-            version: ``get_version`` of the serializer that wrote it.
-            serialized: what it wrote.
+            version: ``get_version`` of the serializer that wrote the bytes.
+            serialized: the bytes.
 
         Raises:
             Exception: the version is not known, or the bytes are damaged. The task fails with it.

@@ -1,8 +1,8 @@
-"""State that a function keeps, and the descriptors that ask for it. PyFlink's names.
+"""State of functions, and the descriptors by which they get it. PyFlink's names.
 
-Keyed state belongs to the key of the record being processed. What a state gives is the object itself, no copy: change
-it in place only within the call that asked for it, and hand it back with ``update`` or ``put``, since other state
-backends keep nothing else.
+Keyed state belongs to the key of the current record. A state returns the stored object itself, not a copy: change it in
+place only within the call that has read it, and write it back with ``update`` or ``put``, since other state backends
+store only what is written back.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class State(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Forgets what is held (of keyed state: for the current key)."""
+        """Clears the state (keyed state: for the current key)."""
 
 
 class ValueState(State, Generic[T]):
@@ -73,39 +73,39 @@ class AppendingState(State, Generic[IN, OUT]):
 
     @abstractmethod
     def get(self) -> OUT | None:
-        """Returns what the values added give so far."""
+        """Returns the result of the values added so far, None if there is none."""
 
     @abstractmethod
     def add(self, value: IN) -> None:
-        """Adds a value."""
+        """Adds a value to the state of the current key."""
 
 
 class MergingState(AppendingState[IN, OUT]):
-    """Appending state of which two can be made one, as windows do when they merge."""
+    """Appending state that can be merged with another one, as when windows merge."""
 
 
 class ReducingState(MergingState[T, T]):
-    """One value for each key, which each added value is combined with by the descriptor's function."""
+    """One value for each key; the descriptor's function combines it with each value added."""
 
 
 class AggregatingState(MergingState[IN, OUT]):
-    """An accumulator for each key; what is added may be of another type than what is read."""
+    """An accumulator for each key; the values added and the result read may have different types."""
 
 
 class ListState(MergingState[T, Iterable[T]]):
-    """A list for each key (or, of operator state, for each subtask)."""
+    """A list for each key (operator state: for each subtask)."""
 
     @abstractmethod
     def get(self) -> Iterable[T]:
-        """Returns the elements in the order in which they were added, as a list of their own; empty if none."""
+        """Returns the elements in the order in which they were added, as a new list; empty if there are none."""
 
     @abstractmethod
     def update(self, values: Iterable[T]) -> None:
-        """Replaces the elements; none at all clears the list."""
+        """Replaces all elements; an empty iterable clears the list."""
 
     @abstractmethod
     def add_all(self, values: Iterable[T]) -> None:
-        """Adds elements."""
+        """Adds all these values at the end of the list."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
@@ -114,9 +114,8 @@ class ListState(MergingState[T, Iterable[T]]):
 class MapState(State, Generic[K, V]):
     """A map for each key.
 
-    It is iterated in the order in which its keys were first put. With a time-to-live: in the order in which the life of
-    its entries was last extended, which is the order in which they expire. Change it only after an iteration, or
-    iterate over a copy.
+    Iteration follows the order in which the keys were first put; with a time-to-live, the order in which entries
+    expire. Do not change the map during an iteration: iterate over a copy instead.
     """
 
     @abstractmethod
@@ -129,7 +128,7 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def put_all(self, dict_value: Mapping[K, V]) -> None:
-        """Sets several values."""
+        """Sets the values under all keys of a dict."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
@@ -145,15 +144,15 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def keys(self) -> Iterable[K]:
-        """Returns all keys."""
+        """Returns the keys, in the order of iteration."""
 
     @abstractmethod
     def values(self) -> Iterable[V]:
-        """Returns all values."""
+        """Returns the values, in the order of iteration."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Returns whether there is nothing."""
+        """Returns whether the map has no entries."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -172,7 +171,7 @@ class MapState(State, Generic[K, V]):
 
 
 class ReadOnlyBroadcastState(State, Generic[K, V]):
-    """A map that is the same in all subtasks, as the side that is not broadcast sees it. Do not change its values."""
+    """Broadcast state as the side that is not broadcast sees it: to read only. Do not change its values in place."""
 
     @abstractmethod
     def get(self, key: K) -> V | None:
@@ -188,15 +187,15 @@ class ReadOnlyBroadcastState(State, Generic[K, V]):
 
     @abstractmethod
     def keys(self) -> Iterable[K]:
-        """Returns all keys."""
+        """Returns the keys, in the order of iteration."""
 
     @abstractmethod
     def values(self) -> Iterable[V]:
-        """Returns all values."""
+        """Returns the values, in the order of iteration."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Returns whether there is nothing."""
+        """Returns whether the map has no entries."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -209,9 +208,9 @@ class ReadOnlyBroadcastState(State, Generic[K, V]):
 
 
 class BroadcastState(ReadOnlyBroadcastState[K, V]):
-    """A map that is the same in all subtasks, since all of them see the same broadcast records.
+    """A map that is the same in all subtasks, since each of them receives all broadcast records.
 
-    Change it by what the record says only, and by nothing that differs between subtasks.
+    Change it by the content of broadcast records only, never by anything that differs between subtasks.
     """
 
     @abstractmethod
@@ -220,7 +219,7 @@ class BroadcastState(ReadOnlyBroadcastState[K, V]):
 
     @abstractmethod
     def put_all(self, dict_value: Mapping[K, V]) -> None:
-        """Sets several values."""
+        """Sets the values under all keys of a dict."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
@@ -238,13 +237,13 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
 
     Attributes:
         name: unique within its operator.
-        type_info: type of what is held.
-        ttl_config: how long it is kept; None = until it is cleared.
-        migration: what becomes of what earlier versions of the program have written; None = the types say it.
+        type_info: type of the values.
+        ttl_config: time-to-live of the values; None = they never expire.
+        migration: how values of earlier versions of the program are migrated; None = by comparing the types.
 
     Raises:
         ValueError: the name is empty.
-        TypeError: the name is no str, or the type no type information.
+        TypeError: the name is not a str, or the type is not type information.
     """
 
     def __init__(self, name: str, type_info: TypeDescriptor) -> None:
@@ -258,14 +257,14 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
         self.migration: StateMigration | None = None
 
     def get_name(self) -> str:
-        """Returns the name."""
+        """Returns the name of the state."""
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
-        """Lets the state expire. Call it before the state is asked for.
+        """Gives the state a time-to-live. Call this before the descriptor is used.
 
         Raises:
-            TypeError: the configuration is none.
+            TypeError: the argument is not a ``StateTtlConfig``.
         """
         if not isinstance(ttl_config, StateTtlConfig):
             raise TypeError(
@@ -275,10 +274,10 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
         self.ttl_config = ttl_config
 
     def enable_state_migration(self, migration: StateMigration) -> None:
-        """Says what becomes of state of earlier versions of the program. Call it before the state is asked for.
+        """Sets how state of earlier versions of the program is migrated. Call this before the descriptor is used.
 
         Raises:
-            TypeError: the migration is none.
+            TypeError: the argument is not a ``StateMigration``.
         """
         if not isinstance(migration, StateMigration):
             raise TypeError(
@@ -303,17 +302,17 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
 
 
 class ValueStateDescriptor(StateDescriptor):
-    """Asks for a ``ValueState``: ``runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))``."""
+    """Describes a ``ValueState``: ``runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))``."""
 
     def __init__(self, name: str, value_type_info: TypeDescriptor) -> None:
         super().__init__(name, value_type_info)
 
 
 class ListStateDescriptor(StateDescriptor):
-    """Asks for a ``ListState``.
+    """Describes a ``ListState``.
 
     Attributes:
-        type_info: of each element.
+        type_info: type of each element.
     """
 
     def __init__(self, name: str, elem_type_info: TypeDescriptor) -> None:
@@ -321,11 +320,11 @@ class ListStateDescriptor(StateDescriptor):
 
 
 class MapStateDescriptor(StateDescriptor):
-    """Asks for a ``MapState``, or for broadcast state.
+    """Describes a ``MapState``, or broadcast state.
 
     Attributes:
         type_info: a ``MapTypeInfo``.
-        key_type_info, value_type_info: of the keys and values.
+        key_type_info, value_type_info: types of the keys and values.
     """
 
     def __init__(self, name: str, key_type_info: TypeDescriptor, value_type_info: TypeDescriptor) -> None:
@@ -335,25 +334,25 @@ class MapStateDescriptor(StateDescriptor):
 
 
 class _Reducing(Protocol):
-    """What a ``ReduceFunction`` has; function classes stand on this module."""
+    """The interface of ``ReduceFunction``, whose module imports this one."""
 
     def reduce(self, value1: Any, value2: Any, /) -> Any:
-        """Combines two values."""
+        """Combines two values into one of the same type."""
 
 
 class ReducingStateDescriptor(StateDescriptor):
-    """Asks for a ``ReducingState``.
+    """Describes a ``ReducingState``.
 
     Args:
-        name: of the state.
+        name: name of the state.
         reduce_function: a ``ReduceFunction`` or a callable of two values.
-        type_info: of the values.
+        type_info: type of the values.
 
     Attributes:
-        reduce: what combines two values.
+        reduce: the callable that combines two values.
 
     Raises:
-        TypeError: the function is neither.
+        TypeError: the function is neither of the two.
     """
 
     def __init__(
@@ -369,17 +368,17 @@ class ReducingStateDescriptor(StateDescriptor):
         self.reduce: Callable[[Any, Any], Any] = method if callable(method) else reduce_function  # type: ignore[assignment]
 
     def get_reduce_function(self) -> Any:
-        """Returns the function as it was given."""
+        """Returns the ``reduce_function`` that the descriptor was made with."""
         return self._reduce_function
 
 
 class AggregatingStateDescriptor(StateDescriptor):
-    """Asks for an ``AggregatingState``.
+    """Describes an ``AggregatingState``.
 
     Args:
-        name: of the state.
+        name: name of the state.
         agg_function: an ``AggregateFunction``.
-        state_type_info: of the accumulator.
+        state_type_info: type of the accumulator.
 
     Raises:
         TypeError: the function lacks a method of ``AggregateFunction``.
@@ -393,12 +392,12 @@ class AggregatingStateDescriptor(StateDescriptor):
         self._agg_function = agg_function
 
     def get_agg_function(self) -> Any:
-        """Returns the function."""
+        """Returns the ``AggregateFunction`` that the descriptor was made with."""
         return self._agg_function
 
 
 class OperatorStateStore(ABC):
-    """State of a subtask that belongs to no key: lists that are dealt out anew when the parallelism changes."""
+    """Operator state: state of a subtask that belongs to no key and is redistributed when the parallelism changes."""
 
     @abstractmethod
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
@@ -406,20 +405,20 @@ class OperatorStateStore(ABC):
 
     @abstractmethod
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """Returns the list of this name; with another parallelism its elements are dealt out to all subtasks."""
+        """Returns the list of this name; if the parallelism changes, its elements are spread over all subtasks."""
 
     @abstractmethod
     def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """Returns the list of this name; after a restore each subtask sees the elements of all subtasks."""
+        """Returns the list of this name; after a restore each subtask gets the elements of all subtasks."""
 
     @abstractmethod
     def get_registered_state_names(self) -> set[str]:
-        """Returns the names of the lists."""
+        """Returns the names of the list states in use."""
 
     @abstractmethod
     def get_registered_broadcast_state_names(self) -> set[str]:
-        """Returns the names of the broadcast states."""
+        """Returns the names of the broadcast states in use."""
 
 
-def _type_of(name: Any, given: TypeDescriptor, what: str = "type") -> TypeInformation:
-    return as_type_info(given, lambda: f"the {what} of state {name!r}")
+def _type_of(name: Any, descriptor: TypeDescriptor, role: str = "type") -> TypeInformation:
+    return as_type_info(descriptor, lambda: f"the {role} of state {name!r}")

@@ -1,4 +1,4 @@
-"""``StateMigration``: what a program does to state that an earlier version of it has written."""
+"""``StateMigration``: how a program converts state that an earlier version of it has written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["StateMigration"]
 
 
 class StateMigration:
-    """How state of earlier versions becomes that of now; given to a descriptor with ``enable_state_migration``.
+    """Converts state of earlier versions of a program; set on a descriptor with ``enable_state_migration``.
 
     ::
 
@@ -18,36 +18,36 @@ class StateMigration:
             StateMigration(version=1).add_step(0, lambda old: Row(id=old.id, cents=round(old.price * 100)))
         )
 
-    Each snapshot says by which version a state was written (0 where nobody said one). What an older version has written
-    goes through the steps from that version to the one of now. Without any step the types decide, as without a
-    migration; defaults are for fields of rows that were added.
+    Each snapshot carries the version by which a state was written (0 without a migration). State of an older version
+    goes through the steps from that version to the current one. Without any step the types are compared, as without a
+    migration; ``add_default`` then sets fields that rows have gained.
 
     Args:
-        version: of the state, as the program has it now; from 0.
+        version: version of the state in the current program, from 0.
 
     Raises:
         ValueError: the version is negative.
-        TypeError: it is no int.
+        TypeError: the version is not an int.
     """
 
     def __init__(self, version: int = 0) -> None:
         if not isinstance(version, int) or isinstance(version, bool):
             raise TypeError(f"the version of a state is an int, not {version!r}")
         if version < 0:
-            raise ValueError(f"the version of a state is not negative, as {version} is")
+            raise ValueError(f"the version of a state must be at least 0, not {version}")
         self.version = version
         self.defaults: dict[str, Any] = {}
         self.steps: dict[int, Callable[[Any], Any]] = {}
 
     def add_default(self, field: str, value: Any) -> StateMigration:
-        """What a field of a row gets that was not there before; without one it is None.
+        """Set the value of a field that rows have gained; without a default it is None.
 
         Args:
-            field: its path: ``address.city`` of a row in a row, ``[].city`` of a row in a list.
-            value: of the field's type. Not copied.
+            field: path of the field: ``address.city`` for a row in a row, ``[].city`` for a row in a list.
+            value: value of the field's type; it is not copied.
 
         Raises:
-            TypeError: the field is no str.
+            TypeError: the field is not a str.
         """
         if not isinstance(field, str):
             raise TypeError(f"a field is named by a str, not {field!r}")
@@ -55,22 +55,22 @@ class StateMigration:
         return self
 
     def add_step(self, from_version: int, function: Callable[[Any], Any]) -> StateMigration:
-        """What makes a value of the next version of one of ``from_version``.
+        """Set the function that converts values of ``from_version`` to the next version.
 
         Args:
             from_version: 0 to ``version - 1``.
-            function: gets the value (of a list each element, of a map the whole dict, of aggregating state the
-                accumulator) as it was written, and gives the new one. Called once for each key, before the task runs,
-                by a thread of the task's own; what it raises fails the restore.
+            function: takes the old value (list state: each element; map state: the whole dict; aggregating state: the
+                accumulator) and returns the new one. Called once for each key, before the task runs, on a thread of the
+                task's own; an exception fails the restore.
 
         Raises:
-            ValueError: there is no such version before the one of now, or it has a step already.
-            TypeError: the function can't be called.
+            ValueError: ``from_version`` is not an earlier version, or has a step already.
+            TypeError: the function is not callable.
         """
         if not callable(function):
             raise TypeError(f"a step of a migration is a function of the old value, not {function!r}")
         if from_version not in range(self.version):
-            raise ValueError(f"steps begin at versions 0 to {self.version - 1}, and not at {from_version!r}")
+            raise ValueError(f"a step begins at a version from 0 to {self.version - 1}, not at {from_version!r}")
         if from_version in self.steps:
             raise ValueError(f"there is a step from version {from_version} already")
         self.steps[from_version] = function

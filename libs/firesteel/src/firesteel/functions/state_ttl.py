@@ -1,7 +1,8 @@
-"""Time-to-live of state: how long it is kept after it was written (or read), and how it is cleaned up. PyFlink's names.
+"""Time-to-live of state: when values expire, and how expired values are cleaned up. PyFlink's names.
 
-Time is the processing time of the task that holds the state. State expires ``ttl`` after the last write, or the last
-access; of lists and maps each element by itself. What has expired is removed when it is met, and in the background.
+The time is the processing time of the task that holds the state. A value expires ``ttl`` after its last write (or its
+last read or write); each element of a list or map expires by itself. Expired values are removed when they are accessed,
+and in the background.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ _DEFAULT_CLEANUP_SIZE: Final = 5
 
 
 class _UpdateType(Enum):
-    """What puts the end of life off."""
+    """Which accesses extend the life of a value."""
 
     Disabled = 0
-    """Nothing ever expires."""
+    """Values never expire."""
     OnCreateAndWrite = 1
-    """Each write lets the value live for its time anew."""
+    """Each write starts the time-to-live again."""
     OnReadAndWrite = 2
-    """Each read and each write."""
+    """Each read and each write starts the time-to-live again."""
 
 
 class _StateVisibility(Enum):
-    """Whether what has expired may still be seen."""
+    """Whether expired values may still be returned."""
 
     ReturnExpiredIfNotCleanedUp = 0
     """An expired value is returned once more if it has not been cleaned up before."""
@@ -44,11 +45,11 @@ class _TtlTimeCharacteristic(Enum):
 
 
 class _CleanupStrategies:
-    """How what has expired and is never asked for again is removed.
+    """How expired values are removed that are never accessed again.
 
     Args:
-        strategies: by kind.
-        is_cleanup_in_background: whether state is also cleaned when no strategy was chosen.
+        strategies: strategies that the program has chosen, by kind.
+        is_cleanup_in_background: whether the default strategies apply where none was chosen.
     """
 
     class Strategies(Enum):
@@ -74,11 +75,11 @@ class _CleanupStrategies:
         """A clean-up strategy without settings of its own."""
 
     class IncrementalCleanupStrategy(CleanupStrategy):
-        """Some entries are looked at with each access to the state.
+        """Each access to the state checks some entries and removes those that have expired.
 
         Args:
-            cleanup_size: so many entries at most.
-            run_cleanup_for_every_record: also when the record does not touch the state.
+            cleanup_size: number of entries to check at most.
+            run_cleanup_for_every_record: also check entries for records that do not access the state.
 
         Raises:
             ValueError: the size is not positive.
@@ -93,21 +94,21 @@ class _CleanupStrategies:
             self._run_cleanup_for_every_record = bool(run_cleanup_for_every_record)
 
         def get_cleanup_size(self) -> int:
-            """Returns how many entries are looked at."""
+            """Returns the number of entries that are checked at a time."""
             return self._cleanup_size
 
         def run_cleanup_for_every_record(self) -> bool:
-            """Returns whether records that do not touch the state clean up as well."""
+            """Returns whether records that do not access the state check entries as well."""
             return self._run_cleanup_for_every_record
 
         def _key(self) -> tuple[Any, ...]:
             return (self._cleanup_size, self._run_cleanup_for_every_record)
 
     class RocksdbCompactFilterCleanupStrategy(CleanupStrategy):
-        """For backends on RocksDB; the heap cleans up incrementally instead.
+        """Strategy for state backends on RocksDB; the heap backend cleans up incrementally instead.
 
         Args:
-            query_time_after_num_entries: entries between two looks at the clock.
+            query_time_after_num_entries: number of entries between two readings of the clock.
             periodic_compaction_time: age after which files are compacted.
         """
 
@@ -120,7 +121,7 @@ class _CleanupStrategies:
             )
 
         def get_query_time_after_num_entries(self) -> int:
-            """Returns the number of entries between two looks at the clock."""
+            """Returns the number of entries between two readings of the clock."""
             return self._query_time_after_num_entries
 
         def get_periodic_compaction_time(self) -> Time:
@@ -137,15 +138,15 @@ class _CleanupStrategies:
         self._is_cleanup_in_background = is_cleanup_in_background
 
     def is_cleanup_in_background(self) -> bool:
-        """Returns whether state is cleaned in the background."""
+        """Returns whether the default strategies apply where none was chosen."""
         return self._is_cleanup_in_background
 
     def in_full_snapshot(self) -> bool:
-        """Returns whether what has expired is left out of snapshots."""
+        """Returns whether snapshots leave expired values out."""
         return self.Strategies.FULL_STATE_SCAN_SNAPSHOT in self._strategies
 
     def get_incremental_cleanup_strategy(self) -> IncrementalCleanupStrategy | None:
-        """Returns the incremental strategy; the default one if cleaning is on and none was chosen."""
+        """Returns the incremental strategy; the default one if cleanup in the background is on and none was chosen."""
         chosen = self._strategies.get(self.Strategies.INCREMENTAL_CLEANUP)
         if chosen is None:
             return self.IncrementalCleanupStrategy(_DEFAULT_CLEANUP_SIZE, False) if self._background else None
@@ -153,7 +154,7 @@ class _CleanupStrategies:
         return chosen
 
     def get_rocksdb_compact_filter_cleanup_strategy(self) -> RocksdbCompactFilterCleanupStrategy | None:
-        """Returns the strategy of RocksDB; the default one if cleaning is on and none was chosen."""
+        """Returns the strategy for RocksDB; the default one if cleanup in the background is on and none was chosen."""
         chosen = self._strategies.get(self.Strategies.ROCKSDB_COMPACTION_FILTER)
         if chosen is None:
             return self.RocksdbCompactFilterCleanupStrategy(1000) if self._background else None
@@ -177,7 +178,7 @@ class _Builder:
     """Builds a ``StateTtlConfig``; each setter returns the builder.
 
     Args:
-        ttl: how long state is kept.
+        ttl: time-to-live of values.
     """
 
     def __init__(self, ttl: Span) -> None:
@@ -189,22 +190,22 @@ class _Builder:
         self._strategies: dict[_CleanupStrategies.Strategies, _CleanupStrategies.CleanupStrategy] = {}
 
     def set_update_type(self, update_type: _UpdateType) -> _Builder:
-        """What puts the end of life off."""
+        """Sets which accesses extend the life of a value."""
         if not isinstance(update_type, _UpdateType):
             raise TypeError(f"update_type is a StateTtlConfig.UpdateType, not {type(update_type).__name__}")
         self._update_type = update_type
         return self
 
     def update_ttl_on_create_and_write(self) -> _Builder:
-        """Writes put the end of life off (the default)."""
+        """Lets writes extend the life of a value (the default)."""
         return self.set_update_type(_UpdateType.OnCreateAndWrite)
 
     def update_ttl_on_read_and_write(self) -> _Builder:
-        """Reads and writes put the end of life off."""
+        """Lets reads and writes extend the life of a value."""
         return self.set_update_type(_UpdateType.OnReadAndWrite)
 
     def set_state_visibility(self, state_visibility: _StateVisibility) -> _Builder:
-        """Whether what has expired may still be seen."""
+        """Sets whether expired values may still be returned."""
         if not isinstance(state_visibility, _StateVisibility):
             raise TypeError(
                 f"state_visibility is a StateTtlConfig.StateVisibility, not {type(state_visibility).__name__}"
@@ -213,15 +214,15 @@ class _Builder:
         return self
 
     def return_expired_if_not_cleaned_up(self) -> _Builder:
-        """What has expired is given once more if it is still there."""
+        """Returns an expired value once more if it has not been cleaned up before."""
         return self.set_state_visibility(_StateVisibility.ReturnExpiredIfNotCleanedUp)
 
     def never_return_expired(self) -> _Builder:
-        """What has expired is never given (the default)."""
+        """Never returns an expired value (the default)."""
         return self.set_state_visibility(_StateVisibility.NeverReturnExpired)
 
     def set_ttl_time_characteristic(self, ttl_time_characteristic: _TtlTimeCharacteristic) -> _Builder:
-        """Which time is meant; there is processing time only."""
+        """Sets the clock by which values expire; there is processing time only."""
         if not isinstance(ttl_time_characteristic, _TtlTimeCharacteristic):
             raise TypeError(
                 "ttl_time_characteristic is a StateTtlConfig.TtlTimeCharacteristic, "
@@ -231,39 +232,39 @@ class _Builder:
         return self
 
     def use_processing_time(self) -> _Builder:
-        """Processing time (the default)."""
+        """Lets values expire by processing time (the default)."""
         return self.set_ttl_time_characteristic(_TtlTimeCharacteristic.ProcessingTime)
 
     def cleanup_full_snapshot(self) -> _Builder:
-        """What has expired is left out of snapshots."""
+        """Leaves expired values out of snapshots."""
         return self._add(_CleanupStrategies.Strategies.FULL_STATE_SCAN_SNAPSHOT, _CleanupStrategies.EMPTY_STRATEGY)
 
     def cleanup_incrementally(self, cleanup_size: int, run_cleanup_for_every_record: bool) -> _Builder:
-        """Some entries are looked at with each access, or with each record."""
+        """Checks some entries with each access to the state or each record; see ``IncrementalCleanupStrategy``."""
         strategy = _CleanupStrategies.IncrementalCleanupStrategy(cleanup_size, run_cleanup_for_every_record)
         return self._add(_CleanupStrategies.Strategies.INCREMENTAL_CLEANUP, strategy)
 
     def cleanup_in_rocksdb_compact_filter(
         self, query_time_after_num_entries: int, periodic_compaction_time: Span | None = None
     ) -> _Builder:
-        """For backends on RocksDB; the heap backend goes on cleaning up incrementally."""
+        """Cleans up while RocksDB compacts its files; the heap backend goes on cleaning up incrementally."""
         strategy = _CleanupStrategies.RocksdbCompactFilterCleanupStrategy(
             query_time_after_num_entries, periodic_compaction_time
         )
         return self._add(_CleanupStrategies.Strategies.ROCKSDB_COMPACTION_FILTER, strategy)
 
     def disable_cleanup_in_background(self) -> _Builder:
-        """Nothing is cleaned up but what is met, unless a strategy is chosen."""
+        """Removes expired values only when they are accessed, unless a strategy is chosen."""
         self._is_cleanup_in_background = False
         return self
 
     def set_ttl(self, ttl: Span) -> _Builder:
-        """How long state is kept."""
+        """Sets the time-to-live of values."""
         self._ttl = _checked_ttl(ttl)
         return self
 
     def build(self) -> StateTtlConfig:
-        """Returns the configuration."""
+        """Returns the ``StateTtlConfig`` with the builder's settings."""
         return StateTtlConfig(
             self._update_type,
             self._state_visibility,
@@ -278,7 +279,7 @@ class _Builder:
 
 
 class StateTtlConfig:
-    """How long state is kept: ``StateTtlConfig.new_builder(Time.hours(1)).build()``, for ``enable_time_to_live``."""
+    """Time-to-live of state: ``StateTtlConfig.new_builder(Time.hours(1)).build()``, for ``enable_time_to_live``."""
 
     UpdateType = _UpdateType
     StateVisibility = _StateVisibility
@@ -305,33 +306,33 @@ class StateTtlConfig:
         """Returns a builder.
 
         Raises:
-            TypeError: the time is no ``Time``.
+            TypeError: the time-to-live is not a ``Time``.
             ValueError: it is not positive.
         """
         return _Builder(ttl)
 
     def get_update_type(self) -> _UpdateType:
-        """Returns what puts the end of life off."""
+        """Returns which accesses extend the life of a value."""
         return self._update_type
 
     def get_state_visibility(self) -> _StateVisibility:
-        """Returns whether what has expired may still be seen."""
+        """Returns whether expired values may still be returned."""
         return self._state_visibility
 
     def get_ttl(self) -> Time:
-        """Returns how long state is kept."""
+        """Returns the time-to-live of values."""
         return self._ttl
 
     def get_ttl_time_characteristic(self) -> _TtlTimeCharacteristic:
-        """Returns which time is meant."""
+        """Returns the clock by which values expire."""
         return self._ttl_time_characteristic
 
     def is_enabled(self) -> bool:
-        """Returns whether anything expires."""
+        """Returns whether values expire at all."""
         return self._update_type is not _UpdateType.Disabled
 
     def get_cleanup_strategies(self) -> _CleanupStrategies:
-        """Returns how state is cleaned up."""
+        """Returns how expired values are cleaned up."""
         return self._cleanup_strategies
 
     def _key(self) -> tuple[Any, ...]:

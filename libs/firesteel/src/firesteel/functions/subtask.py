@@ -1,4 +1,4 @@
-"""What readers and writers may ask of the subtask that runs them."""
+"""Access of readers and writers to the subtask that runs them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class SubtaskContext(ABC):
     @property
     @abstractmethod
     def subtask_index(self) -> int:
-        """The index of the subtask in its operator, counted from 0."""
+        """Index of the subtask in its operator, from 0."""
 
     @property
     @abstractmethod
     def parallelism(self) -> int:
-        """The number of subtasks of the operator."""
+        """Number of subtasks of the operator."""
 
     @property
     def settings(self) -> Settings:
-        """Options of the job that slots read, as those of object stores; the defaults where no task runs."""
+        """Options of the job that slots read, such as those of object stores; the defaults where no task runs."""
         return Settings()

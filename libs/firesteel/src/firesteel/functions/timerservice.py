@@ -9,14 +9,14 @@ __all__ = ["TimeDomain", "TimerService"]
 
 
 class TimeDomain(Enum):
-    """Which time a timer follows."""
+    """The time that a timer follows."""
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1
 
 
 class TimerService(ABC):
-    """Reads the time and sets timers for the key at hand; from ``ctx.timer_service()``.
+    """Reads the time and sets timers for the current key; from ``ctx.timer_service()``.
 
     All times are milliseconds since 1970-01-01 UTC. A timer that is set twice for the same time fires once. Timers need
     a keyed stream: elsewhere setting and deleting them raises ``ProgramError``.
@@ -24,24 +24,24 @@ class TimerService(ABC):
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """Returns the time of the machine's clock."""
+        """Returns the processing time: that of the machine's clock."""
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """Returns the event time that was reached; the smallest 64-bit integer before the first watermark."""
+        """Returns the watermark: the event time reached so far; -2**63 before the first watermark."""
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Calls ``on_timer`` for the current key when the clock has come so far."""
+        """Sets a timer: ``on_timer`` is called for the current key when the clock has reached this time."""
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Calls ``on_timer`` for the current key when the watermark passes this time."""
+        """Sets a timer: ``on_timer`` is called for the current key when the watermark passes this time."""
 
     @abstractmethod
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Forgets the timer; nothing happens if there is none."""
+        """Deletes the current key's timer for this time, if there is one."""
 
     @abstractmethod
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Forgets the timer; nothing happens if there is none."""
+        """Deletes the current key's timer for this time, if there is one."""

@@ -1,21 +1,22 @@
-"""Sinks that show results exactly once, in two phases.
+"""Sinks that publish their results exactly once, by a two-phase commit.
 
-In each subtask of the sink a **writer** takes the records. When a barrier comes, ``prepare_commit`` makes durable what
-was written since the last one, without showing it, and returns *committables*: bytes that say what has to be done to
-show it. They are kept in the checkpoint. When it is complete, the subtask's **committer** gets the committables of it
-and of all checkpoints before it: those of one checkpoint in each call, the oldest first, and none of a newer one while
-something of an older one is open. After a failure the job goes on from its last checkpoint, and the committables in it
-are committed again in the same order, beginning before the first record (``recommit``): so a committer gets the same
-ones several times, and from several subtasks of different attempts, and must know those that were committed before.
+In each subtask of the sink a **writer** writes the records. At each barrier ``prepare_commit`` makes the records since
+the last barrier durable, but not yet visible, and returns *committables*: bytes that describe how to make them visible.
+The checkpoint stores the committables. When it is complete, the subtask's **committer** gets the committables of this
+checkpoint and of all earlier ones: those of one checkpoint in each call, the oldest first, and none of a checkpoint
+while some of an earlier one are uncommitted. After a failure the job resumes from its last checkpoint, and the
+committables in it are committed again in the same order, beginning before the first record (``recommit``). So a
+committer gets the same committables several times, and from several subtasks of different attempts, and must recognize
+those that have been committed before.
 
-At the end of a bounded input ``prepare_commit`` is called once more, and the task ends when that is committed: after a
-last checkpoint. In a job without checkpoints that one is taken when all tasks have come to their end, and holds nothing
-but committables.
+At the end of a bounded input ``prepare_commit`` is called once more, and the task ends once that is committed, after a
+final checkpoint. A job without checkpoints takes only this one, when all tasks have read their inputs; it contains
+nothing but committables.
 
-What a writer keeps open over a barrier (a file that goes on growing) it gives to the checkpoint with
-``snapshot_state``, and gets back with ``restore_state``.
+A writer may keep something open over a barrier, such as a file that goes on growing: ``snapshot_state`` describes it
+for the checkpoint, and ``restore_state`` takes that after a restart.
 
-``firesteel.testing.check_two_phase_sink`` holds a sink against this contract.
+``firesteel.testing.check_two_phase_sink`` tests a sink against this contract.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Committable:
-    """What has to be done to show results.
+    """Describes how to make results visible.
 
     Attributes:
-        data: the sink's own.
+        data: bytes in the sink's own format.
         version: ``TwoPhaseCommitSink.version`` of the sink that wrote it, perhaps an older one.
-        checkpoint_id: of the checkpoint at whose barrier it was prepared, the same after a restart. They rise within a
-            job. In batch mode there is one, 1. Behind the writers of a sink that commits globally: of the barrier at
-            which it reached the committer's subtask.
+        checkpoint_id: id of the checkpoint at whose barrier it was prepared; ids rise within a job, and stay the same
+            after a restart. Batch mode has one, 1. If the sink commits globally, the id belongs to the barrier at which
+            the committable reached the committer's subtask.
     """
 
     data: bytes
@@ -61,10 +62,10 @@ class Committable:
 
 @dataclass(frozen=True)
 class WriterState:
-    """What a writer keeps over a barrier.
+    """State of a writer in a checkpoint.
 
     Attributes:
-        data: the sink's own.
+        data: bytes in the sink's own format.
         version: ``TwoPhaseCommitSink.version`` of the sink that wrote it, perhaps an older one.
     """
 
@@ -73,27 +74,27 @@ class WriterState:
 
 
 class CommitOutcome(Enum):
-    """What became of a committable."""
+    """Outcome of a commit."""
 
     COMMITTED = "committed"
-    """It is visible now."""
+    """The results are visible now."""
     ALREADY_COMMITTED = "already committed"
-    """It was visible before: fine."""
+    """The results were visible before; that is no error."""
     RETRY = "retry"
-    """It is not visible, and may be soon: it is tried again, and the task fails when it has been too often."""
+    """The commit failed, and may succeed soon: it is retried, and the task fails after too many retries."""
     FAILED = "failed"
-    """It will never be visible, for a reason that is known: the task fails with it."""
+    """The commit can never succeed, for a known reason, with which the task fails."""
     UNKNOWN = "unknown"
-    """Nobody knows (no answer came): it is committed again, as after ``RETRY``."""
+    """The outcome is not known, for instance since no answer came: the commit is retried, as after ``RETRY``."""
 
 
 @dataclass(frozen=True)
 class CommitResult:
-    """What a committer says about one committable.
+    """A committer's answer for one committable.
 
     Attributes:
-        outcome: what became of it.
-        reason: of ``RETRY``, ``FAILED`` and ``UNKNOWN``, for people.
+        outcome: outcome of the commit.
+        reason: cause of ``RETRY``, ``FAILED`` or ``UNKNOWN``, as shown to users.
     """
 
     outcome: CommitOutcome
@@ -105,32 +106,34 @@ ALREADY_COMMITTED = CommitResult(CommitOutcome.ALREADY_COMMITTED)
 
 
 class Committer(ABC):
-    """Shows results. One for each subtask of the sink, on the thread of its task: its records wait meanwhile.
+    """Makes results visible. Each subtask of the sink has one, on its task's thread: records wait during a commit.
 
-    That thread is the task's own, so that other tasks go on; see ``TwoPhaseCommitSink.commits_quickly``.
+    Unless ``TwoPhaseCommitSink.commits_quickly``, the task has a thread of its own, so that other tasks go on.
     """
 
     @abstractmethod
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """Show the results of these, in their order; one answer for each.
+        """Make the results of committables visible, in their order, and return one answer for each.
 
-        All are of one checkpoint, and everything of the checkpoints before it is committed. Idempotent. What it raises
-        stands for ``UNKNOWN`` of all of them.
+        All belong to one checkpoint, and everything of earlier checkpoints is committed. Must be idempotent. If it
+        raises, the outcome of all of them is ``UNKNOWN``.
         """
 
-    def restore_committables(self, committables: Sequence[Committable]) -> None:  # noqa: B027 - most need it not
-        """Learn what the checkpoint holds which the task goes on from; called once, before the first ``recommit``.
+    def restore_committables(self, committables: Sequence[Committable]) -> None:  # noqa: B027 - most do not need it
+        """Take note of all committables in the checkpoint that the task resumes from.
 
-        Those of later checkpoints may wait for earlier ones until records have been written.
+        Called once, before the first ``recommit``. Committables of later checkpoints wait for those of earlier ones,
+        perhaps until after the first records.
         """
 
     def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """The same for those that are in the checkpoint which the task goes on from.
+        """Commit committables of the checkpoint that the task resumes from.
 
-        Called before the first record; for what is still open then, and for later checkpoints, again after a pause.
+        Called before the first record; and again after a pause for those that are uncommitted then, and for later
+        checkpoints.
 
-        They may have been committed before the restart, and what they showed may be gone by now, because whoever reads
-        it has taken it away: that is ``ALREADY_COMMITTED``. By default it calls ``commit``.
+        They may have been committed before the restart, and a reader of the results may have consumed and removed them
+        since: the outcome is then ``ALREADY_COMMITTED``. The default calls ``commit``.
         """
         return self.commit(committables)
 
@@ -141,74 +144,76 @@ class Committer(ABC):
 class TwoPhaseWriter(SinkWriter[T]):
     """Writes the records of one subtask. ``abort`` and ``close`` are those of ``SinkWriter``.
 
-    ``abort`` must leave alone what committables or states that it has given speak of: they may be in a checkpoint.
+    ``abort`` must not remove anything that returned committables or states refer to: they may be in a checkpoint.
     """
 
     @abstractmethod
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
-        """Make all durable that was written since the last call, show nothing; the committables of it.
+        """Make all records since the last call durable, but not visible, and return their committables.
 
-        What takes long may be left to ``WriterContext.make_durable``.
+        Work that takes long may be left to ``WriterContext.make_durable``.
 
         Args:
-            end_of_input: no record will come any more: nothing may stay open.
+            end_of_input: no record will follow, so nothing may stay open.
         """
 
     def snapshot_state(self) -> Sequence[bytes]:
-        """What the writer keeps open, to go on from here. Called at each barrier, behind ``prepare_commit``.
+        """Describe what the writer keeps open, to resume from there. Called at each barrier, after ``prepare_commit``.
 
-        Behind the end of the input nothing is open, and ``prepare_commit`` is not called again: what it prepared there
-        belongs to the next checkpoint. A job that goes on from that one, since another task has failed, comes to its
-        end once more, and must not show less then.
+        After the end of the input nothing is open, and ``prepare_commit`` is not called again: its last committables
+        belong to the next checkpoint. If another task fails, the job may resume from that checkpoint and reach the end
+        of the input once more; the sink must not publish less then.
         """
         return ()
 
     def restore_state(self, states: Sequence[WriterState]) -> None:
-        """Go on from these, perhaps those of several former subtasks. Called before ``open``, if there are some.
+        """Resume from states, perhaps of several former subtasks. Called before ``open``, if there are any.
 
-        ``recommit`` has been called by then with the first of what the checkpoint has for this subtask.
+        By then ``recommit`` has been called with the first committables that the checkpoint has for this subtask.
 
         Raises:
-            ProgramError: their version is not known.
+            ProgramError: the version of a state is not known.
         """
         if states:
-            raise TypeError(f"{type(self).__name__} gives states and has no restore_state()")
+            raise TypeError(
+                f"{type(self).__name__} has no restore_state(), though its snapshot_state() returned states"
+            )
 
     def finish(self) -> NoReturn:
-        """Not called: ``prepare_commit(end_of_input=True)`` is."""
+        """Not used: ``prepare_commit(end_of_input=True)`` is called instead."""
         raise TypeError("writers of two-phase sinks prepare commits")
 
     def commit(self, committables: Sequence[Any]) -> NoReturn:
-        """Not called: the committer commits."""
+        """Not used: the committer commits."""
         raise TypeError("writers of two-phase sinks do not commit")
 
 
 class TwoPhaseCommitSink(Sink[T]):
-    """A sink in two phases; pickled into the chain of its vertex, so it holds configuration only."""
+    """A sink with a two-phase commit; pickled into the chain of its vertex, so it holds configuration only."""
 
     version: ClassVar[int] = 1
-    """Of the layout of committables and states; those of older versions have to be understood."""
+    """Version of the format of committables and states; the sink must also understand all older versions."""
 
     commits_globally: ClassVar[bool] = False
-    """One committer for all subtasks, in a task of parallelism 1 behind the writers: it gets the committables that all
-    of them have prepared up to a checkpoint in one call. ``abort`` of a writer does not come behind its last
-    ``prepare_commit``: in a job without checkpoints that fails at its very end that stays behind."""
+    """Whether one committer serves all subtasks, in a task of parallelism 1 behind the writers: in one call it gets all
+    writers' committables up to a checkpoint. Such a writer is not aborted after its last ``prepare_commit``: if a job
+    without checkpoints fails at its very end, what was prepared there is left behind."""
 
     needs_all_states: ClassVar[bool] = False
-    """``restore_state`` gets the states of all former subtasks in each; else each state goes to one of today's."""
+    """Whether each subtask restores the states of all former subtasks; else each state goes to one subtask."""
 
     commits_quickly: bool = False
-    """Its committer waits for nobody for long: what it does takes no longer than a write. Else the task has a thread of
-    its own, and a commit that waits (for a network, a lock) holds up no other task of the slot."""
+    """Whether a commit takes no longer than a write. Else the task has a thread of its own, so that a commit that waits
+    (for a network, a lock) delays no other task of the slot."""
 
     def stages(self) -> Sequence[StageFactory]:
-        """Operators in front of this one, from the stream on; the writer then takes what the last of them gives."""
+        """Return the operators in front of this one, the first first; the writer takes the results of the last one."""
         return ()
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> TwoPhaseWriter[T]:
-        """A writer for one subtask. Called in the slot."""
+        """Make the writer of one subtask. Called in the slot."""
 
     @abstractmethod
     def create_committer(self, context: WriterContext) -> Committer:
-        """A committer for one subtask. Called in the slot."""
+        """Make the committer of one subtask. Called in the slot."""

@@ -25,18 +25,18 @@ W2 = TypeVar("W2")
 
 
 class AggregateFunction(Function, Generic[IN, ACC, OUT]):
-    """Gathers records in an accumulator, so that a window need not keep the records.
+    """Aggregates records in an accumulator, so that a window need not store the records.
 
     Attributes:
-        combinable: records may be gathered in any order and in parts, which ``merge`` makes one: in batch mode tumbling
-            windows gather before records travel, too.
+        combinable: set it to True if records may be added in any order, and in parts that ``merge`` combines. Batch
+            mode then also aggregates before the exchange (tumbling windows only).
     """
 
     combinable: ClassVar[bool] = False
 
     @abstractmethod
     def create_accumulator(self) -> ACC:
-        """Returns a new accumulator that has seen no record."""
+        """Returns a new accumulator without any record."""
 
     @abstractmethod
     def add(self, value: IN, accumulator: ACC) -> ACC:
@@ -44,45 +44,45 @@ class AggregateFunction(Function, Generic[IN, ACC, OUT]):
 
     @abstractmethod
     def get_result(self, accumulator: ACC) -> OUT:
-        """Returns the result of what was added so far."""
+        """Returns the result of the records added so far."""
 
     @abstractmethod
     def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
-        """Returns both accumulators in one; asked for where windows merge (sessions)."""
+        """Returns one accumulator for the records of both; called where windows merge (sessions)."""
 
 
 class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """Makes the results of a window of one key."""
+    """Computes the results of one key's window."""
 
     @abstractmethod
     def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
         """Returns or yields the results.
 
         Args:
-            key: of the window's records.
-            window: which window is evaluated.
+            key: key of the window's records.
+            window: the window that is evaluated.
             inputs: its records in the order of arrival; behind ``reduce`` or ``aggregate`` their one result.
         """
 
 
 class AllWindowFunction(Function, Generic[IN, OUT, W]):
-    """Makes the results of a window over all records of a stream."""
+    """Computes the results of a window over all records of a stream."""
 
     @abstractmethod
     def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
-        """Returns or yields the results; arguments as of ``WindowFunction``."""
+        """Returns or yields the results; the arguments are those of ``WindowFunction.apply``."""
 
 
 class _WindowContext(ABC, Generic[W2]):
-    """What functions with a context may ask about the window that is evaluated."""
+    """What window functions can find out about the window that is evaluated."""
 
     @abstractmethod
     def window(self) -> W2:
-        """Returns the window."""
+        """Returns the window that is evaluated."""
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """Returns the time of the clock, in ms since 1970-01-01 UTC."""
+        """Returns the processing time, in ms since 1970-01-01 UTC."""
 
     @abstractmethod
     def current_watermark(self) -> int:
@@ -93,7 +93,7 @@ class _WindowContext(ABC, Generic[W2]):
         """Returns the store of state for this key and this window; release it in ``clear``.
 
         Raises:
-            ProgramError: a state is asked for and the windows are sessions, which merge.
+            ProgramError: the windows are sessions: these merge, and can't have state.
         """
 
     @abstractmethod
@@ -102,10 +102,10 @@ class _WindowContext(ABC, Generic[W2]):
 
 
 class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """Makes the results of a window of one key, with times and state at hand."""
+    """Computes the results of one key's window, with access to times and state."""
 
     class Context(_WindowContext[W2]):
-        """What ``process`` and ``clear`` may ask."""
+        """What ``process`` and ``clear`` can find out about the window."""
 
     @abstractmethod
     def process(
@@ -114,31 +114,31 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
         """Returns or yields the results.
 
         Args:
-            key: of the window's records.
+            key: key of the window's records.
             context: window, times and state.
             elements: the records in the order of arrival; behind ``reduce`` or ``aggregate`` their one result.
         """
 
     def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
-        """Called when the window is thrown away: clear what ``context.window_state()`` holds."""
+        """Clears the state in ``context.window_state()``; called when the window is removed."""
 
 
 class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
-    """Makes the results of a window over all records of a stream, with times and state at hand."""
+    """Computes the results of a window over all records of a stream, with access to times and state."""
 
     class Context(_WindowContext[W2]):
-        """What ``process`` and ``clear`` may ask."""
+        """What ``process`` and ``clear`` can find out about the window."""
 
     @abstractmethod
     def process(self, context: ProcessAllWindowFunction.Context[W], elements: Iterable[IN]) -> Iterable[OUT] | None:
-        """Returns or yields the results; arguments as of ``ProcessWindowFunction``."""
+        """Returns or yields the results; the arguments are those of ``ProcessWindowFunction.process``."""
 
     def clear(self, context: ProcessAllWindowFunction.Context[W]) -> None:
-        """Called when the window is thrown away: clear what ``context.window_state()`` holds."""
+        """Clears the state in ``context.window_state()``; called when the window is removed."""
 
 
 def uses_window_state(function: Any) -> bool:
-    """Whether the function may hold something for a window that its own ``clear`` has to release."""
+    """Whether a window function overrides ``clear``, so that it has to be called when a window is removed."""
     if isinstance(function, ProcessWindowFunction):
         return type(function).clear is not ProcessWindowFunction.clear
     if isinstance(function, ProcessAllWindowFunction):

@@ -1,4 +1,4 @@
-"""What functions measure, at the place of ``pyflink.metrics``, and who it is reported to."""
+"""Metrics of functions, at the place of ``pyflink.metrics``, and the contract of metric reporters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which metrics a reporter gets, and with which labels: ``filter.*`` and ``scope.variables.*``, in Flink's syntax."""
+"""Selection of the metrics that a reporter gets, and of their labels.
+
+The parameters are ``filter.*`` and ``scope.variables.*``, in Flink's syntax.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,16 @@ class _Pattern:
     names: tuple[re.Pattern[str], ...]
     kinds: frozenset[str]
 
-    def takes(self, one: Measured) -> bool:
+    def takes(self, metric: Measured) -> bool:
         return (
-            one.kind in self.kinds
-            and self.scope.fullmatch(".".join(one.scope)) is not None
-            and any(name.fullmatch(one.name) is not None for name in self.names)
+            metric.kind in self.kinds
+            and self.scope.fullmatch(".".join(metric.scope)) is not None
+            and any(name.fullmatch(metric.name) is not None for name in self.names)
         )
 
 
 def selection_of(reporter: Reporter) -> Callable[[Iterable[Measured]], list[Measured]]:
-    """What leaves the others out, and gives labels.
+    """Return the function that selects a reporter's metrics and sets their labels.
 
     Raises:
         ConfigurationError: a parameter is malformed.
@@ -45,40 +48,41 @@ def selection_of(reporter: Reporter) -> Callable[[Iterable[Measured]], list[Meas
     includes, excludes = _patterns(reporter, INCLUDES), _patterns(reporter, EXCLUDES)
     without = {name.strip() for name in reporter.parameters.get(WITHOUT, "").split(";")} - {""}
     try:
-        more = parse_map(reporter.parameters[WITH]) if WITH in reporter.parameters else {}
+        additional = parse_map(reporter.parameters[WITH]) if WITH in reporter.parameters else {}
     except ValueError as error:
         raise ConfigurationError(f"{reporter.key(WITH)} is not valid: expected {error}.") from None
 
-    def labelled(one: Measured) -> Measured:
-        labels = {name: value for name, value in one.labels.items() if name not in without}
-        return replace(one, labels={**labels, **more})
+    def labelled(metric: Measured) -> Measured:
+        labels = {name: value for name, value in metric.labels.items() if name not in without}
+        return replace(metric, labels={**labels, **additional})
 
-    def selected(measured: Iterable[Measured]) -> list[Measured]:
-        found = [
-            one for one in measured
-            if (not includes or any(pattern.takes(one) for pattern in includes))
-            and not any(pattern.takes(one) for pattern in excludes)
+    def select(measured: Iterable[Measured]) -> list[Measured]:
+        selected = [
+            metric for metric in measured
+            if (not includes or any(pattern.takes(metric) for pattern in includes))
+            and not any(pattern.takes(metric) for pattern in excludes)
         ]  # fmt: skip
-        return list(map(labelled, found)) if without or more else found
+        return list(map(labelled, selected)) if without or additional else selected
 
-    return selected
+    return select
 
 
 def _patterns(reporter: Reporter, parameter: str) -> list[_Pattern]:
     text = reporter.parameters.get(parameter, "")
-    return [_pattern(reporter, parameter, one.strip()) for one in text.split(";") if one.strip()]
+    return [_pattern(reporter, parameter, part.strip()) for part in text.split(";") if part.strip()]
 
 
 def _pattern(reporter: Reporter, parameter: str, text: str) -> _Pattern:
-    scope, *rest = (part.strip() for part in text.split(":"))
-    names, kinds = rest[0] if rest else "*", rest[1] if len(rest) > 1 else "*"
-    wanted = _KINDS if kinds == "*" else frozenset(kind.strip().lower() for kind in kinds.split(","))
-    if len(rest) > 2 or not scope or not names or not wanted <= _KINDS:
+    parts = [part.strip() for part in text.split(":")]
+    parts += ["*"] * (3 - len(parts))
+    scope, names, types, *excess = parts
+    kinds = _KINDS if types == "*" else frozenset(kind.strip().lower() for kind in types.split(","))
+    if excess or not scope or not names or not kinds <= _KINDS:
         raise ConfigurationError(
             f"{reporter.key(parameter)}: {text!r} is not valid: expected <scope>:<name>,<name>:<type>,<type>, such as "
             f"taskmanager.job.task.*:numRecordsIn*:counter; types: {', '.join(sorted(_KINDS))}."
         )
-    return _Pattern(_wildcard(scope), tuple(_wildcard(name.strip()) for name in names.split(",")), wanted)
+    return _Pattern(_wildcard(scope), tuple(_wildcard(name.strip()) for name in names.split(",")), kinds)
 
 
 def _wildcard(text: str) -> re.Pattern[str]:

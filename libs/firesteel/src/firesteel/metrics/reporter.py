@@ -1,4 +1,4 @@
-"""Who metrics are reported to: the contract of reporters, at the place of Flink's ``MetricReporter``."""
+"""The contract of metric reporters, at the place of Flink's ``MetricReporter``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["Measured", "MetricReporter"]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One value.
+    """One value of a metric.
 
     Attributes:
-        scope: that it belongs to, such as ``("taskmanager", "job", "task")``.
-        name: Flink's name of it.
-        value: a number; of a distribution how many values it has seen.
-        labels: which of the scope it is.
-        total: of a distribution: the sum of its values.
-        quantiles: of a distribution: quantile -> value; None = it is none.
-        grows: it counts something, and never becomes smaller.
+        scope: scope of the metric, such as ``("taskmanager", "job", "task")``.
+        name: Flink's name of the metric.
+        value: the value; of a distribution, the number of its values.
+        labels: variables that identify the object of the scope, such as the id of the job.
+        total: distributions: sum of the values.
+        quantiles: distributions: quantile -> value; None = it is not a distribution.
+        grows: whether it is a count that never becomes smaller.
     """
 
     scope: tuple[str, ...]
@@ -33,9 +33,9 @@ class Measured:
 
     @property
     def kind(self) -> str:
-        """``counter``, ``gauge``, ``meter`` or ``histogram``, as Flink's filters say it.
+        """Type of the metric in Flink's filters: ``counter``, ``gauge``, ``meter`` or ``histogram``.
 
-        Metrics of user functions that are no distributions are gauges.
+        Metrics of user functions that are not distributions are gauges.
         """
         if self.quantiles is not None:
             return "histogram"
@@ -45,17 +45,18 @@ class Measured:
 
 
 class MetricReporter(ABC):
-    """Sends what a process of the cluster measures to somewhere.
+    """Sends the metrics of a process of the cluster to an external system.
 
-    It is made in each process of the cluster by its factory: whatever ``metrics.reporter.<name>.factory.class`` names
-    is called with the other parameters of ``metrics.reporter.<name>.*`` (a mapping of texts). Only the configuration of
-    the cluster names reporters; jobs can't. The factory, ``report`` and ``close`` are called on a thread of its own,
-    one after the other, never on that of the service: they may wait. What they raise is logged and harms nobody.
+    Each process of the cluster makes its own reporters: it calls the factory that
+    ``metrics.reporter.<name>.factory.class`` names with the other parameters of ``metrics.reporter.<name>.*`` (a
+    mapping of texts). Only the configuration of the cluster can name reporters, not that of a job. The factory,
+    ``report`` and ``close`` are called one after the other on a thread of the reporter's own, so they may wait. Their
+    exceptions are logged and have no other effect.
     """
 
     @abstractmethod
     def report(self, measured: Sequence[Measured]) -> None:
-        """Send values; called once in each interval. While a call lasts, the next ones are left out."""
+        """Send values; called once in each interval. Intervals that end during a call are left out."""
 
     def close(self) -> None:  # noqa: B027 # most have nothing to close
-        """The process ends; it waits two seconds for this at most. Not called if the factory has raised."""
+        """Release everything; the process ends, and waits for this for two seconds at most."""
