@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -111,6 +112,25 @@ def test_a_span_has_the_ids_that_were_chosen(tracing: Tracing) -> None:
     assert (first.status.is_ok, first.status.description) == (False, "it broke")
     assert [(event.name, event.timestamp) for event in first.events] == [("running", 2_000_000_000)]
     assert first.resource.attributes["firesteel.part"] == "slot"
+
+
+def test_a_span_of_user_code_on_another_thread_does_not_get_the_ids_of_an_exported_one(tracing: Tracing) -> None:
+    spans = kept(tracing).spans
+    tracer = tracing.provider.get_tracer("user")
+
+    class Meanwhile(SpanProcessor):
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            if span.name == "Recovery":
+                thread = threading.Thread(target=lambda: tracer.start_span("work").end())
+                thread.start()
+                thread.join()
+
+    tracing.provider.add_span_processor(Meanwhile())
+    root = TraceContext.new()
+    tracing.export([Span(root, "Recovery", 1000, 3000)])
+    users, exported = spans
+    assert (users.name, ids(exported)) == ("work", (root.trace_id, root.span_id))
+    assert ids(users)[1] != root.span_id
 
 
 def test_what_a_client_does_not_record_is_not_recorded(tracing: Tracing) -> None:

@@ -1,1 +1,1 @@
-"""OpenTelemetry: receivers of traces, metrics and logs, and what exports to them."""
+"""OpenTelemetry: receivers of traces, metrics and logs, and exporters to them."""

@@ -1,4 +1,4 @@
-"""Exporters of OpenTelemetry's SDK, over HTTP and gRPC, that say in one line what a receiver does not take."""
+"""Exporters of OpenTelemetry's SDK, over HTTP and gRPC, that log a failure in one line instead of a stack trace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 2.0
-"""What a process that ends gives its last spans and logs."""
+"""Time that a process which ends has for the export of its last spans and logs."""
 _CLASSES: Final = {
     TRACES: ("trace_exporter", "OTLPSpanExporter"),
     METRICS: ("metric_exporter", "OTLPMetricExporter"),
@@ -39,39 +39,39 @@ _CLASSES: Final = {
 }
 _PACKAGE: Final = "opentelemetry.exporter.otlp.proto"
 _OPTIONS: Final = (("grpc.enable_http_proxy", 0),)
-"""A proxy of the environment is not meant for the cluster's receivers; so it is over HTTP, too."""
+"""Ignore proxies of the environment, which are not meant for the cluster's receivers; the same holds over HTTP."""
 
 
-def needs(what: str, error: ModuleNotFoundError, protocol: str = "") -> ConfigurationError:
-    """What is to be said where OpenTelemetry is not installed.
+def needs(feature: str, error: ModuleNotFoundError, protocol: str = "") -> ConfigurationError:
+    """Return the error for a process in which OpenTelemetry is not installed.
 
     Args:
-        what: needs it, such as ``traces``.
-        error: of the import.
-        protocol: that was wanted.
+        feature: what needs it, such as ``traces``.
+        error: the error of the import.
+        protocol: protocol that is configured.
     """
     extra = "otel-grpc" if protocol == GRPC else "otel"
     return ConfigurationError(
-        f"{what} need the package {error.name}, which is not installed: pip install firesteel[{extra}]"
+        f"{feature} need the package {error.name}, which is not installed: pip install firesteel[{extra}]"
     )
 
 
 def resource_of(reporter: OtlpReporter, part: str, attributes: Mapping[str, str] | None = None) -> Resource:
-    """Where everything comes from.
+    """Describe this process as the origin of spans, metrics and logs.
 
     Args:
-        reporter: names the service.
-        part: of the cluster: ``dispatcher``, ``resourcemanager``, ``jobmaster``, ``taskmanager`` or ``slot``.
-        attributes: more of it.
+        reporter: has the name of the service.
+        part: part of the cluster: ``dispatcher``, ``resourcemanager``, ``jobmaster``, ``taskmanager`` or ``slot``.
+        attributes: further attributes of the process.
     """
     from opentelemetry.sdk.resources import Resource
 
-    own = {"service.name": reporter.service, "service.version": __version__, "firesteel.part": part}
-    return Resource.create({**own, **(attributes or {})})
+    service = {"service.name": reporter.service, "service.version": __version__, "firesteel.part": part}
+    return Resource.create({**service, **(attributes or {})})
 
 
 def shut_down(shutdown: Callable[[], Any], seconds: float = FLUSH_SECONDS) -> bool:
-    """Have a provider export what there is and end; whether that was done within so many seconds."""
+    """Have a provider export what waits, and end; return whether it was done within ``seconds``."""
     thread = threading.Thread(target=shutdown, name="firesteel-otel-end", daemon=True)
     thread.start()
     thread.join(seconds)
@@ -79,7 +79,7 @@ def shut_down(shutdown: Callable[[], Any], seconds: float = FLUSH_SECONDS) -> bo
 
 
 class Shipment:
-    """Hands batches to a receiver; says the first, the 10th, the 100th time in a row that it takes none.
+    """Sends batches to a receiver; logs the first, the 10th, the 100th failure (and so on) in a row.
 
     Args:
         reporter: the receiver.
@@ -89,7 +89,7 @@ class Shipment:
         otlp: the SDK's exporter.
 
     Raises:
-        ConfigurationError: what it needs is not installed.
+        ConfigurationError: the SDK's exporter is not installed.
     """
 
     def __init__(self, reporter: OtlpReporter, signal: str) -> None:
@@ -97,7 +97,7 @@ class Shipment:
         self.otlp = _otlp(reporter, signal)
 
     def ship(self, batch: Any, count: int, **arguments: Any) -> Any:
-        """Export it; the result is the exporter's."""
+        """Send a batch of ``count`` items; return the result of the SDK's exporter."""
         result = self.otlp.export(batch, **arguments)
         if result.name == "SUCCESS":
             self._failed = 0
@@ -105,7 +105,7 @@ class Shipment:
         self._failed += 1
         if str(self._failed).strip("0") == "1":
             logger.warning(
-                "%s (reporter %s) takes no %s: %d are lost (%d batches in a row by now)",
+                "%s (reporter %s) takes no %s: %d are lost (%d batches in a row so far)",
                 self._reporter.endpoint, self._reporter.name, self._signal, count, self._failed,
             )  # fmt: skip
         return result
@@ -118,7 +118,7 @@ def _otlp(reporter: OtlpReporter, signal: str) -> Any:
         make = getattr(importlib.import_module(f"{_PACKAGE}.{'grpc' if speaks_grpc else 'http'}.{module}"), name)
     except ModuleNotFoundError as error:
         raise needs(f"{signal} over OTLP", error, reporter.protocol) from error
-    # What fails is said by the shipment, and once.
+    # The SDK logs each failure with a stack trace; Shipment logs it instead.
     logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
     common: dict[str, Any] = {"endpoint": reporter.endpoint, "timeout": reporter.timeout}
     if speaks_grpc:
@@ -169,18 +169,20 @@ def logs_exporter(reporter: OtlpReporter) -> LogRecordExporter:
 
 
 def metrics_exporter(reporter: OtlpReporter) -> MetricExporter:
-    """For what a meter provider has."""
+    """Return an exporter for a meter provider, which counts the data points of a failed batch."""
     from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 
     shipment = Shipment(reporter, METRICS)
 
     class Quiet(MetricExporter):
-        def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **more: Any) -> MetricExportResult:
+        def export(
+            self, metrics_data: MetricsData, timeout_millis: float = 10_000, **options: Any
+        ) -> MetricExportResult:
             scopes = [scope for resource in metrics_data.resource_metrics for scope in resource.scope_metrics]
             points = sum(len(metric.data.data_points) for scope in scopes for metric in scope.metrics)
             return cast("MetricExportResult", shipment.ship(metrics_data, points, timeout_millis=timeout_millis))
 
-        def shutdown(self, timeout_millis: float = 30_000, **more: Any) -> None:
+        def shutdown(self, timeout_millis: float = 30_000, **options: Any) -> None:
             shipment.otlp.shutdown(timeout_millis)
 
         def force_flush(self, timeout_millis: float = 10_000) -> bool:

@@ -1,4 +1,4 @@
-"""Meters that user functions ask OpenTelemetry for."""
+"""Export of the meters that user functions get from OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["Meters"]
 
 
 class Meters:
-    """Exports what meters of this process measure, in the intervals of the reporters.
+    """Exports the measurements of this process's meters, at the intervals of the reporters.
 
     Args:
-        reporters: where it goes; one at least.
-        part: of the cluster.
-        attributes: of all of it: they tell this process from others.
+        reporters: receivers, at least one.
+        part: part of the cluster, such as ``slot``.
+        attributes: attributes that distinguish this process from others.
 
     Raises:
         ConfigurationError: OpenTelemetry is not installed.
@@ -40,11 +40,11 @@ class Meters:
         self.provider = MeterProvider(readers, resource, shutdown_on_exit=False)
 
     def serve_users(self) -> None:
-        """Meters that code of this process asks OpenTelemetry for export here."""
+        """Make this the provider of all meters that user code in this process gets from OpenTelemetry."""
         from opentelemetry.metrics import set_meter_provider
 
         set_meter_provider(self.provider)
 
     def close(self, seconds: float) -> bool:
-        """Export what there is; whether that was done within so many seconds."""
+        """Export what waits; return whether that was done within ``seconds``."""
         return shut_down(self.provider.shutdown, seconds)

@@ -1,4 +1,4 @@
-"""Receivers that speak OTLP, as reporters of traces, metrics and logs name them."""
+"""Configuration of OTLP receivers, from the reporters of traces, metrics and logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from firesteel.core.errors import ConfigurationError, ProtocolError
 __all__ = ["GRPC", "HTTP", "LOGS", "METRICS", "OTEL", "TRACES", "OtlpReporter", "read_otlp"]
 
 OTEL: Final = "otel"
-"""The name of the factory."""
+"""Name of the factory in ``*.reporter.<name>.factory.class``."""
 HTTP, GRPC = "http", "grpc"
 TRACES, METRICS, LOGS = "traces", "metrics", "logs"
 _PROTOCOLS: Final = {"http": HTTP, "http/protobuf": HTTP, "grpc": GRPC}
@@ -28,15 +28,15 @@ _KNOWN: Final = (_ENDPOINT, _PROTOCOL, _TIMEOUT, _HEADERS, _SERVICE)
 
 @dataclass(frozen=True)
 class OtlpReporter:
-    """One receiver.
+    """A receiver of OTLP.
 
     Attributes:
-        name: of the reporter.
-        endpoint: URL that requests go to; over gRPC scheme, host and port.
+        name: name of the reporter.
+        endpoint: URL that requests go to; over gRPC only scheme, host and port.
         protocol: ``http`` or ``grpc``.
-        headers: of these requests; over gRPC their metadata.
-        timeout: seconds for one of them.
-        service: name of the service that everything is said to come from.
+        headers: headers of the requests; over gRPC their metadata.
+        timeout: time limit of a request, in seconds.
+        service: ``service.name`` of everything that is exported.
         interval: seconds between two reports of metrics.
     """
 
@@ -54,44 +54,46 @@ class OtlpReporter:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> OtlpReporter:
-        """The inverse of ``to_plain``; fields that this version does not know are left out.
+        """Read the plain data of ``to_plain``; fields that this version does not know are ignored.
 
         Raises:
-            ProtocolError: it is malformed.
+            ProtocolError: the data is malformed.
         """
         return read_plain(cls, plain, "reporter", ProtocolError)
 
 
-def read_otlp(reporter: Reporter, signal: str, others: Collection[str] = (), interval: float = 10.0) -> OtlpReporter:
-    """The receiver that a reporter names.
+def read_otlp(
+    reporter: Reporter, signal: str, further_parameters: Collection[str] = (), interval: float = 10.0
+) -> OtlpReporter:
+    """Read the receiver from the parameters of a reporter.
 
     Args:
-        reporter: as it is configured.
+        reporter: the configured reporter.
         signal: ``traces``, ``metrics`` or ``logs``.
-        others: parameters that it may have, too, and that somebody else reads.
-        interval: of the result.
+        further_parameters: other parameters that the reporter may have, which the caller reads.
+        interval: ``interval`` of the result.
 
     Raises:
         ConfigurationError: a parameter is malformed or not known.
     """
-    given = reporter.parameters
-    unknown = sorted(set(given) - {*_KNOWN, *others})
+    parameters = reporter.parameters
+    unknown = sorted(set(parameters) - {*_KNOWN, *further_parameters})
     if unknown:
         raise ConfigurationError(
             f"{reporter.key(unknown[0])}: a reporter over OTLP has no such parameter; known: "
-            f"{', '.join((*_KNOWN, *others))}"
+            f"{', '.join((*_KNOWN, *further_parameters))}"
         )
-    named = given.get(_PROTOCOL, HTTP)
-    protocol = _PROTOCOLS.get(named.strip().lower())
+    protocol_name = parameters.get(_PROTOCOL, HTTP)
+    protocol = _PROTOCOLS.get(protocol_name.strip().lower())
     if protocol is None:
-        raise ConfigurationError(f"{reporter.key(_PROTOCOL)} = {named!r} is not valid: expected http or grpc.")
+        raise ConfigurationError(f"{reporter.key(_PROTOCOL)} = {protocol_name!r} is not valid: expected http or grpc.")
     return OtlpReporter(
         reporter.name,
-        _endpoint(reporter, given.get(_ENDPOINT, _DEFAULTS[protocol]), protocol, signal),
+        _endpoint(reporter, parameters.get(_ENDPOINT, _DEFAULTS[protocol]), protocol, signal),
         protocol,
-        _parsed(reporter, _HEADERS, parse_map) if _HEADERS in given else {},
-        _parsed(reporter, _TIMEOUT, parse_duration).total_seconds() if _TIMEOUT in given else 10.0,
-        given.get(_SERVICE, "firesteel"),
+        _parsed(reporter, _HEADERS, parse_map) if _HEADERS in parameters else {},
+        _parsed(reporter, _TIMEOUT, parse_duration).total_seconds() if _TIMEOUT in parameters else 10.0,
+        parameters.get(_SERVICE, "firesteel"),
         interval,
     )
 

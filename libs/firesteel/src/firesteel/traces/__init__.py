@@ -1,1 +1,1 @@
-"""Traces: spans of what a job went through, exported by OpenTelemetry where ``traces.reporters`` says so."""
+"""Traces: spans of a job's life (restarts, checkpoints), exported by OpenTelemetry if ``traces.reporters`` is set."""

@@ -1,4 +1,4 @@
-"""Where traces go: ``traces.reporters`` and ``traces.reporter.<name>.*``."""
+"""Configuration of trace reporters: ``traces.reporters`` and ``traces.reporter.<name>.*``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _FACTORIES: Final = {
 
 
 def trace_reporters(settings: Settings) -> tuple[OtlpReporter, ...]:
-    """Those that are to be used; empty = nothing is traced.
+    """Read the configured trace reporters; none = nothing is traced.
 
     Raises:
-        ConfigurationError: one is not known, or one of its parameters is malformed.
+        ConfigurationError: a reporter is not known, or one of its parameters is malformed.
     """
-    found = reporters_of(settings, options.TRACES_REPORTERS, "traces.reporter.", _FACTORIES)
-    for reporter in found:
+    reporters = reporters_of(settings, options.TRACES_REPORTERS, "traces.reporter.", _FACTORIES)
+    for reporter in reporters:
         if reporter.factory != OTEL:
             raise ConfigurationError(
                 f"{reporter.key('factory.class')}: there is no trace reporter {reporter.factory!r}; known: {OTEL}"
             )
-    return tuple(read_otlp(reporter, TRACES) for reporter in found)
+    return tuple(read_otlp(reporter, TRACES) for reporter in reporters)

@@ -1,4 +1,4 @@
-"""Spans on their way to a receiver. OpenTelemetry is imported only where traces are on."""
+"""Export of spans to receivers. OpenTelemetry is imported only where traces are on."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ __all__ = ["Span", "Tracing", "current_header", "tracing_of"]
 
 logger = logging.getLogger(__name__)
 QUEUE: Final = 65536
-"""Spans that wait for the receiver; further ones are dropped."""
+"""Number of spans that may wait for the receiver; further ones are dropped."""
 BATCH: Final = 512
 DELAY_MS: Final = 1000
-"""A span waits so long for others to travel with it."""
+"""Longest time that a span waits for others of its batch."""
 _ATTRIBUTES: Final = "firesteel.attributes"
-"""Where a context has those of what is below it."""
+"""Key in a context of the attributes for all spans below it."""
 Value = str | int | float | bool
 
 
 @dataclass(frozen=True)
 class Span:
-    """Something that is over.
+    """A piece of work that has ended.
 
     Attributes:
-        context: of the span.
-        name: of it.
-        begin_ms, end_ms: epoch.
+        context: ids of the span.
+        name: name of the work.
+        begin_ms, end_ms: when it began and ended, in epoch ms.
         parent: the span above it; None = it is the first one of its trace.
-        attributes: what is known of it.
-        links: other spans that have to do with it.
-        error: why it failed; empty = it did not.
-        events: name -> epoch ms.
+        attributes: further information about it.
+        links: related spans outside of this line of parents.
+        error: why the work failed; empty = it did not fail.
+        events: event -> when it happened, in epoch ms.
     """
 
     context: TraceContext
@@ -54,12 +54,12 @@ class Span:
 
 
 class Tracing:
-    """Exports spans in the background; what a receiver does not take is lost, and costs a warning.
+    """Exports spans in the background. Spans that a receiver does not take are lost, with a warning.
 
     Args:
-        reporters: where spans go; one at least.
-        part: of the cluster: ``dispatcher``, ``jobmaster``, ``taskmanager`` or ``slot``.
-        attributes: of all its spans.
+        reporters: receivers of the spans, at least one.
+        part: part of the cluster: ``dispatcher``, ``jobmaster``, ``taskmanager`` or ``slot``.
+        attributes: attributes of all spans.
 
     Raises:
         ConfigurationError: OpenTelemetry is not installed.
@@ -77,20 +77,31 @@ class Tracing:
             raise needs("traces", error) from error
 
         class Ids(IdGenerator):
-            """Those of the span that is being made; spans of users have random ones."""
+            """Gives the span that ``export`` makes its own ids, and spans of user code random ones.
+
+            User code opens spans on other threads while ``export`` runs, so each thread has its own choice.
+            """
 
             def __init__(self) -> None:
-                self.chosen: TraceContext | None = None
+                self._thread = threading.local()
                 self._random = RandomIdGenerator()
 
+            def choose(self, context: TraceContext | None) -> None:
+                self._thread.chosen = context
+
+            def _chosen(self) -> TraceContext | None:
+                return getattr(self._thread, "chosen", None)
+
             def generate_trace_id(self) -> int:
-                return self._random.generate_trace_id() if self.chosen is None else int(self.chosen.trace_id, 16)
+                chosen = self._chosen()
+                return self._random.generate_trace_id() if chosen is None else int(chosen.trace_id, 16)
 
             def generate_span_id(self) -> int:
-                return self._random.generate_span_id() if self.chosen is None else int(self.chosen.span_id, 16)
+                chosen = self._chosen()
+                return self._random.generate_span_id() if chosen is None else int(chosen.span_id, 16)
 
         class Described(SpanProcessor):
-            """Spans of users have the attributes of what they are below."""
+            """Gives spans of user code the attributes that ``below`` has set for them."""
 
             def on_start(self, span: SdkSpan, parent_context: Any = None) -> None:
                 for name, value in _described(parent_context).items():
@@ -111,73 +122,71 @@ class Tracing:
                 )
             )
         self._tracer = self.provider.get_tracer("firesteel", __version__)
-        self._lock = threading.Lock()
 
     def export(self, spans: Iterable[Span]) -> None:
-        """Hand spans over; returns at once."""
+        """Queue spans for the receivers; does not wait. May be called from any thread."""
         from opentelemetry.trace import Link, Status, StatusCode
 
-        with self._lock:
-            for span in spans:
-                self._ids.chosen = span.context
-                try:
-                    made = self._tracer.start_span(
-                        span.name,
-                        _inside(span.parent),
-                        attributes=dict(span.attributes),
-                        links=[Link(_span_context(one)) for one in span.links],
-                        start_time=span.begin_ms * 1_000_000,
-                    )
-                finally:
-                    self._ids.chosen = None
-                for name, at_ms in span.events.items():
-                    made.add_event(name, timestamp=at_ms * 1_000_000)
-                if span.error:
-                    made.set_status(Status(StatusCode.ERROR, span.error))
-                made.end(max(span.begin_ms, span.end_ms) * 1_000_000)
+        for span in spans:
+            self._ids.choose(span.context)
+            try:
+                sdk_span = self._tracer.start_span(
+                    span.name,
+                    _inside(span.parent),
+                    attributes=dict(span.attributes),
+                    links=[Link(_span_context(link)) for link in span.links],
+                    start_time=span.begin_ms * 1_000_000,
+                )
+            finally:
+                self._ids.choose(None)
+            for name, at_ms in span.events.items():
+                sdk_span.add_event(name, timestamp=at_ms * 1_000_000)
+            if span.error:
+                sdk_span.set_status(Status(StatusCode.ERROR, span.error))
+            sdk_span.end(max(span.begin_ms, span.end_ms) * 1_000_000)
 
     def below(
         self, context: TraceContext, attributes: Mapping[str, Value] | None = None
     ) -> Callable[[Callable[[], None]], None]:
-        """Something that calls a function in such a way that spans which it opens are below this one.
+        """Return a caller of functions: spans that these open have the given span as their parent.
 
         Args:
-            context: of this one.
-            attributes: that these spans have.
+            context: the parent.
+            attributes: attributes of the spans that the functions open.
         """
         from opentelemetry.context import attach, set_value
 
         variables = contextvars.Context()
         variables.run(attach, set_value(_ATTRIBUTES, dict(attributes or {}), _inside(context)))
-        inside = False
+        entered = False
 
-        def within(call: Callable[[], None]) -> None:
-            nonlocal inside
-            if inside:
+        def call_below(call: Callable[[], None]) -> None:
+            nonlocal entered
+            if entered:  # nested call: a context can't be entered twice
                 call()
                 return
-            inside = True
+            entered = True
             try:
                 variables.run(call)
             finally:
-                inside = False
+                entered = False
 
-        return within
+        return call_below
 
     def serve_users(self) -> None:
-        """Tracers that code of this process asks OpenTelemetry for export here."""
+        """Make this the provider of all tracers that user code in this process gets from OpenTelemetry."""
         from opentelemetry.trace import set_tracer_provider
 
         set_tracer_provider(self.provider)
 
     def close(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Export what there is, as far as that works within so many seconds."""
+        """Export the spans that wait, as far as that works within ``seconds``."""
         if not shut_down(self.provider.shutdown, seconds):
             logger.warning("traces could not be exported within %g s; the last spans are lost", seconds)
 
 
 def tracing_of(reporters: Sequence[OtlpReporter], part: str) -> Tracing | None:
-    """What exports traces; None = nothing does.
+    """Return the exporter of traces; None = there are no reporters.
 
     Raises:
         ConfigurationError: OpenTelemetry is not installed.
@@ -186,11 +195,11 @@ def tracing_of(reporters: Sequence[OtlpReporter], part: str) -> Tracing | None:
 
 
 def current_header() -> str:
-    """``traceparent`` of the span that is open here; empty = there is none."""
+    """Return the ``traceparent`` header of the span that is open on this thread; empty = there is none."""
     from opentelemetry.trace import get_current_span
 
-    found = get_current_span().get_span_context()
-    return TraceContext(f"{found.trace_id:032x}", f"{found.span_id:016x}").header if found.is_valid else ""
+    current = get_current_span().get_span_context()
+    return TraceContext(f"{current.trace_id:032x}", f"{current.span_id:016x}").header if current.is_valid else ""
 
 
 def _span_context(context: TraceContext) -> Any:
