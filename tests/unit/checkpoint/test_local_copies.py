@@ -146,6 +146,22 @@ def test_a_file_that_never_changes_is_linked(storage: DirectoryCheckpointStorage
     assert found(copies, handle) == b"entries"
 
 
+def test_a_file_that_is_written_for_two_checkpoints_is_linked_once(
+    storage: DirectoryCheckpointStorage, tmp_path: Path
+) -> None:
+    copies, path = LocalCopies([str(tmp_path / "local")], "v-0"), tmp_path / "table.sst"
+    path.write_bytes(b"entries")
+    for checkpoint_id in (1, 2):
+        with copies.beside(storage.open_state_stream(1)) as writer:
+            link_copy(writer, str(path))
+            writer.write(path.read_bytes())
+            copies.acknowledged(checkpoint_id, [writer.close()])
+    copies.acknowledged(3, [])
+    copies.complete(3)
+    assert files(tmp_path) == []
+    assert path.stat().st_nlink == 1, "or the disk space would not come back"
+
+
 def test_copies_are_spread_over_disks(storage: DirectoryCheckpointStorage, tmp_path: Path) -> None:
     disks = [str(tmp_path / "local" / name) for name in ("a", "b")]
     copies = LocalCopies(disks, "v-0")

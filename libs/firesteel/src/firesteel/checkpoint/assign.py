@@ -238,13 +238,13 @@ def _in_flight(
     if fixed:
         raise StateRestoreError(
             f"operator {state.name!r} ({state.operator_id}): its checkpoint is unaligned and holds records in flight "
-            f"of {' and '.join(sorted(fixed))} edges, which only the subtasks of then can go on with: keep the "
-            f"parallelism {state.parallelism}, or go on from an aligned checkpoint or a savepoint."
+            f"of {' and '.join(sorted(fixed))} edges, which belong to the subtasks that they were sent to: keep "
+            f"the parallelism {state.parallelism}, or go on from an aligned checkpoint or a savepoint."
         )
     everything = [in_flight for part in former for in_flight in part]
     shared = tuple(replace(in_flight, shared=True) for in_flight in everything if in_flight.partitioner == _BY_KEY)
-    others = [tuple(in_flight for in_flight in part if in_flight.partitioner != _BY_KEY) for part in former]
-    return [(*shared, *dealt) for dealt in _deal(others, parallelism, same=False)]
+    unkeyed = [tuple(in_flight for in_flight in part if in_flight.partitioner != _BY_KEY) for part in former]
+    return [(*shared, *dealt) for dealt in _deal(unkeyed, parallelism, same=False)]
 
 
 def _keys(key_kinds: Sequence[KeyKinds], same_program: bool) -> KeyKinds | None:

@@ -86,7 +86,7 @@ class LocalCopies:
         name = _name_of(handle)
         if name:
             os.replace(draft, os.path.join(os.path.dirname(draft), name))
-        else:
+        with suppress(FileNotFoundError):  # still there if draft and copy are links to one file: rename does nothing
             os.unlink(draft)
 
     def failed(self, error: OSError) -> None:
@@ -120,7 +120,7 @@ class LocalCopies:
     # -- reading
 
     def open(self, handle: StateHandle) -> BinaryIO | None:
-        """Open the copy of a piece after comparing its checksum; None if there is no good copy."""
+        """Open the copy of a piece after comparing its checksum; None if there is no intact copy."""
         name = _name_of(handle)
         if not self._reads or not name:
             return None
@@ -134,14 +134,14 @@ class LocalCopies:
                 if _checksum_of(stream) == (handle.length, handle.checksum):
                     stream.seek(0)
                     return stream
-                reason = "it is not what was written"
+                reason = "its length or checksum is wrong"
             except OSError as error:
                 reason = str(error)
             stream.close()
             with suppress(OSError):
                 os.unlink(path)
             logger.warning(
-                "%s: the local copy %s of %s is no good, and was removed: %s; the checkpoint storage is read instead",
+                "%s: the local copy %s of %s is damaged, and was removed: %s; the checkpoint storage is read instead",
                 self._task, path, handle.path, reason,
             )  # fmt: skip
         return None

@@ -1,7 +1,7 @@
 """Savepoints in an object store: ``s3://<bucket>/<path>/savepoint-<begin of the job's id>-<unique>/``.
 
-The names below it are those of ``savepoints``. As in checkpoints (``object_storage``) an object ``_open`` says that
-somebody still wants the savepoint; it goes when the metadata are there.
+The files in it have the names of ``savepoints``. As in checkpoints (``object_storage``) an object ``_open`` marks a
+savepoint that was not given up; it is removed once the metadata are written.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from firesteel.core.errors import CheckpointStorageError
 
 
 class ObjectSavepointDirectory(ObjectCheckpointStorage):
-    """See ``savepoints.SavepointDirectory``.
+    """A savepoint in an object store.
 
     Args:
-        place: of the savepoint.
-        settings: of the job or the cluster.
+        place: place of the savepoint.
+        settings: configuration of the job or the cluster.
 
     Raises:
         ConfigurationError: the settings are wrong.
@@ -39,7 +39,7 @@ class ObjectSavepointDirectory(ObjectCheckpointStorage):
 
     def __init__(self, place: ObjectPlace, settings: Settings) -> None:
         self.base = self.root = place
-        self._own = False
+        self._own_subdirectory = False
         self._threshold = settings.get(options.CHECKPOINTING_INLINE_THRESHOLD)
         self._reader = StateReader(settings)
         self._states = self._reader.store(place.scheme)
@@ -50,10 +50,10 @@ class ObjectSavepointDirectory(ObjectCheckpointStorage):
         return self.root
 
     def make(self) -> None:
-        """Mark the place as open.
+        """Mark the savepoint as open.
 
         Raises:
-            CheckpointStorageError: nothing can be written there, or a savepoint is there.
+            CheckpointStorageError: nothing can be written there, or there is a savepoint already.
         """
         if self._client.size(self.root / METADATA) is not None:
             raise CheckpointStorageError(f"{self.root} is a savepoint or a checkpoint already: nothing was changed")
@@ -67,52 +67,52 @@ class ObjectSavepointDirectory(ObjectCheckpointStorage):
         return self._states.writer(self.root / uuid.uuid4().hex, hint, self._threshold, self._is_open, HEAD)
 
     def write(self, metadata: CheckpointMetadata) -> str:
-        """See ``savepoints.SavepointDirectory``."""
+        """Write the metadata, then remove the mark (``SavepointDirectory.write``)."""
         self.verify(metadata.handles())
         data = relative_to(f"{self.root}/", metadata).to_bytes()
         if self._is_complete(data):
             return str(self.root)
         self.write_metadata(metadata.checkpoint_id, data)
         if not self._is_open():
-            with suppress(CheckpointStorageError):  # whoever gave it up has removed its files
+            with suppress(CheckpointStorageError):  # the files were removed when it was given up
                 self._client.delete(self.root.bucket, [(self.root / METADATA).key])
             raise CheckpointStorageError(f"{self.root}: the savepoint was given up meanwhile")
         self._client.delete(self.root.bucket, [(self.root / OPEN).key])
         return str(self.root)
 
     def _is_complete(self, data: bytes) -> bool:
-        """Whether it was written before, and is not open any more."""
+        """Whether an earlier call has written these metadata, and has removed the mark."""
         try:
-            there = self._client.get(self.root / METADATA)[0]
+            present = self._client.get(self.root / METADATA)[0]
         except NoSuchObjectError:
             return False
-        return checksum(there) == checksum(data) and not self._is_open()
+        return checksum(present) == checksum(data) and not self._is_open()
 
     def remove(self, metadata: CheckpointMetadata) -> None:
-        """See ``savepoints.SavepointDirectory``."""
-        bucket, own, kept = self.root.bucket, self.root, set[str]()
-        if info_of(metadata) is None:  # it may share files with others that were retained beside it
-            own = self.root.parent
-            for other in self._beside():
-                where, data = self._states.read_metadata(other)
-                kept |= CheckpointMetadata.from_bytes(data, where).files()
+        """Remove the metadata, then the files (``SavepointDirectory.remove``)."""
+        bucket, directory, shared_files = self.root.bucket, self.root, set[str]()
+        if info_of(metadata) is None:
+            # A retained checkpoint may share files with others that were retained beside it.
+            directory = self.root.parent
+            for neighbour in self._beside():
+                path, data = self._states.read_metadata(neighbour)
+                shared_files |= CheckpointMetadata.from_bytes(data, path).files()
         self._client.delete(bucket, [(self.root / METADATA).key])
-        below = f"{own}/"
-        gone = [file for file in sorted(metadata.files() - kept) if file.startswith(below)]
-        self._states.remove(bucket, [object_place(file, "state file").key for file in gone])
+        removable = [file for file in sorted(metadata.files() - shared_files) if file.startswith(f"{directory}/")]
+        self._states.remove(bucket, [object_place(file, "state file").key for file in removable])
         self._states.remove(bucket, [(self.root / OPEN).key])
 
     def _beside(self) -> list[ObjectPlace]:
         """Metadata of other checkpoints in the same directory."""
         above = self.root.parent
         prefix = above.at(f"{above.key}/" if above.key else "")
-        names = [one.key[len(prefix.key) :].rstrip("/") for one in self._client.find(prefix, "/")]
-        others = [above / name / METADATA for name in names if name.startswith("chk-") and name != self.root.name]
-        return [other for other in others if self._client.size(other) is not None]
+        names = [listed.key[len(prefix.key) :].rstrip("/") for listed in self._client.find(prefix, "/")]
+        neighbours = [above / name / METADATA for name in names if name.startswith("chk-") and name != self.root.name]
+        return [metadata for metadata in neighbours if self._client.size(metadata) is not None]
 
     def give_up(self) -> None:
-        """See ``savepoints.SavepointDirectory``."""
+        """Remove metadata and mark, then all objects (``SavepointDirectory.give_up``)."""
         bucket = self.root.bucket
         self._client.delete(bucket, [(self.root / METADATA).key])
         self._client.delete(bucket, [(self.root / OPEN).key])
-        self._states.remove(bucket, [one.key for one in self._client.find(self.root.at(f"{self.root.key}/"))])
+        self._states.remove(bucket, self._keys_below(self.root.at(f"{self.root.key}/")))

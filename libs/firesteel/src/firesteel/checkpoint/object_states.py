@@ -1,8 +1,9 @@
-"""Pieces of state and metadata in an object store: written in parts while they come, read in blocks.
+"""State and metadata in an object store: written in parts while the data comes, read in blocks.
 
-An object is there as a whole or not at all. One that is larger than a part goes up in parts, which the server keeps
-until they are put together; an empty object ``<key>.upload`` stands beside it from before the first of them, so that
-whoever cleans up finds the parts of a writer that died: MinIO lists uploads to a key that one knows only.
+An object exists as a whole or not at all. An object that is larger than a part is uploaded in parts, which the server
+keeps until the upload is completed. Before the first part an empty object ``<key>.upload`` (the record of the upload)
+is written beside it, so that a clean-up finds the parts of a writer that has died: MinIO lists uploads only for a known
+key.
 """
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageErr
 _UPLOAD: Final = ".upload"
 _FIRST_BLOCK, _LARGEST_BLOCK = 256 << 10, 8 << 20
 _GROWS_EVERY: Final = 1000
-"""Parts after which they are twice as large: a store takes 10,000 of them."""
+"""Number of parts after which the size of parts doubles: a store takes at most 10,000 parts of an object."""
 _FEW_FILES: Final = 8
-"""So many are looked at one by one, and more by listing, if that is shorter."""
+"""Number of files up to which sizes are requested one by one; more are listed, if that takes fewer requests."""
 _LOOKERS: Final = 16
+"""Threads that request sizes, if there are more than ``_FEW_FILES``."""
 
 
 class ObjectStates:
-    """Reads what is in object stores, and makes writers.
+    """Reads and writes state in one object store.
 
     Args:
-        client: of the server.
+        client: client of the store.
     """
 
     def __init__(self, client: ObjectStore) -> None:
@@ -53,10 +55,10 @@ class ObjectStates:
 
     @classmethod
     def of(cls, settings: Settings, scheme: str) -> ObjectStates:
-        """What settings ask for; without I/O.
+        """Make the reader for a scheme from the settings of a job; without I/O.
 
         Raises:
-            ConfigurationError: they are wrong.
+            ConfigurationError: the settings are wrong, or the client is not installed.
         """
         return cls(open_store(scheme, settings))
 
@@ -66,21 +68,21 @@ class ObjectStates:
     def writer(
         self, place: ObjectPlace, hint: str, threshold: int, still_wanted: Callable[[], bool], head: bytes = b""
     ) -> StateWriter:
-        """A writer of a new object.
+        """Open a writer of a new object.
 
         Args:
-            place: of the object, which nobody else uses.
-            hint: what it is, for people.
-            threshold: what is smaller stays in its handle.
-            still_wanted: asked when the object is there: whether somebody still wants it.
-            head: stands in the object in front of the state; with one there is a line with a checksum behind it.
+            place: place of the object, which nothing else uses.
+            hint: what the state is, for errors.
+            threshold: size in bytes below which state becomes inline.
+            still_wanted: called once the object exists: whether its checkpoint was not given up meanwhile.
+            head: bytes in the object in front of the state. With a head, a line with a checksum follows the state.
         """
         return _ObjectWriter(self.client, place, hint, threshold, still_wanted, self.part_size, self.places, head)
 
     # -- reading
 
     def open(self, handle: FileState) -> BinaryIO:
-        """A seekable stream over the bytes of a handle.
+        """Open a seekable stream over the bytes of a handle.
 
         Raises:
             CheckpointCorruptedError: the object is missing, or too short.
@@ -91,26 +93,26 @@ class ObjectStates:
         return io.BufferedReader(stream, buffer_size=1 << 16)
 
     def verify(self, handles: Iterable[FileState]) -> None:
-        """Look at the sizes of objects; those of many that stand together are read from a listing.
+        """Check the size of each object; if a folder has many, their sizes are read from a listing.
 
         Raises:
-            CheckpointCorruptedError: one is missing, or too short.
-            CheckpointStorageError: it can't be told for now.
+            CheckpointCorruptedError: an object is missing, or too short.
+            CheckpointStorageError: they can't be checked for now.
         """
-        ends: dict[ObjectPlace, FileState] = {}
+        ends: dict[ObjectPlace, FileState] = {}  # of each object the handle that reaches furthest
         for handle in handles:
             place = object_place(handle.path, "state file")
-            known = ends.get(place)
-            if known is None or known.offset + known.length < handle.offset + handle.length:
+            furthest = ends.get(place)
+            if furthest is None or furthest.offset + furthest.length < handle.offset + handle.length:
                 ends[place] = handle
-        together: dict[tuple[str, str], dict[str, FileState]] = {}
+        by_folder: dict[tuple[str, str], dict[str, FileState]] = {}
         for place, handle in ends.items():
             folder = place.key.rpartition("/")[0]
-            together.setdefault((place.bucket, folder), {})[place.key] = handle
+            by_folder.setdefault((place.bucket, folder), {})[place.key] = handle
         one_by_one: list[tuple[ObjectPlace, FileState]] = []
-        for (bucket, folder), wanted in together.items():
-            left = wanted if len(wanted) <= _FEW_FILES else self._verify_listed(bucket, folder, wanted)
-            one_by_one += [(self.place(bucket, key), handle) for key, handle in left.items()]
+        for (bucket, folder), files in by_folder.items():
+            unlisted = files if len(files) <= _FEW_FILES else self._verify_listed(bucket, folder, files)
+            one_by_one += [(self.place(bucket, key), handle) for key, handle in unlisted.items()]
         if len(one_by_one) <= _FEW_FILES:
             for place, handle in one_by_one:
                 self._verify_one(place, handle)
@@ -124,57 +126,61 @@ class ObjectStates:
                 for look in looks:
                     look.cancel()
 
-    def _verify_listed(self, bucket: str, folder: str, wanted: dict[str, FileState]) -> dict[str, FileState]:
-        """Returns those that are still to be looked at, where too many others stand between them."""
-        left = dict(wanted)
-        last = max(left)
-        first = min(left)
-        most = 1000 + 20 * len(wanted)
+    def _verify_listed(self, bucket: str, folder: str, files: dict[str, FileState]) -> dict[str, FileState]:
+        """Check the sizes of a folder's files by listing it; return the files that the listing did not reach.
+
+        The listing is ended early if too many other objects stand between these files.
+        """
+        unlisted = dict(files)
+        first, last = min(files), max(files)
+        limit = 1000 + 20 * len(files)
         prefix = self.place(bucket, f"{folder}/" if folder else "")
-        for seen, one in enumerate(self.client.find(prefix, after=first[:-1])):
-            handle = left.pop(one.key, None)
+        for count, listed in enumerate(self.client.find(prefix, after=first[:-1])):
+            handle = unlisted.pop(listed.key, None)
             if handle is not None:
-                _long_enough(handle, one.size)
-            if not left or one.key >= last or seen >= most:
+                _check_length(handle, listed.size)
+            if not unlisted or listed.key >= last or count >= limit:
                 break
         else:
-            seen = 0
-        if left and seen < most:
-            raise CheckpointCorruptedError(next(iter(left.values())).path, self._missing())
-        return left
+            count = 0
+        if unlisted and count < limit:  # the listing has passed all keys
+            raise CheckpointCorruptedError(next(iter(unlisted.values())).path, self._missing())
+        return unlisted
 
     def _verify_one(self, place: ObjectPlace, handle: FileState) -> None:
         size = self.client.size(place)
         if size is None:
             raise CheckpointCorruptedError(handle.path, self._missing())
-        _long_enough(handle, size)
+        _check_length(handle, size)
 
     def _missing(self) -> str:
         return f"the object is missing at {self.client.endpoint}"
 
     def read_metadata(self, place: ObjectPlace) -> tuple[str, bytes]:
-        """Path and bytes of the metadata that are at a place, or in the directory that it is.
+        """Read the metadata at a place, or in the directory at that place; returns their path and bytes.
 
         Raises:
             CheckpointCorruptedError: there are none.
             CheckpointStorageError: they can't be read for now.
         """
-        tries = [place] if place.key.rpartition("/")[2] == METADATA else [place / METADATA, place]
-        for one in tries:
+        candidates = [place] if place.key.rpartition("/")[2] == METADATA else [place / METADATA, place]
+        for candidate in candidates:
             with suppress(NoSuchObjectError):
-                return str(one), self.client.get(one)[0]
-        raise CheckpointCorruptedError(str(tries[0]), f"{self._no_metadata(tries[0])} at {self.client.endpoint}")
+                return str(candidate), self.client.get(candidate)[0]
+        reason = f"{self._no_metadata(candidates[0])} at {self.client.endpoint}"
+        raise CheckpointCorruptedError(str(candidates[0]), reason)
 
     def _no_metadata(self, metadata: ObjectPlace) -> str:
         directory = metadata.key.rpartition("/")[0]
         below = metadata.at(f"{directory}/")
-        found = [
+        checkpoints = [
             name
-            for one in self.client.find(below, "/")
-            if (name := one.key[len(below.key) :].rstrip("/")).startswith("chk-")
+            for listed in self.client.find(below, "/")
+            if (name := listed.key[len(below.key) :].rstrip("/")).startswith("chk-")
         ]
-        if found:
-            return f"there is no checkpoint, for it has no metadata; checkpoints in this directory: {', '.join(found)}"
+        if checkpoints:
+            names = ", ".join(checkpoints)
+            return f"there is no checkpoint, for it has no metadata; checkpoints in this directory: {names}"
         return "there is no checkpoint"
 
     # -- removing
@@ -185,38 +191,38 @@ class ObjectStates:
         Raises:
             CheckpointStorageError: not all could be removed.
         """
-        gone = list(keys)
-        for key in gone:
-            of = upload_of(key)
-            if of is not None:
-                self.client.abort_uploads(self.place(bucket, of))
-        if gone:
-            self.client.delete(bucket, gone)
+        removable = list(keys)
+        for key in removable:
+            upload_key = upload_of(key)
+            if upload_key is not None:
+                self.client.abort_uploads(self.place(bucket, upload_key))
+        if removable:
+            self.client.delete(bucket, removable)
 
 
-def part_bytes(first: int, before: int) -> int:
-    """Size of a part behind so many others, of which the first ones have this size."""
-    return first << (before // _GROWS_EVERY)
+def part_bytes(first: int, index: int) -> int:
+    """Return the size of the part at an index, if the first parts have the size ``first``."""
+    return first << (index // _GROWS_EVERY)
 
 
 def record_of(place: ObjectPlace) -> ObjectPlace:
-    """Of uploads to a key."""
+    """Return the place of the record of uploads to an object."""
     return place.at(f"{place.key}{_UPLOAD}")
 
 
 def upload_of(key: str) -> str | None:
-    """The key of the object that a record is of; None = it is none."""
+    """Return the key of the object to which a record of uploads belongs; None = the key is not that of a record."""
     return key.removesuffix(_UPLOAD) if key.endswith(_UPLOAD) else None
 
 
-def _long_enough(handle: FileState, size: int) -> None:
+def _check_length(handle: FileState, size: int) -> None:
     needed = handle.offset + handle.length
     if size < needed:
         raise CheckpointCorruptedError(handle.path, f"it is cut off: {size} bytes are there of {needed}")
 
 
 class _ObjectWriter(StateWriter):
-    """Gathers small state; of what is larger, parts go up on threads of their own while more comes."""
+    """Buffers small state, which becomes inline; uploads parts of larger state on other threads while more comes."""
 
     def __init__(
         self,
@@ -235,7 +241,7 @@ class _ObjectWriter(StateWriter):
         self._still_wanted, self._part_size, self._places = still_wanted, part_size, places
         self._buffer = bytearray(head)
         self._recorded = False
-        self._upload, self._alone = "", True
+        self._upload, self._alone = "", True  # id; whether no other upload to the key can exist
         self._parts: list[PartOnItsWay] = []
         self._closed = False
         self._length = 0
@@ -303,19 +309,20 @@ class _ObjectWriter(StateWriter):
                 written = self._length + len(self._head)
                 if self._head:
                     written += len(end_of_state(self._length, self._checksum.hexdigest()))
-                if self._client.size(self._place) != written:  # else it was done, and the answer was lost
+                if self._client.size(self._place) != written:  # else the first answer was lost: it is complete
                     raise
         else:
             self._client.put(self._place, bytes(self._buffer))
             self._buffer = bytearray()
+        # The object exists now. If the checkpoint was given up before that, its clean-up may have missed the object.
         if not self._still_wanted():
-            with suppress(CheckpointStorageError):  # whoever did not want it any more looks again
+            with suppress(CheckpointStorageError):  # the clean-up looks again after a minute
                 self._client.delete(self._place.bucket, [self._place.key])
             raise CheckpointStorageError(
                 f"{self._what} can't be written to {self._place}: the checkpoint was given up meanwhile"
             )
         if self._upload:
-            with suppress(CheckpointStorageError):  # it goes with the checkpoint
+            with suppress(CheckpointStorageError):  # the record is removed with the checkpoint
                 if not self._alone:
                     self._client.abort_uploads(self._place)
                 self._client.delete(self._place.bucket, [record_of(self._place).key])
@@ -333,7 +340,7 @@ class _ObjectWriter(StateWriter):
         except CheckpointStorageError as error:
             self._closed = True
             try:
-                if isinstance(error, StoreAwayError):  # to ask it for more would keep the next checkpoint waiting
+                if isinstance(error, StoreAwayError):  # further requests would delay the next checkpoint
                     raise
                 self._drop()
             except CheckpointStorageError:
@@ -344,7 +351,7 @@ class _ObjectWriter(StateWriter):
             raise
 
     def _drop(self) -> None:
-        """Remove what is there; what can't be, goes with the checkpoint."""
+        """Remove the parts uploaded so far; what can't be removed now is removed with the checkpoint."""
         self._buffer = bytearray()
         for part in self._parts:
             part.wait()
@@ -355,15 +362,15 @@ class _ObjectWriter(StateWriter):
 
 
 class PartOnItsWay:
-    """A thread that uploads a part; waits until fewer than the most go up at once.
+    """A part that a thread of its own uploads; its constructor waits until fewer than the maximum are uploading.
 
     Args:
-        client: of the server.
-        place: of the object.
-        upload: its id.
-        number: of the part, from 1.
-        data: of the part.
-        places: as many as may go up at once.
+        client: client of the store.
+        place: place of the object.
+        upload: id of the upload.
+        number: number of the part, from 1.
+        data: content of the part.
+        places: semaphore that bounds the number of parts uploading at once.
     """
 
     def __init__(
@@ -383,7 +390,7 @@ class PartOnItsWay:
             nonlocal data
             try:
                 self._tag = client.upload_part(place, upload, number, data)
-            except BaseException as error:  # raised where the writer is
+            except BaseException as error:  # raised on the writer's thread
                 self._error = error
             finally:
                 data = b""
@@ -393,19 +400,19 @@ class PartOnItsWay:
         self._thread.start()
 
     def raise_if_failed(self) -> None:
-        """Raises: what the upload has raised."""
+        """Raise the error of the upload, if it has failed so far."""
         if self._error is not None:
             raise self._error
 
     def wait(self) -> None:
-        """Until it is over."""
+        """Wait for the end of the upload, whether it succeeds or fails."""
         self._thread.join()
 
     def tag(self) -> str:
-        """Its tag, when it is there.
+        """Wait for the end of the upload, and return the part's tag.
 
         Raises:
-            NoSuchUploadError, CheckpointStorageError: it could not be uploaded.
+            NoSuchUploadError, CheckpointStorageError: the part could not be uploaded.
         """
         self.wait()
         self.raise_if_failed()
@@ -413,13 +420,13 @@ class PartOnItsWay:
 
 
 class ObjectStream(io.RawIOBase):
-    """Some bytes of an object as a file. A block is read at once; blocks grow while they follow each other.
+    """A range of an object as a file. It is read in blocks, which grow while the reads are sequential.
 
     Args:
-        client: of the server.
-        place: of the object.
-        length: how many bytes.
-        offset: where they begin.
+        client: client of the store.
+        place: place of the object.
+        length: number of bytes.
+        offset: position of the first byte in the object.
     """
 
     def __init__(self, client: ObjectStore, place: ObjectPlace, length: int, offset: int = 0) -> None:
@@ -428,30 +435,30 @@ class ObjectStream(io.RawIOBase):
         self._start, self._block, self._size = 0, b"", _FIRST_BLOCK
 
     def _gone(self) -> Exception:
-        """What is raised when the object is missing."""
+        """The error to raise if the object is missing."""
         return FileNotFoundError(errno.ENOENT, f"the object is missing at {self._client.endpoint}", str(self._place))
 
-    def _look(self, size: int) -> None:
-        """Raise if an object of this size has not all of the bytes."""
+    def _check_size(self, size: int) -> None:
+        """Raise if an object of this size does not contain the whole range."""
         if size < self._offset + self._length:
             raise CheckpointStorageError(
-                f"{self._place} can't be read: it is shorter than it was, {size} bytes are there of "
-                f"{self._offset + self._length}"
+                f"{self._place} can't be read: it has become shorter: only {size} of {self._offset + self._length} "
+                "bytes are there"
             )
 
-    def _fetch(self, position: int, wanted: int) -> None:
+    def _fetch(self, position: int, requested: int) -> None:
         follows = bool(self._block) and position == self._start + len(self._block)
         self._size = min(self._size * 2, _LARGEST_BLOCK) if follows else _FIRST_BLOCK
-        length = min(max(self._size, min(wanted, _LARGEST_BLOCK)), self._length - position)
+        length = min(max(self._size, min(requested, _LARGEST_BLOCK)), self._length - position)
         self._block = b""
         try:
             data, whole = self._client.get(self._place, self._offset + position, length)
         except NoSuchObjectError:
             raise self._gone() from None
         except BeyondEndError:
-            self._look(self._client.size(self._place) or 0)
-            raise CheckpointStorageError(f"{self._place} can't be read: the server says that it ends before") from None
-        self._look(whole)
+            self._check_size(self._client.size(self._place) or 0)
+            raise CheckpointStorageError(f"{self._place} can't be read: the server says that it is shorter") from None
+        self._check_size(whole)
         if len(data) != length:
             raise CheckpointStorageError(
                 f"{self._place} can't be read: {len(data)} bytes have come instead of {length}"
@@ -465,13 +472,13 @@ class ObjectStream(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Nothing is fetched by it."""
+        """Set the position; nothing is fetched before the next read."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._length}[whence]
         self._position = max(0, start + offset)
         return self._position
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # a writable buffer, in typeshed's words
-        """What is at hand; if that is nothing a block is fetched, or all that is asked for, up to the largest block."""
+        """Read from the current block; at its end fetch the next one, which is larger if the caller reads more."""
         room = min(len(buffer), max(0, self._length - self._position))
         if not room:
             return 0
@@ -489,7 +496,7 @@ class ObjectStream(io.RawIOBase):
 
 
 class _StateStream(ObjectStream):
-    """Bytes of a handle."""
+    """The bytes of a handle, which must be intact: errors are those of a damaged checkpoint."""
 
     def __init__(self, client: ObjectStore, place: ObjectPlace, handle: FileState) -> None:
         super().__init__(client, place, handle.length, handle.offset)
@@ -507,10 +514,10 @@ class _StateStream(ObjectStream):
         size = self._client.size(self._place)
         if size is None:
             raise self._gone()
-        _long_enough(self._handle, size)
+        _check_length(self._handle, size)
 
-    def _look(self, size: int) -> None:
-        _long_enough(self._handle, size)
+    def _check_size(self, size: int) -> None:
+        _check_length(self._handle, size)
 
     def _gone(self) -> CheckpointCorruptedError:
         return CheckpointCorruptedError(self._handle.path, f"the object is missing at {self._client.endpoint}")

@@ -1,12 +1,12 @@
-"""The contract of object stores: what holds whole objects under keys, and puts large ones together from parts.
+"""The contract of object stores: stores of whole objects under keys, with uploads of large objects in parts.
 
-Checkpoints, savepoints, payloads of high availability, archives and the file sink stand on it, once for all stores:
-those that speak S3 (``firesteel-s3``), and HDFS, which is used as one (``firesteel-hdfs``). An object is there as a
-whole or not at all; what several write at once under one key is one of them; a new one can be asked for. Folders come
-and go with what is in them.
+Checkpoints, savepoints, payloads of high availability, archives and the file sink use this contract, whatever the store
+is: one with the protocol S3 (``firesteel-s3``), or HDFS, which is used like one (``firesteel-hdfs``). An object exists
+as a whole or not at all. If several clients write the same key at once, one of the objects remains; a write may demand
+that the object is new. Folders exist while there are objects in them.
 
-Requests that could have been done although nobody heard the answer are harmless to repeat, or the caller looks what
-there is.
+A request may have taken effect although its answer was lost. Such requests are harmless to repeat, or the caller looks
+at what the store contains then.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import CheckpointStorageError
 
 PROBE: Final = "_probe-"
-"""Begin of the names of objects by which is tried whether objects can be written."""
+"""Prefix of the names of objects that ``check`` writes to test the rights."""
 
 
 class StoreRefusedError(CheckpointStorageError):
-    """The store has said no, and will say so again until somebody changes something."""
+    """The store has refused a request, and will refuse it again until configuration or rights are changed."""
 
 
 class StoreUnknownError(StoreRefusedError):
-    """Where the store is, is not known here: the configuration has to say it."""
+    """The address of the store is not known: the configuration has to contain it."""
 
 
 class StoreAwayError(CheckpointStorageError):
-    """Nobody answers there. What was asked for may be done all the same, and later."""
+    """The store does not answer. The request may take effect nevertheless, perhaps later."""
 
 
 class NoSuchObjectError(Exception):
-    """There is no object of this key."""
+    """There is no object with this key."""
 
 
 class ObjectExistsError(Exception):
-    """There is one already, and it should have been new."""
+    """There is an object with this key already, and the write demanded a new one."""
 
 
 class NoSuchUploadError(Exception):
-    """The upload was ended: it was completed, or aborted."""
+    """The upload has ended: it was completed or aborted."""
 
 
 class BeyondEndError(Exception):
-    """The object has no bytes where some were asked for."""
+    """The object ends before the requested bytes."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """An object of a listing, or, with a delimiter, what several of them begin with (its key ends with a slash).
+    """An object in a listing, or, with a delimiter, the common prefix of several (its key ends with a slash).
 
     Attributes:
-        key: whole.
-        size: bytes.
+        key: the whole key.
+        size: size in bytes.
     """
 
     key: str
@@ -66,15 +66,14 @@ class Listed:
 
 
 class ObjectStore(ABC):
-    """A client, with the rights of one user. May be used by several threads at once; made without I/O.
+    """A client of an object store, with the rights of one user. Thread-safe; the constructor does no I/O.
 
     Attributes:
-        scheme: of its places.
-        extra: that installs what it needs.
-        endpoint: of the server, for people.
-        clock: tells how long a request has been tried.
-        part_size: bytes of the first parts of what is large.
-        concurrent: parts that a slot uploads at once.
+        scheme: scheme of the store's places.
+        endpoint: address of the server, for messages.
+        clock: measures how long a request has been retried.
+        part_size: size in bytes of the first parts of a large object.
+        concurrent: number of parts that a slot uploads at once.
     """
 
     scheme: ClassVar[str]
@@ -85,11 +84,11 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def check(self, place: ObjectPlace) -> None:
-        """See whether objects can be listed, written and removed at a place; makes few attempts.
+        """Check that objects can be listed, written and removed at a place; makes few attempts.
 
         Raises:
-            StoreRefusedError: they can't, until somebody changes something.
-            CheckpointStorageError: not for now, or it can't be told.
+            StoreRefusedError: they can't, until configuration or rights are changed.
+            CheckpointStorageError: they can't for now, or that is not known.
         """
 
     @abstractmethod
@@ -97,49 +96,49 @@ class ObjectStore(ABC):
         """Write an object, all of it or nothing.
 
         Args:
-            place: of the object.
-            data: all bytes.
-            new: it must not be there: then it stays as it is.
+            place: place of the object.
+            data: the whole content.
+            new: whether an existing object is to stay as it is, with an error.
 
         Raises:
-            ObjectExistsError: it is there; perhaps by this very call, whose first answer was lost.
-            CheckpointStorageError: it can't be written.
+            ObjectExistsError: the object exists; perhaps by this very call, whose first answer was lost.
+            CheckpointStorageError: the object can't be written.
         """
 
     @abstractmethod
     def get(self, place: ObjectPlace, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
-        """Bytes of an object, and how many it has in all.
+        """Return a range of an object, and the size of the whole object.
 
         Raises:
-            NoSuchObjectError: it is not there.
-            BeyondEndError: none of the bytes are.
-            CheckpointStorageError: it can't be read.
+            NoSuchObjectError: there is no such object.
+            BeyondEndError: the object ends before the range.
+            CheckpointStorageError: the object can't be read.
         """
 
     @abstractmethod
     def size(self, place: ObjectPlace) -> int | None:
-        """Bytes of an object; None = it is not there.
+        """Return the size of an object in bytes; None = there is no such object.
 
         Raises:
-            CheckpointStorageError: it can't be told.
+            CheckpointStorageError: the size can't be found out.
         """
 
     @abstractmethod
     def find(self, place: ObjectPlace, delimiter: str = "", after: str = "") -> Iterator[Listed]:
-        """Objects whose keys begin with that of the place, in the order of their keys within each page.
+        """List the objects whose keys begin with that of the place, in the order of their keys within each page.
 
         Args:
-            place: where; its key is a prefix as it stands.
-            delimiter: keys are cut off behind its next occurrence, and given once; ``/`` or nothing.
-            after: key behind which the listing begins.
+            place: bucket and prefix; a prefix need not end with a slash.
+            delimiter: ``/``: keys are cut off behind the next slash, and listed once; empty = keys are listed whole.
+            after: key after which the listing begins.
 
         Raises:
-            CheckpointStorageError: it can't be told.
+            CheckpointStorageError: the listing fails.
         """
 
     @abstractmethod
     def delete(self, bucket: str, keys: Collection[str]) -> None:
-        """Remove objects; those that are not there are none.
+        """Remove objects; keys without an object are ignored.
 
         Raises:
             CheckpointStorageError: not all could be removed.
@@ -149,43 +148,47 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def begin_upload(self, place: ObjectPlace) -> tuple[str, bool]:
-        """Begin an upload in parts; returns its id, and whether no other one can have been begun by this call, of which
-        nobody has heard."""
+        """Begin an upload in parts.
+
+        Returns:
+            The id of the upload, and whether it is the only one that this call has begun: if an answer was lost, there
+            may be another one.
+        """
 
     @abstractmethod
     def upload_part(self, place: ObjectPlace, upload: str, number: int, data: bytes) -> str:
-        """Upload a part; returns its tag. What has a tag is durable.
+        """Upload a part and return its tag; from then on the part is durable.
 
         Raises:
-            NoSuchUploadError: somebody has ended the upload.
-            CheckpointStorageError: it can't be written.
+            NoSuchUploadError: the upload has ended.
+            CheckpointStorageError: the part can't be written.
         """
 
     @abstractmethod
     def complete_upload(self, place: ObjectPlace, upload: str, tags: Sequence[str]) -> None:
-        """Make an object of the parts with these tags, the first ones of the upload.
+        """Make the object from the first parts of the upload, which have these tags.
 
         Raises:
-            NoSuchUploadError: the upload was ended; perhaps by this very call, whose first answer was lost.
-            CheckpointStorageError: it can't be done.
+            NoSuchUploadError: the upload has ended; perhaps by this very call, whose first answer was lost.
+            CheckpointStorageError: the upload can't be completed.
         """
 
     @abstractmethod
     def abort_uploads(self, place: ObjectPlace) -> None:
-        """Forget the parts of all uploads to a key.
+        """Abort all uploads to a key, and remove their parts.
 
         Raises:
-            CheckpointStorageError: it can't be done.
+            CheckpointStorageError: they can't be aborted.
         """
 
     @abstractmethod
     def abort_upload(self, place: ObjectPlace, upload: str) -> None:
-        """Forget the parts; an upload that was ended is forgotten.
+        """Abort an upload, and remove its parts; an upload that has ended is ignored.
 
         Raises:
-            CheckpointStorageError: it can't be done.
+            CheckpointStorageError: it can't be aborted.
         """
 
     @abstractmethod
     def uploads(self, place: ObjectPlace) -> list[tuple[str, str]]:
-        """Keys and ids of uploads that were begun and not ended, as far as the store can tell."""
+        """Return keys and ids of the uploads below a place that have not ended, as far as the store can list them."""

@@ -1,4 +1,4 @@
-"""Which object store a place is in; its client is a plug-in, imported when it is needed."""
+"""Opens the object store of a place; its client is a plug-in, imported when it is needed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from firesteel.config import Settings
 from firesteel.core.plugins import load
 
 GROUP: Final = "firesteel.object_stores"
-"""Entry points by scheme: subclasses of ``ObjectStore`` that are made from settings."""
+"""Group of entry points: scheme -> factory of an ``ObjectStore`` from settings."""
 
 
 def open_store(place: ObjectPlace | str, settings: Settings) -> ObjectStore:
-    """The store that a place is in; nothing is asked of it.
+    """Open the store of a place; without I/O.
 
     Args:
-        place: it, or its scheme.
-        settings: of the job or the cluster.
+        place: the place, or its scheme.
+        settings: configuration of the job or the cluster.
 
     Raises:
         ConfigurationError: the settings are wrong, or its client is not installed.

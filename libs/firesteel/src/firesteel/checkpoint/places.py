@@ -1,5 +1,7 @@
-"""What paths of checkpoints mean: absolute paths and ``file:`` URIs are directories that all hosts see,
-``s3://bucket/path`` is in an object store, and so is ``hdfs://namenode/path``, since HDFS is used as one.
+"""Paths of checkpoints: in directories that all hosts see, or in object stores.
+
+Absolute paths and ``file:`` URIs name directories, ``s3://bucket/path`` and ``hdfs://namenode/path`` places in an
+object store (HDFS is used like one).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import Final
 from firesteel.core.errors import ConfigurationError
 
 S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3p"})
-"""The last two are names of Flink's file systems for the same."""
+"""Schemes of S3; the last two are those of Flink's two file systems for it."""
 HDFS: Final = "hdfs"
 
 
@@ -25,8 +27,9 @@ class ObjectPlace:
     """A place in an object store.
 
     Attributes:
-        bucket: its name; of HDFS, ``host:port`` of the NameNode, the name of a name service, or nothing: the default.
-        key: of an object, or the begin of keys; without a slash in front or behind.
+        bucket: name of the bucket. HDFS: ``host:port`` of the NameNode, the name of a name service, or empty = the
+            default of ``core-site.xml``.
+        key: key of an object, or a prefix of keys; without a slash at its begin.
         scheme: ``s3`` or ``hdfs``.
     """
 
@@ -38,17 +41,17 @@ class ObjectPlace:
         return f"{self.scheme}://{self.bucket}/{self.key}" if self.key else f"{self.scheme}://{self.bucket}"
 
     def at(self, key: str) -> ObjectPlace:
-        """Another place in the same store."""
+        """Return the place with another key in the same bucket."""
         return ObjectPlace(self.bucket, key, self.scheme)
 
     @property
     def name(self) -> str:
-        """The last part of the key."""
+        """The last part of the key, behind the last slash."""
         return self.key.rpartition("/")[2]
 
     @property
     def parent(self) -> ObjectPlace:
-        """The directory that the last part is in."""
+        """The place whose key lacks the last part: the directory of this one."""
         return self.at(self.key.rpartition("/")[0])
 
     def __truediv__(self, name: str) -> ObjectPlace:
@@ -56,22 +59,22 @@ class ObjectPlace:
 
 
 def object_place(text: str, what: str) -> ObjectPlace:
-    """The place that a URI names.
+    """Read the URI of a place in an object store.
 
     Args:
-        text: as the user wrote it, or as ``str`` of a place.
-        what: named in errors.
+        text: URI, as the user wrote it, or as ``str`` of a place.
+        what: what the URI is, named in errors.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: the URI is malformed, or not one of an object store.
     """
     if not is_object(text):
         raise ConfigurationError(
             f"{what} = {text!r}: a path in an object store is expected, s3://bucket/directory or "
             "hdfs://namenode/directory"
         )
-    scheme, _, rest = text.partition("://")
-    bucket, _, key = rest.partition("/")
+    scheme, _, path = text.partition("://")
+    bucket, _, key = path.partition("/")
     if scheme.lower() == HDFS:
         _check_authority(bucket, text, what)
         return ObjectPlace(bucket, "/".join(_parts(key, text, what)), HDFS)

@@ -1,4 +1,4 @@
-"""Shows what is in savepoints and checkpoints: the state of each operator, key by key.
+"""Reads savepoints and checkpoints for users: the state of each operator, key by key.
 
 Reading keys and values unpickles them, so it must happen in the user's own process only. Sizes are read without that.
 """
@@ -57,11 +57,11 @@ class SavepointState:
     """One state of an operator.
 
     Attributes:
-        name, kind: of the state; a kind is ``value``, ``list``, ``map``, ``reducing``, ``aggregating``, ``table``
-            (of operators of the runtime), ``timers``, ``columns``, ``split``, ``union`` or ``broadcast``.
-        namespaced: keys are pairs of key and namespace: a window, say.
-        ttl: values are pairs of value and the time of their last access; lists and maps have one for each element.
-        schema: of the values, as plain data.
+        name, kind: name and kind of the state; a kind is ``value``, ``list``, ``map``, ``reducing``, ``aggregating``,
+            ``table`` (operators of the runtime), ``timers``, ``columns``, ``split``, ``union`` or ``broadcast``.
+        namespaced: whether keys are pairs of key and namespace, such as a window.
+        ttl: whether values are pairs of value and last access; lists and maps have such a pair for each element.
+        schema: schema of the values, as plain data.
     """
 
     def __init__(self, operator: SavepointOperator, info: Mapping[str, Any]) -> None:
@@ -82,11 +82,13 @@ class SavepointState:
                 yield from (chunk for chunk in self._operator.chunks_of(handle) if chunk.state in numbers)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Keys and values, of all subtasks. Of timers the value is (timestamp, namespace); of lists of an operator
-        (``split``, ``union``) the key is the position in the subtask's list.
+        """Yield keys and values of all subtasks.
+
+        The value of a timer is (timestamp, namespace); the key of an element of operator state (``split``, ``union``)
+        is its position in the subtask's list.
 
         Raises:
-            ConfigurationError: it is in columns (see ``batches``), or in files of a state backend.
+            ConfigurationError: the state is in columns (see ``batches``), or in files of a state backend.
             CheckpointError: a file is missing or damaged.
         """
         if self.kind in _COLUMNS:
@@ -102,10 +104,10 @@ class SavepointState:
         return self.items()
 
     def largest_keys(self, count: int = 10) -> list[tuple[Any, int]]:
-        """The keys with the most bytes, with these, in all namespaces; all entries are read, and values unpickled.
+        """Return the keys with the largest values, with their bytes in all namespaces; reads and unpickles all entries.
 
         Raises:
-            ConfigurationError: as ``items``.
+            ConfigurationError: as for ``items``.
             CheckpointError: a file is missing or damaged.
         """
         bytes_by_key: Counter[Any] = Counter()
@@ -114,10 +116,10 @@ class SavepointState:
         return bytes_by_key.most_common(count)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """State in columns: batches of Arrow, the columns of the key in front.
+        """Yield the batches of state in columns; the columns of the key come first.
 
         Raises:
-            ConfigurationError: it is not in columns.
+            ConfigurationError: the state is not in columns.
             CheckpointError: a file is missing or damaged.
         """
         if self.kind not in _COLUMNS:
@@ -128,58 +130,59 @@ class SavepointState:
 
 
 class SavepointOperator:
-    """One operator.
+    """One operator in a savepoint or checkpoint.
 
     Attributes:
-        operator_id, uid, name: of the operator.
-        parallelism, max_parallelism: when it was written.
-        states: by name; where two of an operator have the same, the second one is ``<name>:<kind>``.
-        splits: plain splits of a source with their positions.
+        operator_id, uid, name: identify the operator.
+        parallelism, max_parallelism: those at the time of the savepoint.
+        states: states by name; if an operator has two with the same name, the second is ``<name>:<kind>``.
+        splits: plain splits of a source, with their positions.
+        written: the operator in the metadata.
     """
 
     def __init__(self, written: OperatorState, reader: StateReader) -> None:
-        self._written, self._reader = written, reader
+        self.written, self._reader = written, reader
         self.operator_id, self.uid, self.name = written.operator_id, written.uid, written.name
         self.parallelism, self.max_parallelism = written.parallelism, written.max_parallelism
         self.splits = [dict(split) for _, subtask in sorted(written.subtasks.items()) for split in subtask.splits]
         self.states: dict[str, SavepointState] = {}
         for infos, _, _ in self.parts():
             for info in infos:
-                known = self.states.get(info["name"])
-                if info["kind"] in _NOT_ENTRIES or (known is not None and known.kind == info["kind"]):
+                same_name = self.states.get(info["name"])
+                if info["kind"] in _NOT_ENTRIES or (same_name is not None and same_name.kind == info["kind"]):
                     continue
                 state = SavepointState(self, info)
-                self.states.setdefault(state.name if known is None else f"{state.name}:{state.kind}", state)
+                self.states.setdefault(state.name if same_name is None else f"{state.name}:{state.kind}", state)
 
     def __repr__(self) -> str:
         return f"SavepointOperator({self.uid or self.operator_id!r}, {self.name!r}, {list(self.states)})"
 
     def parts(self) -> Iterator[tuple[tuple[Mapping[str, Any], ...], tuple[StateHandle, ...], bool]]:
-        """For each snapshot of a subtask: the descriptions of its states, its chunks, and whether it has files."""
-        for _, subtask in sorted(self._written.subtasks.items()):
+        """Yield for each snapshot of a subtask the descriptions of its states, its chunks, and whether it has files."""
+        for _, subtask in sorted(self.written.subtasks.items()):
             for keyed in subtask.keyed.values():
                 yield keyed.states, keyed.handles, bool(keyed.files)
             if subtask.operator is not None:
                 yield subtask.operator.states, subtask.operator.handles, False
 
     def chunks_of(self, handle: StateHandle) -> Iterator[StoredChunk]:
-        """The chunks of a stream of state; their checksums are verified."""
+        """Yield the chunks of a stream of state, after comparing their checksums."""
         with self._reader.open_state(handle) as stream:
             yield from read_chunks(stream, "the metadata" if isinstance(handle, InlineState) else handle.path)
 
     def state(self, name: str) -> SavepointState:
-        """The state of a name.
+        """Return the state with this name.
 
         Raises:
-            ConfigurationError: there is none; the message lists those that there are.
+            ConfigurationError: there is no such state; the message lists the existing ones.
         """
         if name not in self.states:
-            known = ", ".join(map(repr, self.states)) or "none"
-            raise ConfigurationError(f"operator {self.name!r} has no state {name!r} (it has: {known})")
+            names = ", ".join(map(repr, self.states)) or "none"
+            raise ConfigurationError(f"operator {self.name!r} has no state {name!r} (it has: {names})")
         return self.states[name]
 
     def sizes(self) -> list[StateSize]:
-        """The size of each state in all subtasks; all chunks are read."""
+        """Return the size of each state, over all subtasks; reads all chunks."""
         sizes: dict[tuple[str, str], StateSize] = {}
         for infos, handles, files in self.parts():
             part_sizes = [
@@ -201,9 +204,9 @@ class Savepoint:
     """A savepoint, or a checkpoint.
 
     Attributes:
-        path: as it was given.
-        metadata: of it.
-        operators: by uid, or by id for those that have none.
+        path: path from which it was read.
+        metadata: its metadata.
+        operators: operators by uid, or by id if they have none.
     """
 
     def __init__(self, path: str, metadata: CheckpointMetadata, reader: StateReader) -> None:
@@ -215,49 +218,50 @@ class Savepoint:
         return f"Savepoint({self.path!r}, {list(self.operators)})"
 
     def operator(self, name: str) -> SavepointOperator:
-        """The operator of a uid, an id or a name.
+        """Return the operator with this uid, id or name.
 
         Raises:
-            ConfigurationError: there is none, or several have this name.
+            ConfigurationError: there is no such operator, or several have this name.
         """
         if name in self.operators:
             return self.operators[name]
-        named = [candidate for candidate in self.operators.values() if name in (candidate.operator_id, candidate.name)]
-        if len(named) == 1:
-            return named[0]
-        known = ", ".join(f"{candidate.name!r} ({uid})" for uid, candidate in self.operators.items())
-        what = "no operator" if not named else "several operators"
-        raise ConfigurationError(f"{self.path} has {what} {name!r}; it has: {known}")
+        matches = [operator for operator in self.operators.values() if name in (operator.operator_id, operator.name)]
+        if len(matches) == 1:
+            return matches[0]
+        operators = ", ".join(f"{operator.name!r} ({uid})" for uid, operator in self.operators.items())
+        number = "no operator" if not matches else "several operators"
+        raise ConfigurationError(f"{self.path} has {number} {name!r}; it has: {operators}")
 
 
 def read_savepoint(path: str, settings: Settings | None = None) -> Savepoint:
-    """Opens a savepoint, or a retained checkpoint, in a directory that this host sees or in an object store.
+    """Open a savepoint, or a retained checkpoint, in a directory that this host sees or in an object store.
 
     Values are unpickled as they are read, so their classes have to be importable here.
 
     Args:
-        path: its directory, or its ``_metadata``.
-        settings: have ``s3.*``, for one in an object store.
+        path: path of its directory, or of its ``_metadata``.
+        settings: configuration with ``s3.*``, for a savepoint in an object store.
 
     Raises:
-        CheckpointError: there is none, or it is damaged.
-        ConfigurationError: it is no path, or the settings are wrong.
+        CheckpointError: there is no savepoint, or it is damaged.
+        ConfigurationError: the path is malformed, or the settings are wrong.
     """
     settings = settings or Settings()
     return Savepoint(path, read_savepoint_metadata(path, settings), StateReader(settings))
 
 
 def inspect(path: str, settings: Settings | None = None, keys: int = 0) -> dict[str, Any]:
-    """What is in a savepoint or checkpoint, as plain data; nothing is unpickled, unless keys are wanted.
+    """Describe a savepoint or checkpoint as plain data; nothing is unpickled, unless ``keys`` is set.
 
     Args:
-        path: of it.
-        settings: have ``s3.*``, for one in an object store.
-        keys: so many keys of each state, those with the most bytes. Their classes have to be importable here.
+        path: path of its directory, or of its ``_metadata``.
+        settings: configuration with ``s3.*``, for a savepoint in an object store.
+        keys: number of keys to list for each state, those with the largest values; their classes have to be importable
+            here.
 
     Raises:
-        CheckpointError: there is none, or it is damaged: each file is read.
-        ConfigurationError: it is no path, or the settings of its object store are wrong.
+        CheckpointError: there is no savepoint, or it is damaged (each file is read).
+        ConfigurationError: the path is malformed, or the settings of its object store are wrong.
     """
     settings = settings or Settings()
     savepoint, reader = read_savepoint(path, settings), StateReader(settings)
@@ -277,20 +281,19 @@ def inspect(path: str, settings: Settings | None = None, keys: int = 0) -> dict[
         "job-name": str(metadata.properties.get("job_name", "")),
         "timestamp": metadata.timestamp_ms,
         "size": metadata.size,
-        "operators": [_plain(one, keys) for one in savepoint.operators.values()],
+        "operators": [_plain(operator, keys) for operator in savepoint.operators.values()],
     }
 
 
 def _plain(operator: SavepointOperator, keys: int) -> dict[str, Any]:
-    written = operator._written
-    subtasks = written.subtasks.values()
+    subtasks = operator.written.subtasks.values()
     return {
         "name": operator.name,
         "uid": operator.uid,
         "id": operator.operator_id,
         "parallelism": operator.parallelism,
         "max-parallelism": operator.max_parallelism,
-        "finished": written.finished,
+        "finished": operator.written.finished,
         "splits": sum(len(subtask.splits) for subtask in subtasks),
         "committables": sum(len(committables.items) for subtask in subtasks for committables in subtask.committables),
         "size": sum(handle.size for subtask in subtasks for handle in subtask.handles()),
@@ -312,7 +315,7 @@ def _plain(operator: SavepointOperator, keys: int) -> dict[str, Any]:
 
 
 def _largest(operator: SavepointOperator, size: StateSize, keys: int) -> dict[str, Any]:
-    """The entry ``largest-keys`` of a state; nothing if no keys were asked for, or the state has no entries by key."""
+    """The field ``largest-keys`` of a state; none if ``keys`` is 0, or the state has no entries by key."""
     if not keys or size.in_files or size.kind in (*_COLUMNS, *_NOT_ENTRIES, TIMERS, "split", "union", "broadcast"):
         return {}
     state = next(
@@ -325,20 +328,20 @@ def _largest(operator: SavepointOperator, size: StateSize, keys: int) -> dict[st
     }
 
 
-def table_of(found: Mapping[str, Any]) -> list[str]:
-    """What ``inspect`` has found, for people."""
-    when = datetime.fromtimestamp(found["timestamp"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    kind = " ".join(filter(None, [found["format"].lower(), found["type"]]))
+def table_of(description: Mapping[str, Any]) -> list[str]:
+    """Return the description of ``inspect`` as lines of text."""
+    when = datetime.fromtimestamp(description["timestamp"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    kind = " ".join(filter(None, [description["format"].lower(), description["type"]]))
     lines = [
-        f"{found['path']}: {kind} {found['checkpoint-id']} of job {found['job-name']!r} ({found['job-id']}), {when}, "
-        f"{found['size']} bytes"
+        f"{description['path']}: {kind} {description['checkpoint-id']} of job {description['job-name']!r} "
+        f"({description['job-id']}), {when}, {description['size']} bytes"
     ]
-    if found["stop"]:
-        lines.append(f"The job was stopped with it ({found['stop']}).")
-    for operator in found["operators"]:
+    if description["stop"]:
+        lines.append(f"The job was stopped with it ({description['stop']}).")
+    for operator in description["operators"]:
         uid = f"uid {operator['uid']!r}" if operator["uid"] else operator["id"]
         parts = [f"parallelism {operator['parallelism']} of {operator['max-parallelism']}", f"{operator['size']} bytes"]
-        parts += [f"{operator[what]} {what}" for what in ("splits", "committables") if operator[what]]
+        parts += [f"{operator[items]} {items}" for items in ("splits", "committables") if operator[items]]
         parts += ["finished"] if operator["finished"] else []
         lines += ["", f"{operator['name']} ({uid}): {', '.join(parts)}"]
         if operator["states"]:
@@ -354,5 +357,5 @@ def table_of(found: Mapping[str, Any]) -> list[str]:
                 f"  {state['name']:<30} {state['kind']:<12} {state['entries']:>10} {state['size']:>12} "
                 f"{len(groups):>7}  {shown}".rstrip()
             )
-            lines += [f"    {one['key']}: {one['size']} bytes" for one in state.get("largest-keys", ())]
+            lines += [f"    {entry['key']}: {entry['size']} bytes" for entry in state.get("largest-keys", ())]
     return lines

@@ -147,10 +147,10 @@ def _mount_hint(directory: Path) -> str:
     try:
         if next(directory.iterdir(), None) is not None:
             return ""
-        what = "is empty"
+        condition = "is empty"
     except OSError:
-        what = "is not there either"
-    return f"; {directory} {what}: is its file system mounted?"
+        condition = "is not there either"
+    return f"; {directory} {condition}: is its file system mounted?"
 
 
 def _short(handle: FileState, size: int) -> CheckpointCorruptedError:
@@ -240,13 +240,13 @@ def check_mounted(file: str) -> None:
     try:
         if next(directory.iterdir(), None) is not None:
             return
-        what = "is empty"
+        condition = "is empty"
     except (FileNotFoundError, NotADirectoryError):
-        what = "is not there"
+        condition = "is not there"
     except OSError as error:
-        what = f"can't be read ({error.strerror or error})"
+        condition = f"can't be read ({error.strerror or error})"
     raise CheckpointStorageError(
-        f"{directory}, with all checkpoints in it, {what} on {socket.gethostname()}: is its file system mounted?"
+        f"{directory}, with all checkpoints in it, {condition} on {socket.gethostname()}: is its file system mounted?"
     )
 
 

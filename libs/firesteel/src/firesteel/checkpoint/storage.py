@@ -1,40 +1,40 @@
 """The contract of checkpoint storages.
 
 A **checkpoint storage** is a plain class, found by the name in ``execution.checkpointing.storage``: ``jobmanager``,
-``filesystem`` and ``s3`` are built in, others come by the entry point group ``firesteel.checkpoint_storages``. It is
-made with ``StorageParameters``, once in the JobMaster and once in each slot of a job, and must not do any I/O then:
-what it can tell from the settings alone (a directory is missing, or of a scheme it does not know) it raises as
-``ConfigurationError``. ``firesteel.testing.check_checkpoint_storage`` holds a storage against what follows.
+``filesystem`` and ``s3`` are built in, others come from the entry point group ``firesteel.checkpoint_storages``. It is
+made with ``StorageParameters``, once in the JobMaster and once in each slot of a job. The constructor must not do any
+I/O; it raises ``ConfigurationError`` for faults that the settings alone show (no directory is set, or it has an unknown
+scheme). ``firesteel.testing.check_checkpoint_storage`` tests a storage against this contract.
 
-All methods may block, and are called on threads that may wait; one storage object may be called by several threads at
-once. What can't be done for now or for lack of space or rights is a ``CheckpointStorageError``, which says what to do;
-what is not there or not what was written is a ``CheckpointCorruptedError``.
+All methods may block, and are called on threads that may wait; several threads may call one storage object at once. If
+something can't be done for now, or for lack of space or rights, they raise ``CheckpointStorageError``, which says what
+to do; if files are missing or were changed, ``CheckpointCorruptedError``.
 
-**State.** A slot calls ``open_state_stream`` for each piece of state, writes, and calls ``close``, which gives the
-handle, or ``abort``. Two streams never share a file, whatever their checkpoint and hint, also in two processes and
-after a restart. When ``close`` has returned, the data are durable: they outlive the process and, as far as the medium
-can promise it, the machine. After ``abort``, or when ``write`` or ``close`` has raised, nothing is left. Small state
-may be kept in the handle itself (``InlineState``). ``open_state`` gives a stream over exactly the bytes of a handle;
-it raises if the file is missing or too short. ``read_state`` gives all bytes and compares their checksum. ``verify``
-looks whether what handles name is there, without reading it.
+**State.** For each piece of state a slot calls ``open_state_stream``, writes, and calls ``close``, which returns the
+handle, or ``abort``. Two streams never share a file, whatever their checkpoint and hint are, not even in two processes
+or after a restart. When ``close`` has returned, the data are durable: they outlive the process and, as far as the
+medium can promise it, the machine. After ``abort``, or after an error of ``write`` or ``close``, nothing is left. Small
+state may be contained in the handle itself (``InlineState``). ``open_state`` opens a stream over exactly the bytes of a
+handle; it raises if the file is missing or too short. ``read_state`` reads all bytes and compares their checksum.
+``verify`` checks that the files of handles exist and are long enough, without reading them.
 
-What several checkpoints may use goes through ``open_shared_stream``, if a storage has such pieces: they stay when they
-are named in ``keep`` of ``dispose``, and when the job is closed as long as a checkpoint is there.
+State that several checkpoints may use is written with ``open_shared_stream``, if the storage supports that: its files
+stay while they are in ``keep`` of ``dispose``, and after ``close_job`` as long as the job has a checkpoint.
 
-**Checkpoints.** Before a checkpoint is triggered the JobMaster calls ``prepare`` with its id. ``write_metadata``
-creates the metadata: all of them or, after an error or a crash, none; it never writes over others. When it is called
-again with the same bytes it succeeds again (the answer may have been lost); with other bytes it raises and changes
-nothing. It returns the *location*: a text that any process and later run of the job can give to ``read_metadata``.
-``persistent`` says whether locations outlive the JobMaster; where they do not, the metadata are kept by whoever wants
-to recover from it.
+**Checkpoints.** Before the JobMaster triggers a checkpoint, it calls ``prepare`` with the id. ``write_metadata``
+creates the metadata: all of them or, after an error or a crash, none; it never replaces others. If it is called again
+with the same bytes, it succeeds again (the first answer may have been lost); with other bytes it raises and changes
+nothing. It returns the *location*: a text that any process and any later run of the job can pass to ``read_metadata``.
+``persistent`` says whether locations outlive the JobMaster; if they do not, the store of completed checkpoints keeps
+the metadata themselves.
 
-**Removing.** ``discard`` removes all that belongs to a checkpoint that did not complete: streams that are still open
-for it must fail, and never come back. ``dispose`` removes a completed one, its metadata first, so that one that is half
-removed is none. ``close_job`` is called when the job has ended: it removes what is left of the job except for
-checkpoints that are there, and is not called for a job that may be recovered. Each of them leaves the files that are
-named in ``keep``, since checkpoints that stay need them, is harmless to repeat, and removes nothing outside of the
-job's own place. ``left_behind`` names what is there of checkpoints, complete or not: what an earlier JobMaster of the
-job could not remove is found by it, and then given to ``discard`` or ``dispose``.
+**Removing.** ``discard`` removes everything of a checkpoint that did not complete: streams that are still open for it
+must fail, and must not leave a file later. ``dispose`` removes a completed checkpoint, its metadata first, so that a
+checkpoint that was removed in part does not count as one. ``close_job`` is called when the job has ended: it removes
+everything of the job except for its checkpoints; it is not called for a job that may be recovered. These methods leave
+the files in ``keep``, which other checkpoints need, are harmless to repeat, and remove nothing outside of the job's own
+directory. ``left_behind`` lists checkpoints, complete or not: so the JobMaster finds what an earlier JobMaster of the
+job could not remove, and passes it to ``discard`` or ``dispose``.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ GROUP: Final = "firesteel.checkpoint_storages"
 
 @dataclass(frozen=True)
 class StorageParameters:
-    """What a storage is made with.
+    """Parameters of a storage's constructor.
 
     Attributes:
-        job_id: 32 hex digits.
-        settings: of the job, the cluster's below.
+        job_id: id of the job, 32 hex digits.
+        settings: configuration of the job, on top of the cluster's.
     """
 
     job_id: str
@@ -71,23 +71,23 @@ class StateWriter(ABC):
 
     @abstractmethod
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append.
+        """Append data.
 
         Raises:
-            CheckpointStorageError: it can't be written; the writer is of no use any more.
+            CheckpointStorageError: the data can't be written; the writer can't be used any more.
         """
 
     @abstractmethod
     def close(self) -> StateHandle:
-        """Make it durable.
+        """Make the data durable, and return their handle.
 
         Raises:
-            CheckpointStorageError: it can't be; nothing is left of it.
+            CheckpointStorageError: the data can't be made durable; nothing is left of them.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Leave nothing behind. Harmless after ``close``, ``abort`` and errors."""
+        """Remove everything written so far. Has no effect after ``close``, ``abort`` and errors."""
 
     def __enter__(self) -> StateWriter:
         return self
@@ -97,10 +97,10 @@ class StateWriter(ABC):
 
 
 class CheckpointStorage(ABC):
-    """A plug-in; see the head of this module.
+    """Storage of a job's checkpoints; the contract is at the head of this module.
 
     Args:
-        parameters: of the job.
+        parameters: parameters of the job.
     """
 
     name: str
@@ -111,36 +111,36 @@ class CheckpointStorage(ABC):
     @property
     @abstractmethod
     def persistent(self) -> bool:
-        """Whether metadata outlive the JobMaster."""
+        """Whether the metadata outlive the JobMaster."""
 
     def check(self) -> None:  # noqa: B027 # most have nothing to look at
-        """See whether checkpoints can be written with these settings, before a job starts that has none.
+        """Check that checkpoints can be written with these settings. Called before a job starts without a checkpoint.
 
         Raises:
-            ConfigurationError: they can't, until somebody changes something.
-            CheckpointStorageError: not for now, or it can't be told.
+            ConfigurationError: they can't, until the configuration or rights are changed.
+            CheckpointStorageError: they can't for now, or that is not known.
         """
 
     # -- slots
 
     @abstractmethod
     def open_state_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
-        """A writer of a piece of state.
+        """Open a writer for a piece of state.
 
         Args:
-            checkpoint_id: that it belongs to.
-            hint: what it is, for errors and people: the name of the operator, say.
+            checkpoint_id: id of the checkpoint to which it belongs.
+            hint: what the state is, for errors, such as the name of the operator.
 
         Raises:
             CheckpointStorageError: nothing can be written.
         """
 
     def open_shared_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter | None:
-        """The same, for a piece that later checkpoints may use too; None = the storage has none such: it is all whole.
+        """Open a writer for a piece of state that later checkpoints may use too; None = the storage can't share state.
 
         Args:
-            checkpoint_id: that it is written for; the stream fails once that one was discarded.
-            hint: as above.
+            checkpoint_id: id of the checkpoint for which it is written; the stream fails if that is discarded.
+            hint: what the state is, for errors.
 
         Raises:
             CheckpointStorageError: nothing can be written.
@@ -149,7 +149,7 @@ class CheckpointStorage(ABC):
 
     @abstractmethod
     def open_state(self, handle: StateHandle) -> BinaryIO:
-        """A seekable stream over the bytes of a handle; whoever reads to the end compares the checksum.
+        """Open a seekable stream over the bytes of a handle; a caller that reads it to its end compares the checksum.
 
         Raises:
             CheckpointCorruptedError: the file is missing, or too short.
@@ -157,7 +157,7 @@ class CheckpointStorage(ABC):
         """
 
     def read_state(self, handle: StateHandle) -> bytes:
-        """All bytes of a handle.
+        """Return all bytes of a handle, after comparing their checksum.
 
         Raises:
             CheckpointCorruptedError: the file is missing, too short or changed.
@@ -175,39 +175,39 @@ class CheckpointStorage(ABC):
 
     @abstractmethod
     def prepare(self, checkpoint_id: int) -> None:
-        """Make room for a checkpoint.
+        """Prepare the storage for a checkpoint.
 
         Raises:
-            CheckpointNumberTakenError: there is a checkpoint with this id, of another run say.
+            CheckpointNumberTakenError: there is a checkpoint with this id already, perhaps of another run.
             CheckpointStorageError: nothing can be written.
         """
 
     @abstractmethod
     def verify(self, handles: Iterable[StateHandle]) -> None:
-        """Look whether all files are there, and as long as they have to be.
+        """Check that all files exist and are long enough.
 
         Raises:
-            CheckpointCorruptedError: one is missing, or too short.
-            CheckpointStorageError: it can't be told for now.
+            CheckpointCorruptedError: a file is missing, or too short.
+            CheckpointStorageError: they can't be checked for now.
         """
 
     @abstractmethod
     def write_metadata(self, checkpoint_id: int, data: bytes) -> str:
-        """Create the metadata of a checkpoint, whose location is returned.
+        """Create the metadata of a checkpoint, and return their location.
 
         Raises:
-            CheckpointStorageError: they can't be written, or there are others.
+            CheckpointStorageError: they can't be written, or there are other ones.
         """
 
     @abstractmethod
     def read_metadata(self, location: str) -> tuple[str, bytes]:
-        """The metadata at a location.
+        """Read the metadata at a location.
 
         Args:
-            location: from ``write_metadata``, or what a user has written: a checkpoint's directory will do.
+            location: location from ``write_metadata``, or from a user, who may also name the checkpoint's directory.
 
         Returns:
-            path of the metadata, for errors, and their bytes.
+            Path of the metadata, for errors, and their bytes.
 
         Raises:
             CheckpointCorruptedError: there are none.
@@ -216,61 +216,63 @@ class CheckpointStorage(ABC):
 
     @abstractmethod
     def left_behind(self, below: int) -> list[tuple[int, str, bytes | None]]:
-        """What is there of the job's checkpoints.
+        """List the job's checkpoints in the storage, complete or not.
 
-        A storage that can't look, or whose place is not the job's alone, gives nothing.
+        The list is empty if the storage can't be listed, or its directory is not the job's alone.
 
         Args:
-            below: ids have to be smaller.
+            below: only checkpoints with smaller ids are listed.
 
         Returns:
-            id, location, and metadata if there are any, of each.
+            Id, location, and metadata (None = it has none) of each checkpoint.
 
         Raises:
-            CheckpointStorageError: it can't be told for now.
+            CheckpointStorageError: they can't be listed for now.
         """
 
     @abstractmethod
     def discard(self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = ()) -> None:
-        """Remove a checkpoint that did not complete, with these files of it, but for those that others need.
+        """Remove a checkpoint that did not complete, with these files of it, except for those that others need.
 
-        Where a checkpoint stands that is complete, it is somebody else's: only these files go.
+        If there is a complete checkpoint with this id, it belongs to another run: only these files are removed.
         """
 
     @abstractmethod
     def dispose(self, location: str, files: Collection[str], keep: Collection[str] = ()) -> None:
-        """Remove a completed checkpoint with its files, but for those that others need."""
+        """Remove a completed checkpoint with its files, except for those that others need."""
 
     @abstractmethod
     def close_job(self, keep: Collection[str] = ()) -> None:
-        """The job has ended; checkpoints that stay need these files."""
+        """Remove the remains of a job that has ended, except for its checkpoints and the files in ``keep``."""
 
 
 def storage_name(settings: Settings) -> str:
-    """The name of the storage that settings ask for: as Flink, ``filesystem`` if there is a directory; ``s3`` or
-    ``hdfs`` if that is there, which is a file system to Flink."""
+    """Return the name of the storage in the settings; as in Flink, the default is ``filesystem`` with a directory.
+
+    A directory in an object store is a file system to Flink, but has the storage ``s3`` or ``hdfs`` here.
+    """
     directory = settings.get(options.CHECKPOINTING_DIRECTORY)
-    named = settings.get(options.CHECKPOINTING_STORAGE) or ("filesystem" if directory else "jobmanager")
-    return stored_in(directory) if named == "filesystem" and directory and is_object(directory) else named
+    name = settings.get(options.CHECKPOINTING_STORAGE) or ("filesystem" if directory else "jobmanager")
+    return stored_in(directory) if name == "filesystem" and directory and is_object(directory) else name
 
 
 def stored_in(directory: str) -> str:
-    """The name of the storage for a directory, by its scheme alone."""
+    """Return the name of the storage for a directory, by its scheme alone."""
     if not is_object(directory):
         return "filesystem"
     return HDFS if directory.lower().startswith(f"{HDFS}:") else "s3"
 
 
 def load_checkpoint_storage(parameters: StorageParameters) -> CheckpointStorage:
-    """The storage of a job.
+    """Make the checkpoint storage of a job.
 
     Raises:
-        ConfigurationError: there is none of that name (the message lists those that are known), or its settings are
+        ConfigurationError: there is no storage with that name (the message lists the known ones), or its settings are
             wrong.
     """
     name = storage_name(parameters.settings)
     try:
-        made: type[CheckpointStorage] = load(GROUP, name)
+        storage_class: type[CheckpointStorage] = load(GROUP, name)
     except ConfigurationError as error:
         raise ConfigurationError(f"{options.CHECKPOINTING_STORAGE.key} = {name!r}: {error}") from error
-    return made(parameters)
+    return storage_class(parameters)

@@ -1,18 +1,17 @@
-"""The contract of stores of completed checkpoints: what the next JobMaster of a job knows of its checkpoints.
+"""The contract of stores of completed checkpoints, from which a job's next JobMaster recovers.
 
 A store belongs to one job. It holds a short list of completed checkpoints, and a counter of their ids. Its methods may
 block, and are called on one thread at a time.
 
-* ``add`` has happened when it returns, and outlives the process (if the store is persistent). The same checkpoint may
-  be added again; another one of the same id is refused.
-* ``all`` gives the checkpoints in the order of their ids. An entry that is not what was written is left out and named
-  in ``damaged``; it hides no other. One that can't be read for now raises.
-* ``next_id`` gives each id once, in rising order and above the number that it is given, whatever happens between two
-  calls.
-* ``remove`` is harmless to repeat. ``clear`` forgets checkpoints and counter: the job has ended for good.
-* Whatever can't be done raises ``CheckpointStorageError``: then nobody knows whether it has happened, until ``add`` or
-  ``remove`` is repeated and returns. ``FencedError`` says that another JobMaster leads the job: nothing has happened.
-* ``renewed`` is for calls that hang: they may have had their effect when it returns, or not, but have none afterwards.
+* When ``add`` has returned, the entry outlives the process (if the store is persistent). The same checkpoint may be
+  added again; another checkpoint with the same id is refused.
+* ``all`` returns the checkpoints in the order of their ids. A damaged entry is left out and named in ``damaged``,
+  without any effect on other entries. If an entry can't be read for now, ``all`` raises.
+* ``next_id`` returns each id once, in rising order and above its argument, even if the process dies between two calls.
+* ``remove`` is harmless to repeat. ``clear`` removes all entries and the counter, because the job has ended for good.
+* A failed call raises ``CheckpointStorageError``: it may have had its effect or not, until ``add`` or ``remove`` is
+  repeated and returns. ``FencedError`` means that another JobMaster leads the job, and the call had no effect.
+* ``renewed`` is for calls that hang: when it returns they may have had their effect or not, but have none afterwards.
 """
 
 from __future__ import annotations
@@ -68,18 +67,18 @@ class CompletedCheckpointStore(ABC):
 
     @abstractmethod
     def next_id(self, above: int = 0) -> int:
-        """The id of the next checkpoint, from 1."""
+        """Return the id of the next checkpoint, from 1."""
 
     @abstractmethod
     def add(self, checkpoint: StoredCheckpoint) -> None:
-        """Remember a completed checkpoint."""
+        """Add a completed checkpoint."""
 
     @abstractmethod
     def remove(self, checkpoint_id: int) -> None: ...
 
     @abstractmethod
     def all(self) -> list[StoredCheckpoint]:
-        """The checkpoints, in the order of their ids."""
+        """Return the checkpoints, in the order of their ids."""
 
     @property
     @abstractmethod
@@ -90,9 +89,9 @@ class CompletedCheckpointStore(ABC):
     def clear(self) -> None: ...
 
     def renewed(self) -> CompletedCheckpointStore | None:
-        """A new object for the same store. Calls of this object that have not returned change nothing from now on.
+        """Return a new object for the same store; calls of this object that hang have no effect from now on.
 
-        None if the store can't do that: then a call that was given up has to be waited for.
+        None if the store can't do that: then the caller has to wait for a call that hangs.
         """
         return None
 

@@ -251,6 +251,7 @@ class OperatorSubtaskState:
             },
             operator=None if self.operator is None else replace(self.operator, handles=all_of(self.operator.handles)),
             committables=tuple(replace(prepared, items=all_of(prepared.items)) for prepared in self.committables),
+            in_flight=tuple(replace(records, handle=move(records.handle)) for records in self.in_flight),
         )
 
     def to_plain(self) -> dict[str, Any]:
