@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.checkpoint.chunks import HEADER_BYTES, StoredChunk, read_chunks, write_chunks
-from firesteel.checkpoint.handles import InlineState, RunningChecksum, checksum, handle_from_plain
+from firesteel.checkpoint.handles import (
+    FileState,
+    InlineState,
+    RunningChecksum,
+    StateHandle,
+    checksum,
+    handle_from_plain,
+)
 from firesteel.checkpoint.metadata import VERSION, CheckpointMetadata
 from firesteel.checkpoint.reading import CheckpointFormatError
-from firesteel.checkpoint.subtask_state import OperatorSubtaskState, TaskState
+from firesteel.checkpoint.subtask_state import (
+    Committables,
+    InFlight,
+    KeyedState,
+    OperatorListState,
+    OperatorSubtaskState,
+    TaskState,
+)
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointVersionError
 from tests.unit.checkpoint import made
 
@@ -33,6 +48,24 @@ def test_task_states_come_back(state: TaskState) -> None:
 @given(made.metadata)
 def test_metadata_comes_back(metadata: CheckpointMetadata) -> None:
     assert CheckpointMetadata.from_bytes(metadata.to_bytes(), "chk-1/_metadata") == metadata
+
+
+def test_each_piece_of_state_is_moved() -> None:
+    files = [FileState(f"a/{number}", 1, checksum(b"x")) for number in range(5)]
+    state = OperatorSubtaskState(
+        {"state": KeyedState((), (0, 1), (files[0],), {"table": files[1]})},
+        OperatorListState((), (files[2],)),
+        (),
+        (Committables(1, 1, (files[3],)),),
+        in_flight=(InFlight(0, "HASH", files[4]),),
+    )
+
+    def move(handle: StateHandle) -> StateHandle:
+        assert isinstance(handle, FileState)
+        return replace(handle, path=handle.path.replace("a/", "b/"))
+
+    moved = [handle.path for handle in state.moved(move).handles() if isinstance(handle, FileState)]
+    assert moved == [f"b/{number}" for number in range(5)]
 
 
 @given(made.metadata, st.data())

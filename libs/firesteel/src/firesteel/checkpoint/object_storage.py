@@ -68,7 +68,7 @@ class ObjectCheckpointStorage(CheckpointStorage):
         self._states = self._reader.store(self.base.scheme)
         self._client = self._states.client
         self._tried: dict[int, str] = {}
-        """By checkpoint: checksum of the metadata that this object has tried to write; they may exist despite an error."""
+        """By checkpoint: checksum of the metadata that this object tried to write; they may exist despite an error."""
         self._late: dict[int, tuple[float, frozenset[str]]] = {}
         """By checkpoint that was given up: when to clean up again after late writes, and which of its files stay."""
 
