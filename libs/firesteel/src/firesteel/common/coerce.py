@@ -1,10 +1,10 @@
-"""Turns what a user's function returned into the Python value of its declared type.
+"""Converts the results of users' functions to Python values of the declared type.
 
-The closures are built once for each type; a value that fits already passes unchanged, and a row of basic
-types costs a few hundred nanoseconds. Integers wrap as Java's narrowing does, or raise when strict.
+For each type a closure is built once. A value that fits already is returned as it is, and a row of basic types costs a
+few hundred nanoseconds. Integers wrap as Java's narrowing does, or raise if they are strict.
 
-Null is None. It is allowed as a field of a row or tuple, as an element of a list, object or boxed array and
-as a value of a map; not as the record itself, a map's key or an element of a primitive array.
+Null is None. It is allowed as a field of a row or tuple, as an element of a list, object or boxed array, and as a value
+of a map; not as the record itself, a map's key or an element of a primitive array.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["make_coercer"]
 
 
 def make_coercer(type_info: TypeInformation, *, strict_integers: bool = False) -> Callable[[object], Any] | None:
-    """Builds the function that fits values to a declared type.
+    """Build the function that converts values to a declared type.
 
     Args:
         type_info: the declared type.
         strict_integers: a number outside the declared integer type's range raises instead of wrapping.
 
     Returns:
-        The function, or None when the type takes any object and there is nothing to do. The function returns
-        the value itself if it fits as it is, never changes it in place, and raises ``TypeMismatchError`` with
-        the path of the field, the declared type and the value if it can't be made to fit.
+        The function; None if the type takes any object, so that nothing is to be done. The function returns the value
+        itself if it fits as it is, never changes it in place, and raises ``TypeMismatchError`` with the path of the
+        field, the declared type and the value if it can't be converted.
 
     Raises:
-        TypeError: the type information is of a class unknown here.
+        TypeError: the class of the type information is not known.
     """
     return _build(type_info, strict_integers)
 
@@ -58,7 +58,7 @@ def _never(values: Any) -> bool:
 
 
 def _tests(types: tuple[TypeInformation, ...]) -> str:
-    """An expression that says whether ``v0``, ``v1``, ... fit as they are; empty if some have parts."""
+    """Return the Python expression that is true if ``v0``, ``v1``, ... fit as they are; empty if a type has parts."""
     tests = []
     for i, declared in enumerate(types):
         row = row_of(declared)
@@ -70,9 +70,9 @@ def _tests(types: tuple[TypeInformation, ...]) -> str:
 
 
 def _compiled(name: str, source: str, **scope: Any) -> Any:
-    """A function for the types at hand, as ``namedtuple`` makes some; its text is made of literals of the table only.
+    """Compile a function for certain types, as ``namedtuple`` does; its source has only literals from the type table.
 
-    A loop over the fields takes three times as long, and each call as much as a field.
+    A loop over the fields would take three times as long, and each further call as much as a field.
     """
     scope |= {row.python_class.__name__: row.python_class for row in SCALARS}
     scope["float32"] = ctypes.c_float
@@ -85,7 +85,7 @@ def _unpacked(count: int) -> str:
 
 
 def _quick_check(types: tuple[TypeInformation, ...]) -> Callable[[Any], bool]:
-    """A function that says whether a sequence of the right length fits as it is; with fields of other types: never."""
+    """Make the check whether a sequence of the right length fits as it is; always False if a type has parts."""
     tests = _tests(types)
     if not tests:
         return _never
@@ -95,7 +95,7 @@ def _quick_check(types: tuple[TypeInformation, ...]) -> Callable[[Any], bool]:
 
 
 class _Fields:
-    """Fits the fields of rows and tuples; ``fits`` is the quick way for values that need no change."""
+    """Converts the fields of rows and tuples; ``fits`` is the quick check for values that need no change."""
 
     def __init__(self, types: tuple[TypeInformation, ...], names: tuple[str, ...], strict: bool) -> None:
         self.names = names
@@ -104,7 +104,7 @@ class _Fields:
         self.fits = _quick_check(types)
 
     def coerce(self, values: Any) -> list[Any]:
-        """Returns the fitted values; ``values`` has the right length."""
+        """Return the converted values; ``values`` has the right length."""
         fitted: list[Any] = []
         add = fitted.append
         try:
@@ -129,11 +129,14 @@ def _row_coercer(declared: RowTypeInfo, strict: bool) -> Coercer:
             row_fields = value._fields
             values = value._values
             if row_fields is names or row_fields == names:
+                # The usual case: the row has the declared names, and perhaps fits as it is.
                 if len(values) == count:
                     if fits(values):
                         return value
                     fitted = coerce(values)
                     return value if _all_same(fitted, values) else make_row(names, fitted, value._row_kind)
+            # Names in another order are sorted. If the program has declared no names (f0, f1, ...), positions count,
+            # unless the row has just these names.
             elif row_fields is not None and not (by_position and set(row_fields) != set(names)):
                 if set(row_fields) != set(names):
                     raise misfit(declared, value, f"the row has the fields {list(row_fields)}")

@@ -1,6 +1,7 @@
-"""Coercers of scalar types: cells of the table of types. ``coerce`` puts together those of types with parts.
+"""Coercers of scalar types: cells of the table of types. ``coerce`` combines them for types with parts.
 
-A coercer returns a value that fits as it is, and raises ``TypeMismatchError`` for one that can't be made to fit.
+A coercer converts a value to its type. It returns a value that fits as it is, and raises ``TypeMismatchError`` for one
+that can't be converted.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ _to_float32 = ctypes.c_float
 
 
 def misfit(declared: TypeInformation, value: object, reason: str) -> TypeMismatchError:
-    """The error for a value that does not fit; outer levels add the path of the field."""
+    """Return the error for a value that can't be converted; ``inside`` adds the path of its field."""
     text, name = short_repr(value), type(value).__name__
     return TypeMismatchError("", str(declared), text if value is None else f"{text} ({name})", reason)
 
 
 def inside(error: TypeMismatchError, name: str) -> TypeMismatchError:
-    """The error as it reads from one level further out."""
+    """Return an error with the name of the field that contains the value in front of its path."""
     inner = error.field
     path = name + inner if inner.startswith("[") or not inner else f"{name}.{inner}"
     return TypeMismatchError(path, error.declared, error.value, error.reason)
 
 
 def elements_of(declared: TypeInformation, value: Any) -> list[Any] | tuple[Any, ...]:
-    """The elements of what may stand for a list: list, tuple, ``array.array``, a one-dimensional numpy array."""
+    """Return the elements of a list, tuple, ``array.array`` or one-dimensional numpy array."""
     if isinstance(value, (list, tuple)):
         return value
     if isinstance(value, array):
@@ -58,7 +59,7 @@ def _is_numpy_bool(value: object) -> bool:
 
 
 def integer_coercer(declared: TypeInformation, bits: int, *, strict: bool) -> Coercer:
-    """Integers of a Java type: two's complement of the low bits, or an error when strict."""
+    """Make the coercer of a Java integer type: the low bits in two's complement, or an error if strict."""
     low, high, span = -(1 << bits - 1), (1 << bits - 1) - 1, 1 << bits
 
     def coerce_integer(value: Any) -> Any:
@@ -79,7 +80,7 @@ def integer_coercer(declared: TypeInformation, bits: int, *, strict: bool) -> Co
 
 
 def coerce_string(value: Any) -> Any:
-    """A STRING; subclasses of ``str`` become plain ones."""
+    """Convert to STRING; subclasses of ``str`` become plain ``str``."""
     if type(value) is str:
         return value
     if isinstance(value, str):
@@ -88,14 +89,14 @@ def coerce_string(value: Any) -> Any:
 
 
 def coerce_char(value: Any) -> Any:
-    """A CHAR: one of Java's characters of 16 bits."""
+    """Convert to CHAR, one of Java's characters of 16 bits."""
     if isinstance(value, str) and len(value) == 1 and ord(value) <= 0xFFFF:
         return value if type(value) is str else str.__str__(value)
     raise misfit(Types.CHAR(), value, "a str of one character up to U+FFFF is expected")
 
 
 def coerce_boolean(value: Any) -> Any:
-    """A BOOLEAN; also of 0 and 1."""
+    """Convert to BOOLEAN, also from 0 and 1."""
     if type(value) is bool:
         return value
     if _is_numpy_bool(value) or (isinstance(value, numbers.Integral) and value in (0, 1)):
@@ -104,12 +105,12 @@ def coerce_boolean(value: Any) -> Any:
 
 
 def coerce_double(value: Any) -> Any:
-    """A DOUBLE of any real number."""
+    """Convert any real number to DOUBLE."""
     return value if type(value) is float else _real_number(Types.DOUBLE(), value)
 
 
 def coerce_float(value: Any) -> Any:
-    """The FLOAT nearest to any real number."""
+    """Convert any real number to the nearest FLOAT."""
     if type(value) is not float:
         value = _real_number(Types.FLOAT(), value)
     rounded = _to_float32(value).value
@@ -126,7 +127,7 @@ def _real_number(declared: TypeInformation, value: Any) -> float:
 
 
 def coerce_big_int(value: Any) -> Any:
-    """A BIG_INT of any integer."""
+    """Convert any integer to BIG_INT."""
     if type(value) is int:
         return value
     try:
@@ -136,7 +137,7 @@ def coerce_big_int(value: Any) -> Any:
 
 
 def coerce_big_dec(value: Any) -> Any:
-    """A finite BIG_DEC; of a float it has the digits that the float shows."""
+    """Convert to BIG_DEC, which is finite; a float gives the digits that Python shows for it."""
     if type(value) is Decimal and value.is_finite():
         return value
     if isinstance(value, Decimal) and value.is_finite():
@@ -149,7 +150,7 @@ def coerce_big_dec(value: Any) -> Any:
 
 
 def coerce_instant(value: Any) -> Any:
-    """An ``Instant``; also of a datetime with a time zone."""
+    """Convert to an ``Instant``, also from a datetime with a time zone."""
     if isinstance(value, Instant):
         return value
     if isinstance(value, datetime.datetime) and value.utcoffset() is not None:
@@ -159,7 +160,7 @@ def coerce_instant(value: Any) -> Any:
 
 
 def date_coercer(declared: TypeInformation) -> Coercer:
-    """Dates; a datetime loses its time of day."""
+    """Make the coercer of dates; a datetime loses its time of day."""
 
     def coerce_date(value: Any) -> Any:
         if isinstance(value, datetime.datetime):
@@ -172,7 +173,7 @@ def date_coercer(declared: TypeInformation) -> Coercer:
 
 
 def instance_coercer(declared: TypeInformation, kind: type) -> Coercer:
-    """Instances of a class of ``datetime``."""
+    """Make the coercer that only takes instances of a class of ``datetime``."""
 
     def coerce_instance(value: Any) -> Any:
         if isinstance(value, kind):
@@ -183,7 +184,7 @@ def instance_coercer(declared: TypeInformation, kind: type) -> Coercer:
 
 
 def bytes_coercer(declared: TypeInformation, *, strict: bool) -> Coercer:
-    """Bytes; also of what may stand for a list of integers, of which the low eight bits count."""
+    """Make the coercer of bytes, also from a list of integers (``elements_of``), of which the low eight bits count."""
 
     def coerce_bytes(value: Any) -> Any:
         if type(value) is bytes:

@@ -1,4 +1,4 @@
-"""``CompletableFuture``: what asynchronous calls of a job client return."""
+"""``CompletableFuture``: the result of an asynchronous call of a job client."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class CompletableFuture(Generic[T]):
-    """A value that comes later. ``result()`` waits for it; in a coroutine it can be awaited.
+    """A value that is available later. ``result()`` waits for it; a coroutine can await the future.
 
-    It can be filled from any thread, once.
+    Any thread can set the value, once.
     """
 
     def __init__(self, future: concurrent.futures.Future[T] | None = None) -> None:
@@ -23,21 +23,21 @@ class CompletableFuture(Generic[T]):
 
     @staticmethod
     def completed(value: T) -> CompletableFuture[T]:
-        """Returns a future that has this value already."""
-        made: CompletableFuture[T] = CompletableFuture()
-        made.set_result(value)
-        return made
+        """Returns a future that already has this value."""
+        future: CompletableFuture[T] = CompletableFuture()
+        future.set_result(value)
+        return future
 
     def cancel(self) -> bool:
-        """Gives up waiting; returns whether that was in time."""
+        """Cancels the future; returns whether it had no value yet."""
         return self._future.cancel()
 
     def cancelled(self) -> bool:
-        """Returns whether it was cancelled."""
+        """Returns whether the future was cancelled."""
         return self._future.cancelled()
 
     def done(self) -> bool:
-        """Returns whether there is a value, an error, or a cancel."""
+        """Returns whether the future has a value or an error, or was cancelled."""
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> T:
@@ -47,21 +47,21 @@ class CompletableFuture(Generic[T]):
             timeout: seconds to wait at most; None waits for ever.
 
         Raises:
-            TimeoutError: there was no value in time.
-            Exception: the error that came instead of a value.
+            TimeoutError: the value was not set in time.
+            Exception: the error that was set.
         """
         return self._future.result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Waits, then returns the error that came instead of a value, or None."""
+        """Waits for the future, and returns its error; None if it has a value."""
         return self._future.exception(timeout)
 
     def set_result(self, value: T) -> None:
-        """Fills in the value."""
+        """Sets the value, which ends all waiting."""
         self._future.set_result(value)
 
     def set_exception(self, error: BaseException) -> None:
-        """Fills in an error."""
+        """Sets an error, which ``result()`` raises."""
         self._future.set_exception(error)
 
     def __await__(self) -> Generator[Any, None, T]:

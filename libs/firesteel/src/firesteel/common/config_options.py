@@ -30,7 +30,7 @@ class ConfigOption(Generic[T]):
 
 
 class ConfigOptions:
-    """Starting point of the builder."""
+    """Builds options: ``ConfigOptions.key(...)``, then the type, then the default."""
 
     @staticmethod
     def key(key: str) -> ConfigOptions.OptionBuilder:
@@ -38,7 +38,7 @@ class ConfigOptions:
         return ConfigOptions.OptionBuilder(key)
 
     class OptionBuilder:
-        """Second step: the type."""
+        """Second step of the builder: sets the type."""
 
         def __init__(self, key: str) -> None:
             self._key = key
@@ -68,16 +68,16 @@ class ConfigOptions:
             return ConfigOptions.TypedConfigOptionBuilder(self._key, str)
 
     class TypedConfigOptionBuilder(Generic[T]):
-        """Third step: the default."""
+        """Third step of the builder: sets the default."""
 
         def __init__(self, key: str, value_type: type[Any]) -> None:
             self._key = key
             self._value_type = value_type
 
         def default_value(self, value: T) -> ConfigOption[T]:
-            """Ends with this default."""
+            """Makes the option, with this default."""
             return ConfigOption(self._key, self._value_type, value)
 
         def no_default_value(self) -> ConfigOption[T]:
-            """Ends without a default."""
+            """Makes the option, without a default."""
             return ConfigOption(self._key, self._value_type)

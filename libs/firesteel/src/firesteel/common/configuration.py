@@ -1,4 +1,4 @@
-"""``Configuration``: the bag of keys and values that a program hands to its environment (PyFlink's name)."""
+"""``Configuration``: the keys and values that a program passes to its environment. PyFlink's name."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Configuration"]
 
 
 class Configuration:
-    """Keys and values. Values keep the type they were set with; the getters read Flink's text forms too.
+    """Keys and values. Values keep the type with which they were set; the getters also read Flink's text forms.
 
-    What the keys mean, and whether they exist, is checked when the configuration reaches the environment.
+    The environment checks whether the keys exist and what they mean.
     """
 
     def __init__(self, other: Configuration | None = None) -> None:
@@ -24,7 +24,7 @@ class Configuration:
 
     @classmethod
     def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
-        """Makes a configuration of these keys and values."""
+        """Makes a configuration with these keys and values."""
         configuration = cls()
         for key, value in map.items():
             configuration._set(key, value)
@@ -108,7 +108,7 @@ class Configuration:
         """Returns the value as a bytearray.
 
         Raises:
-            ValueError: it was not set as bytes.
+            ValueError: the value is not bytes.
         """
         if key not in self._values:
             return bytearray(default_value)
@@ -122,7 +122,7 @@ class Configuration:
         return self._set(key, bytes(value))
 
     def key_set(self) -> set[str]:
-        """Returns all keys."""
+        """Returns the keys that are set."""
         return set(self._values)
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ class Configuration:
         return {key: show(value) for key, value in self._values.items()}
 
     def remove_config(self, key: str) -> bool:
-        """Removes a key; returns whether it was there."""
+        """Removes a key; returns whether it was set."""
         return self._values.pop(key, _MISSING) is not _MISSING
 
     def _set(self, key: str, value: Any) -> Configuration:

@@ -11,15 +11,15 @@ __all__ = ["ExecutionConfig"]
 Switch = Callable[["ExecutionConfig"], "ExecutionConfig"]
 
 
-def _kept(name: str, why: str) -> tuple[Switch, Switch]:
-    """The methods that turn a switch without effect on and off."""
+def _kept(name: str, reason: str) -> tuple[Switch, Switch]:
+    """Make the methods that turn a switch without any effect on and off."""
 
     def method(word: str, value: bool) -> Switch:
         def switch(self: ExecutionConfig) -> ExecutionConfig:
             setattr(self, f"_{name}", value)
             return self
 
-        switch.__name__, switch.__doc__ = f"{word}_{name}", f"Kept for compatibility: {why}."
+        switch.__name__, switch.__doc__ = f"{word}_{name}", f"Kept for compatibility: {reason}."
         return switch
 
     return method("enable", True), method("disable", False)
@@ -28,8 +28,8 @@ def _kept(name: str, why: str) -> tuple[Switch, Switch]:
 class ExecutionConfig:
     """Settings of one program. Times are in milliseconds.
 
-    The switches for Kryo, Avro and generic types choose among Java serialisers; they are kept so that programs
-    run unchanged, and have no effect.
+    The switches for Kryo, Avro and generic types choose among Java serialisers; they exist so that programs run
+    unchanged, and have no effect.
     """
 
     PARALLELISM_DEFAULT = -1
@@ -54,7 +54,7 @@ class ExecutionConfig:
     enable_closure_cleaner, disable_closure_cleaner = _kept("closure_cleaner", "functions are pickled as they are")
 
     def is_closure_cleaner_enabled(self) -> bool:
-        """Returns what was set; default true."""
+        """Returns whether the switch is on; default true."""
         return self._closure_cleaner
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
@@ -87,7 +87,7 @@ class ExecutionConfig:
         """Sets the default parallelism of operators; -1 takes the environment's.
 
         Raises:
-            ValueError: neither -1 nor at least 1.
+            ValueError: the parallelism is neither -1 nor at least 1.
         """
         if parallelism != self.PARALLELISM_DEFAULT:
             _at_least("parallelism", parallelism, 1)
@@ -102,7 +102,7 @@ class ExecutionConfig:
         """Sets the maximum parallelism, which is the number of key groups.
 
         Raises:
-            ValueError: not between 1 and 32768.
+            ValueError: it is not between 1 and 32768.
         """
         if not 1 <= max_parallelism <= 32768:
             raise ValueError(f"The maximum parallelism lies between 1 and 32768, not {max_parallelism}.")
@@ -138,13 +138,13 @@ class ExecutionConfig:
     enable_force_kryo, disable_force_kryo = _kept("force_kryo", "there is no Kryo")
 
     def is_force_kryo_enabled(self) -> bool:
-        """Returns what was set; default false."""
+        """Returns whether the switch is on; default false."""
         return self._force_kryo
 
     enable_generic_types, disable_generic_types = _kept("generic_types", "undeclared types are pickled")
 
     def has_generic_types_disabled(self) -> bool:
-        """Returns what was set; default false."""
+        """Returns whether the switch is on; default false."""
         return not self._generic_types
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
@@ -158,27 +158,27 @@ class ExecutionConfig:
         return self
 
     def has_auto_generated_uids_enabled(self) -> bool:
-        """Returns what was set; default true."""
+        """Returns whether the switch is on; default true."""
         return self._auto_generated_uids
 
     enable_force_avro, disable_force_avro = _kept("force_avro", "Avro is no serialiser of records in flight")
 
     def is_force_avro_enabled(self) -> bool:
-        """Returns what was set; default false."""
+        """Returns whether the switch is on; default false."""
         return self._force_avro
 
     def enable_object_reuse(self) -> ExecutionConfig:
-        """Leaves out copies of records: no function may change one that it was given, or has given on."""
+        """Passes records on without copies: no function may change a record that it has received or emitted."""
         self._object_reuse = True
         return self
 
     def disable_object_reuse(self) -> ExecutionConfig:
-        """Copies records that can be changed where results wait and where several read them: the default."""
+        """Copies mutable records that are buffered or that several operators read (the default)."""
         self._object_reuse = False
         return self
 
     def is_object_reuse_enabled(self) -> bool:
-        """Returns what was set; default false."""
+        """Returns whether the switch is on; default false."""
         return self._object_reuse
 
     def get_global_job_parameters(self) -> dict[str, str]:
@@ -203,7 +203,7 @@ class ExecutionConfig:
         return []
 
     def is_use_snapshot_compression(self) -> bool:
-        """Returns what was set; default false."""
+        """Returns whether the switch is on; default false."""
         return self._snapshot_compression
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:

@@ -1,7 +1,7 @@
-"""How a program's graph gets to a cluster: the interface that every way of running it implements.
+"""Executors: the interface that submits a program's graph to a cluster, for each way of running programs.
 
-Implementations are found by name in the plug-in group ``firesteel.executors``; the object of that name is called
-with the program's ``Configuration`` and gives a ``PipelineExecutor``.
+Implementations are found by name in the plug-in group ``firesteel.executors``; the object with that name is called
+with the program's ``Configuration`` and returns a ``PipelineExecutor``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["CollectingJobClient", "ExecutorFactory", "PipelineExecutor", "Result
 
 
 class ResultStream(Protocol):
-    """Results of a collect operator, pulled by the client in order, each exactly once."""
+    """The results of a collect operator, which the client fetches in order, each exactly once."""
 
     def fetch(self) -> list[Any] | None:
-        """Wait for a while for more results.
+        """Fetch more results; waits for them for a while.
 
         Returns:
             The next results; an empty list if none came in that time; None when the job has finished and all results
@@ -30,20 +30,20 @@ class ResultStream(Protocol):
         Raises:
             JobFailedError, JobCancelledError: the job did not finish.
             UserFunctionError: a function of the program raised.
-            JobError: the job began anew, without a checkpoint, after it had given results; it is cancelled.
+            JobError: the job has restarted without a checkpoint after results were fetched; it is cancelled.
         """
         ...
 
     def close(self) -> None:
-        """No more results are wanted: cancel the job unless it has ended. Idempotent; never raises for a lost job."""
+        """Stop fetching: cancel the job unless it has ended. Idempotent; never raises for a lost job."""
         ...
 
 
 class CollectingJobClient(JobClient):
-    """A client of a job whose graph may hold a collect operator."""
+    """A client of a job whose graph may contain a collect operator."""
 
     def wait(self) -> JobExecutionResult:
-        """What ``execute()`` does once the job was accepted: it waits for the end. Ctrl-C cancels the job.
+        """Wait for the end of the job, as ``execute()`` does. Ctrl-C cancels the job.
 
         Raises:
             JobError: the job did not finish.
@@ -56,14 +56,14 @@ class CollectingJobClient(JobClient):
 
     @abstractmethod
     def collect(self, operator_id: str) -> ResultStream:
-        """The results of the collect operator with this id."""
+        """Return the results of the collect operator with this id."""
 
 
 class PipelineExecutor(Protocol):
-    """Submits graphs. Making one and asking it for its default parallelism start nothing."""
+    """Submits graphs. Its constructor and ``default_parallelism`` do not start a cluster."""
 
     def default_parallelism(self) -> int:
-        """Parallelism of programs that set none."""
+        """Return the parallelism of programs that set none."""
         ...
 
     def submit(self, graph: Any, configuration: Configuration) -> CollectingJobClient:
@@ -77,7 +77,7 @@ class PipelineExecutor(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what this executor holds on behalf of its program. Idempotent."""
+        """Release the resources that this executor has for its program. Idempotent."""
         ...
 
 

@@ -11,11 +11,11 @@ __all__ = ["InputFormat"]
 
 
 class InputFormat(ABC):
-    """Reads records from somewhere; an older way to describe a source."""
+    """Reads records from an external system; an older interface of sources."""
 
     @abstractmethod
     def source(self) -> Any:
-        """Returns the source (``firesteel.functions.source.Source``) of its records."""
+        """Returns the ``firesteel.functions.source.Source`` that reads the records."""
 
     def get_produced_type(self) -> TypeInformation | None:
         """Returns the type of the records; None = any Python object."""

@@ -1,4 +1,4 @@
-"""``JobClient``: a running job as its program sees it. ``execute_async()`` returns one."""
+"""``JobClient``: a program's access to its running job, from ``execute_async()``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["JobClient"]
 
 
 class JobClient(ABC):
-    """A job that was submitted."""
+    """Access to a job that was submitted."""
 
     @abstractmethod
     def get_job_id(self) -> JobID:
@@ -26,11 +26,11 @@ class JobClient(ABC):
 
     @abstractmethod
     def get_job_status(self) -> CompletableFuture[JobStatus]:
-        """Asks for the job's state."""
+        """Requests the job's state."""
 
     @abstractmethod
     def cancel(self) -> CompletableFuture[None]:
-        """Asks for the job to be cancelled; done when the request was accepted."""
+        """Requests the cancellation of the job; the future is done when the request was accepted."""
 
     @abstractmethod
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
@@ -43,15 +43,16 @@ class JobClient(ABC):
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
     ) -> CompletableFuture[str]:
-        """Stops the job with a savepoint: sources read no further, what came before is committed, the job finishes.
+        """Stops the job with a savepoint: sources stop reading, all results are committed, and the job finishes.
 
         Args:
-            advance_to_end_of_event_time: drain: windows and timers of event time fire before. Not for a job that is to
-                go on later.
-            savepoint_directory: below which it is to be; None = ``execution.checkpointing.savepoint-dir``.
+            advance_to_end_of_event_time: drain the job: all windows and timers of event time fire before the
+                savepoint. Not for a job that is to be resumed later.
+            savepoint_directory: parent directory of the savepoint; None = ``execution.checkpointing.savepoint-dir``.
 
         Returns:
-            where it is, when the job has finished; raises ``CheckpointError`` if there is none: the job goes on.
+            A future of the savepoint's path, done when the job has finished. It raises ``CheckpointError`` if the
+            savepoint failed; then the job goes on.
         """
 
     @abstractmethod
@@ -59,22 +60,22 @@ class JobClient(ABC):
         """Takes a savepoint; the job goes on.
 
         Args:
-            savepoint_directory: below which it is to be; None = ``execution.checkpointing.savepoint-dir``.
+            savepoint_directory: parent directory of the savepoint; None = ``execution.checkpointing.savepoint-dir``.
 
         Returns:
-            where it is, when it is complete; raises ``CheckpointError`` if it could not be taken.
+            A future of the savepoint's path, done when it is complete. It raises ``CheckpointError`` if it failed.
         """
 
     @abstractmethod
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
-        """Asks for the accumulators of the job: the counters of its functions, summed up.
+        """Requests the accumulators of the job: the counters of its functions, summed over all subtasks.
 
-        Their names are those of the operator, the groups and the counter, with dots between.
+        Their names consist of the operator's, the groups' and the counter's names, joined by dots.
         """
 
     @abstractmethod
     def get_job_details(self) -> CompletableFuture[dict[str, Any]]:
-        """Asks for what the REST API tells of the job, the answer of ``GET /jobs/:jobid``; PyFlink has nothing like it.
+        """Requests the answer of the REST API's ``GET /jobs/:jobid``; PyFlink has no such method.
 
-        It brings the cluster's token along, where the cluster wants one.
+        The request carries the cluster's token, if the cluster needs one.
         """

@@ -1,4 +1,4 @@
-"""``JobExecutionResult``: what is known of a job that has finished."""
+"""``JobExecutionResult``: the result of a job that has finished."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["JobExecutionResult"]
 
 
 class JobExecutionResult:
-    """The result of a finished job."""
+    """Id, run time and accumulators of a finished job."""
 
     def __init__(self, job_id: JobID, net_runtime_ms: int = 0, accumulators: Mapping[str, Any] | None = None) -> None:
         self._job_id = job_id
@@ -27,7 +27,7 @@ class JobExecutionResult:
         return self._net_runtime_ms
 
     def get_accumulator_result(self, accumulator_name: str) -> Any:
-        """Returns the value of an accumulator, None if there is none of that name."""
+        """Returns the value of an accumulator, None if there is no accumulator with this name."""
         return self._accumulators.get(accumulator_name)
 
     def get_all_accumulator_results(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class JobExecutionResult:
         return dict(self._accumulators)
 
     def is_job_execution_result(self) -> bool:
-        """Returns true; kept for programs that ask."""
+        """Returns True; it exists because PyFlink has it."""
         return True
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ _HEX = re.compile(r"[0-9a-f]{32}")
 
 
 class JobID:
-    """Names one submission of one program.
+    """Identifies one submission of a program.
 
     Raises:
         ValueError: the text is not 32 hex digits.

@@ -1,4 +1,4 @@
-"""``JobStatus``: the states a job goes through."""
+"""``JobStatus``: the states of a job."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Scalar values and JSON: cells of the table of types. ``connectors.formats.json_values`` adds types with parts.
+"""Scalar values in JSON: cells of the table of types. ``connectors.formats.json_values`` adds types with parts.
 
-JSON is read in two ways with one result. msgspec reads text straight into a ``shape``, and ``convert`` makes the value
-of what it read. It is stricter than Flink: it refuses numbers in quotes, infinite ones and lone surrogates. What it
-refuses is parsed by Python's ``json``, and ``read`` makes the value of what that gives; errors come from there.
+JSON is read in two ways with the same result. The fast way: msgspec reads text directly into a ``shape``, which
+``convert`` turns into the value. But msgspec is stricter than Flink: it refuses numbers in quotes, infinite numbers and
+lone surrogates. Text that it refuses is parsed by Python's ``json``, and ``read`` makes the value; that also decides
+about errors.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separator
 
 @dataclass(frozen=True)
 class JsonCell:
-    """How values of a scalar type stand in JSON.
+    """Representation of a scalar type's values in JSON.
 
     Attributes:
-        shape: what msgspec reads, null left aside.
-        convert: makes the value of that; raises ``ValueError`` or ``ArithmeticError`` where ``read`` has to decide.
-            None = it is the value.
-        read: makes the value of what Python's ``json`` gives, null included; raises ``ValueError``.
-        write: makes of a value, None included, what ``msgspec.json`` writes as it should.
+        shape: type that msgspec reads, apart from null.
+        convert: makes the value from msgspec's; raises ``ValueError`` or ``ArithmeticError`` to leave the decision to
+            ``read``. None = msgspec's is the value already.
+        read: makes the value from that of Python's ``json``, including None; raises ``ValueError``.
+        write: converts a value, including None, to an object that ``msgspec.json`` writes in the right form.
     """
 
     shape: Any
@@ -41,7 +42,7 @@ class JsonCell:
 
 
 def text_cell(parse: Parse, text: Text) -> JsonCell:
-    """Values that are texts in JSON."""
+    """Make the cell of values that are text in JSON."""
 
     def read(value: Any) -> Any:
         if value is None:
@@ -54,7 +55,7 @@ def text_cell(parse: Parse, text: Text) -> JsonCell:
 
 
 def integer_cell(bits: int | None) -> JsonCell:
-    """Whole numbers; those in quotes as well."""
+    """Make the cell of integers, which may also be in quotes."""
 
     def read(value: Any) -> Any:
         if value is None:
@@ -71,9 +72,10 @@ def integer_cell(bits: int | None) -> JsonCell:
 
 
 def number_cell(shape: Any, convert: Convert | None, make: Convert, parse: Parse, write: Convert) -> JsonCell:
-    """Numbers with a fraction; those in quotes as well.
+    """Make the cell of numbers with a fraction, which may also be in quotes.
 
-    ``make`` makes the value of a number that is read, ``parse`` that of a text; the others are those of the cell.
+    ``make`` makes the value from a number that Python's ``json`` has read, ``parse`` from a text; the other arguments
+    are attributes of the cell.
     """
 
     def read(value: Any) -> Any:
@@ -92,7 +94,7 @@ def number_cell(shape: Any, convert: Convert | None, make: Convert, parse: Parse
 
 
 def boolean_cell(parse: Parse) -> JsonCell:
-    """Booleans; those in quotes as well."""
+    """Make the cell of booleans, which may also be in quotes."""
 
     def read(value: Any) -> Any:
         if value is None or value is True or value is False:
@@ -105,7 +107,7 @@ def boolean_cell(parse: Parse) -> JsonCell:
 
 
 def read_string(value: Any) -> Any:
-    """A text; booleans and numbers become the text that they are in JSON."""
+    """Read a text; booleans and numbers become their text in JSON."""
     if value is None or type(value) is str:
         return value
     if value is True or value is False:
@@ -116,27 +118,27 @@ def read_string(value: Any) -> Any:
 
 
 def write_any(value: Any) -> Any:
-    """A value as Python writes it: msgspec takes more, such as bytes and NaN."""
+    """Write a value as Python's ``json`` does, which refuses more than msgspec, such as bytes and NaN."""
     return None if value is None else msgspec.Raw(_encode(value).encode())
 
 
 def write_instance_of(kind: type) -> Convert:
-    """Writes values of one class as msgspec does, all others as Python does."""
+    """Make the writer of values of one class by msgspec, and of all others by Python's ``json``."""
     return lambda value: value if value is None or type(value) is kind else write_any(value)
 
 
 def write_double(value: Any) -> Any:
-    """A DOUBLE; NaN and the infinite ones are refused."""
+    """Write a DOUBLE; NaN and infinite values are refused."""
     return value if type(value) is float and isfinite(value) else write_any(value)
 
 
 def write_float(value: Any) -> Any:
-    """A FLOAT, with the digits that it has."""
+    """Write a FLOAT, with its own digits and not those of the DOUBLE."""
     return None if value is None else write_double(single(value))
 
 
 def write_decimal(value: Any) -> Any:
-    """A decimal number, with all its digits."""
+    """Write a decimal number with all its digits."""
     if value is None:
         return None
     if not value.is_finite():
@@ -145,16 +147,16 @@ def write_decimal(value: Any) -> Any:
 
 
 def number_to_float(value: int | float | Decimal) -> float:
-    """The FLOAT nearest to a number."""
+    """Round a number to the nearest FLOAT."""
     return to_float(float(value))
 
 
 class _NoDecimal(float):
-    """A number of which no decimal can be made."""
+    """A number that can't be converted to ``Decimal``."""
 
 
 def decimal_or_float(text: str) -> Decimal | float:
-    """A number with a point or an exponent; one that is no decimal is refused by who wants it as one."""
+    """Parse a number with a point or an exponent; ``number_to_decimal`` refuses one that is not a decimal."""
     try:
         return Decimal(text)
     except ArithmeticError:
@@ -162,17 +164,17 @@ def decimal_or_float(text: str) -> Decimal | float:
 
 
 def number_to_decimal(value: int | float | Decimal) -> Decimal:
-    """The decimal number of what ``decimal_or_float`` read."""
+    """Convert a number from ``decimal_or_float`` to ``Decimal``."""
     if type(value) is _NoDecimal:
         raise ArithmeticError(value)
     return Decimal(value)
 
 
 def raw_to_decimal(raw: Any) -> Decimal | None:
-    """The decimal number of JSON's text, which has all its digits."""
+    """Convert the raw JSON text of a number to ``Decimal``, with all its digits."""
     text = b"null" if raw is None else bytes(raw)
     if text == b"null":
         return None
     if text[0] not in b"-0123456789" or text == b"-0":
-        raise ValueError("no number, or none as text has it")
+        raise ValueError("not a number, or a negative zero")
     return Decimal(text.decode("ascii"))

@@ -1,10 +1,10 @@
-"""NaN in keys: all NaN are one key, as in Flink, although Python holds no NaN equal to another one.
+"""NaN in keys: all NaNs are one key, as in Flink, although no NaN equals another one in Python.
 
-Dicts look for the same object before they compare, inside tuples too. So NaN in a key is replaced by one object of the
-process, and whatever is kept by key finds it. 0.0 and -0.0 are equal in Python, and one key as they are.
+A dict finds a key that is the same object before it compares, also inside of tuples. So each NaN in a key is replaced
+by one object of the process, by which dicts find the key. (0.0 and -0.0 are equal in Python, and so one key anyway.)
 
-Keys of map state are keys of dicts that are pickled whole. In these stands a NaN that pickle writes by its name, so
-that it comes back as that very object, and the dict finds it again.
+The keys of map state are in dicts that are pickled as a whole. There each NaN is replaced by one that pickle writes by
+its name, so that unpickling gives the very same object, by which the dict finds the key.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ import numpy as np
 from firesteel.common.types import Row
 
 NAN: Final = float("nan")
-"""Stands for each NaN of a floating-point type."""
+"""Replaces each NaN of a floating-point type."""
 DECIMAL_NAN: Final = Decimal("NaN")
-"""Stands for each NaN of ``Decimal``."""
+"""Replaces each NaN of ``Decimal``."""
 
 
 class _NamedNan(float):
-    """NaN that pickle writes by name."""
+    """A NaN that pickle writes by its name, ``MAP_NAN``."""
 
     def __reduce__(self) -> str:
         return "MAP_NAN"
 
 
 class _NamedDecimalNan(Decimal):
-    """The same of ``Decimal``."""
+    """A NaN of ``Decimal`` that pickle writes by its name, ``MAP_DECIMAL_NAN``."""
 
     def __reduce__(self) -> Any:
         return "MAP_DECIMAL_NAN"
@@ -60,11 +60,11 @@ WHOLE: Final = frozenset(
         Fraction,
     }
 )
-"""Types of keys that can't hold NaN."""
+"""Types of keys that can't be or contain NaN."""
 
 
 def with_one_nan(key: Any) -> Any:
-    """The key as it is, or one that equals it but for its NaN, each of which is the one that stands for all."""
+    """Return the key with each NaN replaced by ``NAN`` or ``DECIMAL_NAN``; the key itself if it has none."""
     cls = key.__class__
     if cls in WHOLE:
         return key
@@ -76,14 +76,14 @@ def with_one_nan(key: Any) -> Any:
 
 
 def each_with_one_nan(keys: list[Any]) -> list[Any]:
-    """The same for each key of a list, which may be given back itself."""
+    """Do ``with_one_nan`` for each key of a list; returns the list itself if no type in it can contain NaN."""
     if WHOLE.issuperset(map(type, keys)):
         return keys
     return [with_one_nan(key) for key in keys]
 
 
 def with_named_nan(key: Any) -> Any:
-    """The key as a dict that is pickled finds it again: each NaN in it is the one that is written by name."""
+    """Return the key with each NaN replaced by ``MAP_NAN`` or ``MAP_DECIMAL_NAN``, for dicts that are pickled."""
     cls = key.__class__
     if cls in WHOLE:
         return key
@@ -112,6 +112,7 @@ def _same(parts: list[Any], former_parts: Any) -> bool:
 
 
 def _rarely(key: Any) -> Any:
+    """Do ``with_one_nan`` for keys of less frequent types."""
     if isinstance(key, Decimal):
         return DECIMAL_NAN if key.is_nan() else key
     if isinstance(key, float | np.floating) and not isinstance(key, Enum):
@@ -120,7 +121,7 @@ def _rarely(key: Any) -> Any:
 
 
 def _inside(key: Any, replace: Callable[[Any], Any]) -> Any:
-    """A key with parts, each of them replaced."""
+    """Return a key with each of its parts replaced; a key without parts is returned as it is."""
     if isinstance(key, Enum):
         return key
     if isinstance(key, tuple):

@@ -1,12 +1,13 @@
-"""Copies of records that can be changed in place, so that two who hold a record don't see each other's changes.
+"""Copies of mutable records, so that two operators with the same record do not see each other's changes.
 
-Dicts, lists, sets, byte arrays, what ``collections`` has of such, classes derived from these, rows, dataclasses, arrays
-of numpy, and frames and series of pandas are copied, with such values inside them, also inside tuples. Objects of other
-classes are not: nobody can tell what a copy of them would mean.
+Copied are dicts, lists, sets, byte arrays, the mutable classes of ``collections``, classes derived from these, rows,
+dataclasses, arrays of numpy, and frames and series of pandas; and such values inside of them, also inside of tuples.
+Objects of other classes are passed as they are, because it is not known what a copy of them would mean.
 
-A copy is shallow first, and waits in a list until the values in it that can be changed are replaced by copies of their
-own, which may wait in turn. So records may be nested as deep as they like. A dictionary of what was copied already lets
-them hold themselves, or one value in several places. Only tuples are made after their elements.
+The algorithm needs no recursion, so records may be nested to any depth: a copy is shallow at first, and is put on a
+waiting list, until its mutable inner values are replaced by (shallow) copies, which wait in turn. A dictionary of the
+copies made so far preserves cycles, and values that occur in several places. Only tuples, which can't be changed later,
+are made after copies of their elements.
 """
 
 from __future__ import annotations
@@ -53,11 +54,12 @@ ATOMS: Final[frozenset[type]] = frozenset(
         uuid.UUID,
     }
 )
-"""Types of values that nobody can change, and which hold no others."""
+"""Types of immutable values without inner values."""
 _MOST_CLASSES: Final = 10_000
+"""Number of classes whose forms are remembered; programs may make classes without end."""
 _PANDAS: Final = frozenset({"DataFrame", "Series"})
 _OWN_COPIES: Final = ("__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__")
-"""A class that defines one of these methods knows itself how it is copied: its objects are left alone."""
+"""A class that defines one of these methods decides itself how it is copied: its objects are passed as they are."""
 
 
 def own_copy(value: Any) -> Any:
@@ -86,10 +88,10 @@ def own_copies(values: list[Any]) -> list[Any]:
 
 
 def as_given(value: Any) -> Any:
-    """Copy a value that its owner may change and hand over again.
+    """Copy a value that the function which returned it may change later.
 
-    Does what ``own_copy`` does, but tuples and frozen dataclasses are passed as they are, whatever is in them: looking
-    into each would cost every record as much as a copy.
+    Does what ``own_copy`` does, except that tuples and frozen dataclasses are passed as they are, whatever is in them:
+    checking their elements would cost as much for each record as a copy.
     """
     copier = COPIERS[value.__class__]
     return value if copier is None else copier(value)
@@ -99,10 +101,10 @@ class _Form(NamedTuple):
     """How values of a class are copied.
 
     Attributes:
-        inner_values: gives the values that a value holds; where there are only atoms, ``shallow`` is all of the copy.
-        shallow: makes a copy that holds the same inner values; None = it is made of copies of these, as tuples are.
-        replace: puts copies of inner values, except of ``ATOMS``, in their place; None = none of them is to be copied.
-        frozen: the value itself can't be changed, only what it holds: it is no copy if there are only atoms.
+        inner_values: returns the values inside of a value; if all are atoms, ``shallow`` makes the whole copy.
+        shallow: makes a copy with the same inner values; None = the copy is made from copies of them, as for tuples.
+        replace: replaces all inner values except ``ATOMS`` by copies; None = the inner values need no copies.
+        frozen: whether only inner values can be changed: if all are atoms, the value itself serves as the copy.
     """
 
     inner_values: Callable[[Any], Iterable[Any]]
@@ -112,7 +114,7 @@ class _Form(NamedTuple):
 
 
 def _deep_copy(value: Any) -> Any:
-    """Copy a value together with the values that it holds."""
+    """Copy a value together with its inner values."""
     copies: _Copies = {}
     waiting: _Waiting = []
     try:
@@ -135,7 +137,7 @@ def _complete(value: Any, copied: Any, replace: _Replace) -> Any:
 
 def _completed(value: Any, copied: Any, copies: _Copies, waiting: _Waiting) -> Any:
     try:
-        while waiting:
+        while waiting:  # each replacement may add further copies to the list
             replace, shallow = waiting.pop()
             replace(shallow, copies, waiting)
     except RecursionError as error:
@@ -146,7 +148,7 @@ def _completed(value: Any, copied: Any, copies: _Copies, waiting: _Waiting) -> A
 def _too_deep(value: Any) -> SerializationError:
     return SerializationError(
         f"a record of type {class_name(type(value))} can't be copied: it holds tuples in tuples, deeper than Python's "
-        "recursion limit, which pickle does not take either; use lists or objects in place of tuples"
+        "recursion limit, so pickle can't write it either; use lists or objects instead of tuples"
     )
 
 
@@ -154,13 +156,13 @@ def _part(value: Any, copies: _Copies, waiting: _Waiting) -> Any:
     """Copy a value that is none of ``ATOMS``; inner values of the copy may still wait for their replacement.
 
     Args:
-        value: to be copied.
-        copies: copies of values that were met before, by the ``id`` of the value.
+        value: the value to copy.
+        copies: copies made so far, by the ``id`` of the original value.
         waiting: shallow copies whose inner values have to be replaced.
     """
-    place = id(value)
-    if place in copies:
-        return copies[place]
+    value_id = id(value)
+    if value_id in copies:  # a cycle, or a value that occurs several times
+        return copies[value_id]
     cls = type(value)
     if cls is dict:
         copied = value.copy()
@@ -191,11 +193,11 @@ def _part(value: Any, copies: _Copies, waiting: _Waiting) -> Any:
                 _copy_attributes([], value, copied)
         if replace is not None and not atoms:
             waiting.append((replace, copied))
-    copies[place] = copied
+    copies[value_id] = copied
     return copied
 
 
-# -- records of the most common classes: those that hold only atoms need no waiting list
+# -- records of the most common classes: if they contain only atoms, they need no waiting list
 
 
 def _of_dict(value: dict[Any, Any]) -> dict[Any, Any]:
@@ -236,7 +238,7 @@ def _of_slots(slots: _Slots, replace: _Replace, value: Any) -> Any:
     for get, put in slots:
         try:
             item = get(value)
-        except AttributeError:  # it is empty
+        except AttributeError:  # the slot is empty
             continue
         put(copied, item)
         atoms = atoms and item.__class__ in ATOMS
@@ -251,7 +253,7 @@ def _of_any(form: _Form, value: Any) -> Any:
     return copied if ATOMS.issuperset(map(type, inner_values(copied))) else _complete(value, copied, replace)
 
 
-# -- what values hold
+# -- inner values
 
 
 def _nothing(value: Any) -> Iterable[Any]:
@@ -268,7 +270,7 @@ def _all_inner(base: type, slots: _Slots, value: Any) -> Iterable[Any]:
     for get, _ in slots:
         try:
             parts.append(get(value))
-        except AttributeError:  # it is empty
+        except AttributeError:  # the slot is empty
             pass
     attributes = getattr(value, "__dict__", None)
     elements = _ELEMENTS[base](value)
@@ -288,7 +290,7 @@ _ELEMENTS: Final[dict[type, Callable[[Any], Iterable[Any]]]] = {
     deque: deque.__iter__,
     Row: lambda value: value._values,
 }
-"""The elements of values of a built-in class, and of those derived from it; not those that are hashed."""
+"""By built-in class: the elements of its values and of those of derived classes; without keys and set elements."""
 
 
 # -- shallow copies
@@ -312,7 +314,7 @@ def _shallow_array(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _shallow_object(base: Any, slots: _Slots, value: Any) -> Any:
-    """A copy of a value of a class that is derived from a built-in one; none of its own methods is called."""
+    """Copy a value of a class that is derived from a built-in one, without calling any methods of that class."""
     copied = base.__new__(type(value))
     _FILL[base](copied, value)
     _copy_attributes(slots, value, copied)
@@ -323,7 +325,7 @@ def _copy_attributes(slots: _Slots, value: Any, copied: Any) -> None:
     for get, put in slots:
         try:
             put(copied, get(value))
-        except AttributeError:  # it is empty
+        except AttributeError:  # the slot is empty
             pass
     attributes = getattr(value, "__dict__", None)
     if attributes:
@@ -360,17 +362,17 @@ _FILL: Final[dict[type, Callable[[Any, Any], None]]] = {
     deque: lambda copied, value: deque.__init__(copied, deque.__iter__(value), value.maxlen),
     Row: _fill_row,
 }
-"""Puts the elements of a value into an empty one of the same class."""
+"""By built-in class: the function that puts a value's elements into an empty copy."""
 
 
-# -- copies of what they hold
+# -- replacement of inner values by copies
 
 
 def _replace_in_dict(copied: dict[Any, Any], copies: _Copies, waiting: _Waiting) -> None:
     put = dict.__setitem__
     for key, item in dict.items(copied):
         if item.__class__ not in ATOMS:
-            put(copied, key, _part(item, copies, waiting))  # the key is there already: it stays at its place
+            put(copied, key, _part(item, copies, waiting))  # an existing key keeps its place in the order
 
 
 def _replace_in_list(copied: list[Any], copies: _Copies, waiting: _Waiting) -> None:
@@ -413,7 +415,7 @@ def _replace_in_object(
     for get, put in slots:
         try:
             item = get(copied)
-        except AttributeError:  # it is empty
+        except AttributeError:  # the slot is empty
             continue
         if item.__class__ not in ATOMS:
             put(copied, _part(item, copies, waiting))
@@ -435,16 +437,16 @@ _REPLACE: Final[dict[type, _Replace | None]] = {
     deque: _replace_in_deque,
     Row: _replace_in_row,
 }
-"""Replaces the elements of values of a built-in class, and of those derived from it."""
+"""By built-in class: the function that replaces the elements of its values, and of those of derived classes."""
 
 
 # -- classes
 
 
 class _Forms(dict[type, _Form | None]):
-    """How values of each class that was met are copied; None: they are passed as they are.
+    """Forms of all classes seen so far; None: values of the class are passed as they are.
 
-    Classes may be made at run time, so it starts afresh when it is full.
+    Programs may make classes at run time, so a full dict is cleared.
     """
 
     def __missing__(self, cls: type) -> _Form | None:
@@ -462,6 +464,7 @@ def _form_of(cls: type) -> _Form | None:
         return _Form(_nothing, lambda value: value[:], None)
     if any(parent.__name__ in _PANDAS and str(parent.__module__).startswith("pandas.") for parent in cls.__mro__):
         return _Form(_nothing, methodcaller("copy"), None)
+    # The built-in class that cls is derived from says where its elements are; own slots and attributes come on top.
     base = next(parent for parent in cls.__mro__ if parent in _ELEMENTS)
     own_classes = [parent for parent in cls.__mro__ if parent not in base.__mro__]
     if any(name in vars(parent) for parent in own_classes for name in _OWN_COPIES):
@@ -471,7 +474,7 @@ def _form_of(cls: type) -> _Form | None:
     replace = partial(_replace_in_object, _REPLACE[base], slots)
     if base is tuple:
         if isinstance(cls.__new__, BuiltinFunctionType) and cls.__new__ is not tuple.__new__:
-            return None  # such as time.struct_time, which holds numbers
+            return None  # a built-in one such as time.struct_time, which contains numbers
         if not cls.__dictoffset__:
             return _Form(tuple.__iter__, None, None, frozen=True)
         return _Form(inner_values, None, replace, frozen=True)
@@ -486,7 +489,7 @@ def _form_of(cls: type) -> _Form | None:
 
 
 def _slots_of(cls: type) -> _Slots:
-    """The slots that Python classes have made; those of built-in ones are their own business."""
+    """The slots that Python classes define; the built-in classes take care of their own ones."""
     return [
         (member.__get__, member.__set__)
         for parent in cls.__mro__
@@ -497,7 +500,7 @@ def _slots_of(cls: type) -> _Slots:
 
 
 class _Copiers(dict[type, Copier | None]):
-    """What copies values of a class where results wait; None: they are passed as they are."""
+    """Functions for ``as_given`` by class; None: values of the class are passed as they are."""
 
     def __missing__(self, cls: type) -> Copier | None:
         if len(self) >= _MOST_CLASSES:

@@ -1,4 +1,4 @@
-"""Plain data, which is what JSON can carry, into dataclasses and back: how peers and files are read, by msgspec."""
+"""Conversion of dataclasses to plain data (which JSON can represent) and back, for messages and files, by msgspec."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ _MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
 
 
 def to_plain(value: Any) -> Any:
-    """A dataclass, and all that is in it, as dicts, lists or tuples, texts, numbers, truth values and None.
+    """Convert a dataclass and its content to dicts, lists or tuples, texts, numbers, booleans and None.
 
-    Bytes stay bytes, which JSON refuses, so that none become text unseen.
+    Bytes stay bytes, which JSON refuses, so that they are never converted to text by mistake.
     """
     return msgspec.to_builtins(value, builtin_types=(bytes, bytearray), enc_hook=_as_dict)
 
 
 def read_plain(kind: type[T], plain: Any, name: str, error: Callable[[str, str], Exception]) -> T:
-    """An object of a dataclass, from plain data.
+    """Make an object of a dataclass from plain data.
 
-    Types are taken strictly (an integer counts as a float, nothing else is converted). Fields that the class does not
+    Types are checked strictly (an integer counts as a float, nothing else is converted). Fields that the class does not
     have are ignored, so that a newer writer may add some.
 
     Args:
-        kind: the dataclass, or what else ``msgspec.convert`` reads.
-        plain: what a peer or a file said.
-        name: of the whole, the first part of the path in errors.
-        error: makes the exception of a path (``Heartbeat.slots[0].id``) and a reason.
+        kind: the dataclass, or another type that ``msgspec.convert`` reads.
+        plain: data from a peer or a file.
+        name: name of the whole object, the first part of the path in errors.
+        error: makes the exception from a path (``Heartbeat.slots[0].id``) and a reason.
 
     Raises:
-        Exception: as ``error`` made it: a field is missing or of a wrong type.
+        Exception: made by ``error``: a field is missing or has a wrong type.
     """
     try:
         return msgspec.convert(plain, kind)
@@ -46,4 +46,4 @@ def read_plain(kind: type[T], plain: Any, name: str, error: Callable[[str, str],
 def _as_dict(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no plain data")
+    raise TypeError(f"{type(value).__name__} is not plain data")

@@ -1,7 +1,7 @@
-"""The text of typed records, as printed and in lines of files: that of Flink's Java types, as PyFlink gives it.
+"""The text of typed records, for ``print()`` and lines of files: that of Flink's Java types, as PyFlink shows it.
 
-A row is ``+I[1, x]`` (its kind in front), a tuple ``(1,x)``, a list ``[1, 2]``, a map ``{a=1}``, a null ``null``, a
-boolean ``true``, a FLOAT ``163.3`` and not the DOUBLE that Python holds it in. Large and small numbers have Python's
+A row is ``+I[1, x]`` (with its kind in front), a tuple ``(1,x)``, a list ``[1, 2]``, a map ``{a=1}``, null ``null``, a
+boolean ``true``, and a FLOAT ``163.3``, without the digits of Python's DOUBLE. Large and small numbers have Python's
 exponents (``1e+20``). Records without a declared type are printed as Python prints them.
 """
 
@@ -16,7 +16,7 @@ from firesteel.common.value_texts import Text
 
 
 def text_of(type_info: TypeInformation | None) -> Text:
-    """How records of a type are written; ``str`` for None."""
+    """Return the function that writes records of a type; ``str`` if the type is None."""
     if type_info is None:
         return str
     inner = _not_null_text_of(type_info)

@@ -9,7 +9,7 @@ __all__ = ["RestartStrategies", "RestartStrategyConfiguration"]
 
 
 class RestartStrategyConfiguration(ABC):
-    """What to do when a job fails."""
+    """Decides whether and when a job is restarted after a failure."""
 
     @abstractmethod
     def get_description(self) -> str:
@@ -23,7 +23,7 @@ class RestartStrategyConfiguration(ABC):
 
 
 class RestartStrategies:
-    """Makes restart strategies. Delays are ``timedelta`` or milliseconds."""
+    """Makes restart strategies. Delays and intervals are ``timedelta`` or milliseconds."""
 
     class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
         """A failed job stays failed."""
@@ -40,7 +40,7 @@ class RestartStrategies:
             return "Cluster level default restart strategy"
 
     class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
-        """So many restarts, with a pause before each."""
+        """Restarts a number of times, with a pause before each restart."""
 
         def __init__(
             self, restart_attempts: int | None = None, delay_between_attempts_interval: timedelta | int | None = None
@@ -49,7 +49,7 @@ class RestartStrategies:
             self._delay = _span(delay_between_attempts_interval, timedelta(seconds=1))
 
         def get_restart_attempts(self) -> int:
-            """Returns how many restarts there are at most."""
+            """Returns the largest number of restarts."""
             return self._attempts
 
         def get_delay_between_attempts_interval(self) -> timedelta:
@@ -61,7 +61,7 @@ class RestartStrategies:
             return f"Restart with fixed delay ({self._delay}). #{self._attempts} restart attempts."
 
     class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
-        """Restarts until failures come too often."""
+        """Restarts until there are too many failures in an interval."""
 
         def __init__(
             self,
@@ -74,7 +74,7 @@ class RestartStrategies:
             self._delay = _span(delay_between_attempts_interval, timedelta(seconds=1))
 
         def get_max_failure_rate(self) -> int:
-            """Returns how many failures an interval may have."""
+            """Returns the largest number of failures in an interval that still leads to a restart."""
             return self._rate
 
         def get_failure_interval(self) -> timedelta:
@@ -91,26 +91,26 @@ class RestartStrategies:
 
     @staticmethod
     def no_restart() -> RestartStrategies.NoRestartStrategyConfiguration:
-        """A failed job stays failed."""
+        """Makes the strategy that never restarts."""
         return RestartStrategies.NoRestartStrategyConfiguration()
 
     @staticmethod
     def fall_back_restart() -> RestartStrategies.FallbackRestartStrategyConfiguration:
-        """The cluster's strategy decides."""
+        """Makes the strategy that leaves the decision to the cluster's strategy."""
         return RestartStrategies.FallbackRestartStrategyConfiguration()
 
     @staticmethod
     def fixed_delay_restart(
         restart_attempts: int, delay_between_attempts: timedelta | int
     ) -> RestartStrategies.FixedDelayRestartStrategyConfiguration:
-        """So many restarts, with a pause before each."""
+        """Restarts a number of times, with a pause before each restart."""
         return RestartStrategies.FixedDelayRestartStrategyConfiguration(restart_attempts, delay_between_attempts)
 
     @staticmethod
     def failure_rate_restart(
         failure_rate: int, failure_interval: timedelta | int, delay_interval: timedelta | int
     ) -> RestartStrategies.FailureRateRestartStrategyConfiguration:
-        """Restarts until more than ``failure_rate`` failures fall into one ``failure_interval``."""
+        """Makes a strategy that restarts until ``failure_interval`` has more than ``failure_rate`` failures."""
         return RestartStrategies.FailureRateRestartStrategyConfiguration(failure_rate, failure_interval, delay_interval)
 
 

@@ -1,4 +1,4 @@
-"""Schemas between records and bytes, for connectors. PyFlink's names; here users can write their own."""
+"""Schemas that convert records to bytes and back, for connectors. PyFlink's names; here users can write their own."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class SerializationSchema(ABC):
     """Turns a record into bytes."""
 
     takes_columns: bool = False
-    """Whether ``serialize_columns`` is there."""
+    """Whether the schema implements ``serialize_columns``."""
 
     @abstractmethod
     def serialize(self, element: Any) -> bytes:
         """Returns the bytes of a record."""
 
     def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes]:
-        """Returns the bytes of each row of a batch; called only if it ``takes_columns``."""
+        """Returns the bytes of each row of a batch; called only if ``takes_columns`` is True."""
         raise TypeError(f"{type(self).__name__} has no serialize_columns()")
 
 
@@ -47,22 +47,22 @@ class DeserializationSchema(ABC):
     """Turns bytes into a record."""
 
     gives_columns: bool = False
-    """Whether ``deserialize_columns`` is there."""
+    """Whether the schema implements ``deserialize_columns``."""
 
     def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        """Returns the records of many messages at once, one row for each, without an object for each.
+        """Returns the records of many messages as one batch, one row for each message.
 
-        Called only if it ``gives_columns``. None = these have to be read one by one: whatever is odd about one of them
-        (malformed, or a message without a record) is up to ``deserialize``.
+        Called only if ``gives_columns`` is True. None = the messages have to be read one by one by ``deserialize``,
+        because one of them is malformed or contains no record.
         """
         raise TypeError(f"{type(self).__name__} has no deserialize_columns()")
 
     @abstractmethod
     def deserialize(self, message: bytes) -> Any:
-        """Returns the record of these bytes; None means that there is none in them."""
+        """Returns the record in these bytes; None means that they contain none."""
 
     def is_end_of_stream(self, next_element: Any) -> bool:
-        """Returns whether this record ends the stream; it is not emitted then."""
+        """Returns whether this record ends the stream; if so, it is not emitted."""
         return False
 
     def get_produced_type(self) -> TypeInformation:
@@ -71,7 +71,7 @@ class DeserializationSchema(ABC):
 
 
 class SimpleStringSchema(SerializationSchema, DeserializationSchema):
-    """Text to bytes and back, UTF-8 unless said otherwise.
+    """Converts text to bytes and back, with the given charset (default: UTF-8).
 
     Raises:
         LookupError: Python does not know the charset.
@@ -85,7 +85,7 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         """Returns the encoded text.
 
         Raises:
-            TypeError: the record is no str.
+            TypeError: the record is not a str.
         """
         if not isinstance(element, str):
             raise TypeError(f"SimpleStringSchema serialises str, not {type(element).__name__}.")
@@ -96,15 +96,15 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         return message.decode(self._charset, "replace")
 
     def get_produced_type(self) -> TypeInformation:
-        """Returns ``Types.STRING()``."""
+        """Returns the type of text, ``Types.STRING()``."""
         return Types.STRING()
 
 
 class ByteArraySchema(SerializationSchema, DeserializationSchema):
-    """Bytes as they are."""
+    """Passes bytes through as they are."""
 
     def serialize(self, element: Any) -> bytes:
-        """Returns the bytes.
+        """Returns the bytes as they are.
 
         Raises:
             TypeError: the record is not bytes.
@@ -114,16 +114,16 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
         return bytes(element)
 
     def deserialize(self, message: bytes) -> bytes:
-        """Returns the bytes."""
+        """Returns the bytes as they are."""
         return message
 
     def get_produced_type(self) -> TypeInformation:
-        """Returns ``Types.PRIMITIVE_ARRAY(Types.BYTE())``."""
+        """Returns the type of bytes, ``Types.PRIMITIVE_ARRAY(Types.BYTE())``."""
         return Types.PRIMITIVE_ARRAY(Types.BYTE())
 
 
 class RowFieldExtractorSchema(SerializationSchema):
-    """The bytes of one field of a row; an empty field is empty bytes.
+    """Serializes one field of a row; null becomes empty bytes.
 
     Raises:
         ValueError: the index is negative.
@@ -138,7 +138,7 @@ class RowFieldExtractorSchema(SerializationSchema):
         """Returns the field's bytes; text is encoded as UTF-8.
 
         Raises:
-            TypeError: the record is no row or tuple, or the field is neither bytes nor text.
+            TypeError: the record is neither a row nor a tuple, or the field is neither bytes nor text.
         """
         if not isinstance(element, (Row, tuple)):
             raise TypeError(f"RowFieldExtractorSchema serialises rows, not {type(element).__name__}.")
@@ -153,14 +153,14 @@ class RowFieldExtractorSchema(SerializationSchema):
 
 
 class Encoder:
-    """Writes records into files; made from a function that turns a record into bytes."""
+    """Writes records into files, by a function from a record to bytes."""
 
     def __init__(self, encode: Callable[[Any], bytes]) -> None:
         self._encode = encode
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
-        """Writes the text of a record, as ``print()`` shows it, and a line feed.
+        """Makes an encoder that writes the text of a record, as ``print()`` shows it, and a line feed.
 
         Raises:
             LookupError: Python does not know the charset.
@@ -170,13 +170,13 @@ class Encoder:
 
     @staticmethod
     def of_schema(schema: SerializationSchema, delimiter: bytes = b"\n") -> Encoder:
-        """Writes what a schema makes of the record, and the delimiter: JSON lines, for instance."""
+        """Makes an encoder that writes a record by a schema, followed by the delimiter: JSON lines, for instance."""
         if not isinstance(schema, SerializationSchema):
             raise TypeError(f"of_schema() takes a SerializationSchema, not {type(schema).__name__}.")
         return Encoder(_SchemaEncoder(schema, bytes(delimiter)))
 
     def encode(self, element: Any) -> bytes:
-        """Returns what is written for a record."""
+        """Returns the bytes to write for a record."""
         return self._encode(element)
 
     def for_type(self, type_info: TypeInformation | None) -> Encoder:
@@ -190,7 +190,7 @@ class Encoder:
         return isinstance(self._encode, _SchemaEncoder) and self._encode.schema.takes_columns
 
     def encode_columns(self, batch: pa.RecordBatch) -> list[bytes]:
-        """Returns what is written for each row of a batch; only if it takes columns."""
+        """Returns the bytes to write for each row of a batch; only if ``takes_columns`` is True."""
         encode = self._encode
         if not isinstance(encode, _SchemaEncoder):
             raise TypeError("this encoder takes no columns")
@@ -199,43 +199,43 @@ class Encoder:
 
 
 class BulkWriter(ABC):
-    """Writes the records of one file in a format that needs all of them, or blocks of them, at hand."""
+    """Writes the records of one file in a format that needs blocks of records, or all of them, at once."""
 
     def write_columns(self, batch: pa.RecordBatch) -> None:
-        """Takes a batch of columns; called only if the factory says ``takes_columns``."""
-        raise TypeError(f"{type(self).__name__} has no write_columns(), but its factory says that it takes columns")
+        """Takes a batch of columns; called only if the factory's ``takes_columns`` is True."""
+        raise TypeError(f"{type(self).__name__} has no write_columns(), though takes_columns of its factory is True")
 
     @abstractmethod
     def write(self, elements: Sequence[Any]) -> None:
-        """Takes records; they need not be in the file yet."""
+        """Takes records; they may be buffered before they are written."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Writes all that is left, and the end of the format; does not close the file. Called at most once."""
+        """Writes all buffered records and the end of the format; does not close the file. Called at most once."""
 
     def abort(self) -> None:  # noqa: B027 - may be left out
-        """The file is given up: nothing more is written. Called instead of ``finish``, or when that failed."""
+        """Releases everything; the file is discarded. Called instead of ``finish``, or after it has failed."""
 
     def buffered_bytes(self) -> int:
-        """Returns about how many bytes were taken and are not in the file yet."""
+        """Returns about how many bytes are buffered and not in the file yet."""
         return 0
 
 
 class BulkWriterFactory(ABC):
-    """Makes a writer for each file; pickled into the job, so it holds configuration only."""
+    """Makes a writer for each file; pickled into the job, so it contains configuration only."""
 
     takes_columns: bool = False
-    """Whether its writers take batches of columns as they are."""
+    """Whether its writers implement ``write_columns``."""
 
     joinable: bool = False
-    """Whether the bytes of one file after those of another are a file of the format."""
+    """Whether the concatenation of two files is a file of the format."""
 
     @abstractmethod
     def create(self, stream: IO[bytes]) -> BulkWriter:
-        """Returns a writer to an empty file that is open."""
+        """Returns a writer for an open, empty file."""
 
     def check(self) -> None:  # noqa: B027 - may be left out
-        """Called at the client when the graph is built.
+        """Checks that files can be written. Called at the client when the graph is built.
 
         Raises:
             ProgramError: the format can't be written here, for instance because a package is not installed.
@@ -246,7 +246,7 @@ class RowDataBulkWriterFactory(BulkWriterFactory):
     """A factory whose writers take rows of a type.
 
     Args:
-        row_type: of the rows.
+        row_type: type of the rows.
     """
 
     def __init__(self, row_type: TypeInformation) -> None:
@@ -258,7 +258,7 @@ class RowDataBulkWriterFactory(BulkWriterFactory):
 
 
 class _LineEncoder:
-    """A record's text and a line feed, in a charset."""
+    """Encodes a record's text and a line feed, in a charset."""
 
     def __init__(self, charset: str, type_info: TypeInformation | None = None) -> None:
         self.charset, self.type_info = charset, type_info
@@ -272,7 +272,7 @@ class _LineEncoder:
 
 
 class _SchemaEncoder:
-    """What a schema makes of a record, and a delimiter."""
+    """Encodes a record by a schema, and a delimiter."""
 
     def __init__(self, schema: SerializationSchema, delimiter: bytes) -> None:
         self.schema, self.delimiter = schema, delimiter

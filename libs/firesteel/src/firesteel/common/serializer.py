@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 class TypeSerializer(ABC, Generic[T]):
-    """Writes values of one type to a stream and reads them back; both sides must agree to the byte."""
+    """Writes values of one type to a stream, and reads them from it; both must agree in the number of bytes."""
 
     @abstractmethod
     def serialize(self, element: T, stream: IO[bytes]) -> None:
-        """Writes a value."""
+        """Writes a value to the stream."""
 
     @abstractmethod
     def deserialize(self, stream: IO[bytes]) -> T:
-        """Reads a value."""
+        """Reads one value from the stream."""
 
     def __eq__(self, other: object) -> bool:
         return self.__dict__ == other.__dict__ if type(other) is type(self) else NotImplemented

@@ -1,4 +1,4 @@
-"""Spans and points of time, with PyFlink's names."""
+"""Spans of time and points in time, with PyFlink's names."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ class Duration:
 
     @staticmethod
     def of_days(days: int) -> Duration:
-        """A span of so many days."""
+        """Makes a span from a number of days."""
         return Duration(days * 86_400 * _NANOS)
 
     @staticmethod
     def of_hours(hours: int) -> Duration:
-        """A span of so many hours."""
+        """Makes a span from a number of hours."""
         return Duration(hours * 3_600 * _NANOS)
 
     @staticmethod
     def of_minutes(minutes: int) -> Duration:
-        """A span of so many minutes."""
+        """Makes a span from a number of minutes."""
         return Duration(minutes * 60 * _NANOS)
 
     @staticmethod
     def of_seconds(seconds: int) -> Duration:
-        """A span of so many seconds."""
+        """Makes a span from a number of seconds."""
         return Duration(seconds * _NANOS)
 
     @staticmethod
     def of_millis(millis: int) -> Duration:
-        """A span of so many milliseconds."""
+        """Makes a span from a number of milliseconds."""
         return Duration(millis * 1_000_000)
 
     @staticmethod
     def of_nanos(nanos: int) -> Duration:
-        """A span of so many nanoseconds."""
+        """Makes a span from a number of nanoseconds."""
         return Duration(nanos)
 
     def to_nanos(self) -> int:
@@ -78,7 +78,7 @@ class Duration:
 
 @total_ordering
 class Instant:
-    """A point of time: seconds since 1970-01-01 UTC (before it: negative) and nanoseconds within the second.
+    """A point in time: seconds since 1970-01-01 UTC (negative before that) and nanoseconds within the second.
 
     Raises:
         ValueError: ``nanos`` is not between 0 and 999,999,999.
@@ -132,27 +132,27 @@ class Time:
 
     @staticmethod
     def milliseconds(milliseconds: int) -> Time:
-        """A span of so many milliseconds."""
+        """Makes a span from a number of milliseconds."""
         return Time(milliseconds)
 
     @staticmethod
     def seconds(seconds: int) -> Time:
-        """A span of so many seconds."""
+        """Makes a span from a number of seconds."""
         return Time(seconds * 1_000)
 
     @staticmethod
     def minutes(minutes: int) -> Time:
-        """A span of so many minutes."""
+        """Makes a span from a number of minutes."""
         return Time(minutes * 60_000)
 
     @staticmethod
     def hours(hours: int) -> Time:
-        """A span of so many hours."""
+        """Makes a span from a number of hours."""
         return Time(hours * 3_600_000)
 
     @staticmethod
     def days(days: int) -> Time:
-        """A span of so many days."""
+        """Makes a span from a number of days."""
         return Time(days * 86_400_000)
 
     def to_milliseconds(self) -> int:
@@ -170,18 +170,18 @@ class Time:
 
 
 Span: TypeAlias = Time | Duration | datetime.timedelta
-"""What programs say how long with. Flink takes ``Time`` in one place and ``Duration`` in another."""
+"""Types of spans of time in programs. Flink takes ``Time`` in some places and ``Duration`` in others."""
 
 
 def duration_of(name: str, span: object) -> Duration:
-    """The span as a ``Duration``.
+    """Return a span as a ``Duration``.
 
     Args:
-        name: what it is, for the error.
-        span: given by a program.
+        name: what the span is, named in the error.
+        span: span of time from a program.
 
     Raises:
-        TypeError: it is no span of time.
+        TypeError: ``span`` is not a span of time.
     """
     if isinstance(span, Duration):
         return span
@@ -195,11 +195,11 @@ def duration_of(name: str, span: object) -> Duration:
 
 
 def whole_millis(name: str, span: object) -> int:
-    """The span in milliseconds.
+    """Return a span in milliseconds.
 
     Raises:
-        TypeError: it is no span of time.
-        ValueError: it is no whole number of milliseconds.
+        TypeError: ``span`` is not a span of time.
+        ValueError: it is not a whole number of milliseconds.
     """
     millis, sub_millis = divmod(duration_of(name, span).to_nanos(), 1_000_000)
     if sub_millis:

@@ -1,14 +1,15 @@
-"""The table of types: a row for each type that programs declare, a column for each use that is made of its values.
+"""The table of types: it has a row for each type that programs can declare, and a column for each use of its values.
 
-Values of a declared type are checked, printed, put into columns of Arrow, JSON, CSV and snapshots of state, and named
-in SQL. What a *scalar* type does in each place is a cell of its row. A type with parts (rows, tuples, maps, arrays)
-says what its parts are; each use then has one case for each ``Shape``, and puts together what it has for the parts.
+Values of a declared type are checked, printed, converted to columns of Arrow, JSON, CSV and snapshots of state, and
+named in SQL. For a *scalar* type each use is a cell of its row. For a type with parts (rows, tuples, maps, arrays) the
+row says what the parts are; each use has one case for each ``Shape``, which combines the results for the parts.
 
-A new scalar type is a new row: ``tests/unit/common/test_type_table.py`` takes it through every use. A use that a type
-does not have is ``Absent``, with the reason. A plug-in keeps its own column, a dict by the name of the row, as
-``firesteel_jdbc.values`` does; the test says which rows it lacks.
+A new scalar type is a new row: ``tests/unit/common/test_type_table.py`` tests it in every use. A use that a type does
+not have is ``Absent``, with the reason. A plug-in has its own column, a dict by the name of the row, as
+``firesteel_jdbc.values`` does; the test names rows that it lacks.
 
-Nothing here loads Arrow: a type of Arrow is the name of the function of ``pyarrow`` that makes it, and its arguments.
+This module does not load Arrow: an Arrow type is given by the name of the ``pyarrow`` function that makes it, and its
+arguments.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ from firesteel.common.typeinfo import (
 Coercer = Callable[[Any], Any]
 Convert = Callable[[Any], Any]
 ArrowName = tuple[Any, ...]
-"""A function of ``pyarrow`` and its arguments, such as ``("timestamp", "us")``."""
+"""An Arrow type: a function of ``pyarrow`` and its arguments, such as ``("timestamp", "us")``."""
 LONGEST: Final = 0x7FFFFFFF
-"""Length of SQL's texts and bytes of any length."""
+"""Length that SQL types of text and bytes of any length have."""
 
 
 class Shape(Enum):
-    """How values of a type are built."""
+    """Structure of the values of a type."""
 
     SCALAR = "scalar"
     LIST = "list"
@@ -60,9 +61,9 @@ class Shape(Enum):
     ROW = "row"
     TUPLE = "tuple"
     ANY = "any"
-    """Any Python object: nothing is known of it."""
+    """Any Python object: nothing is known about it."""
     UNKNOWN = "unknown"
-    """The type is of a class that the table does not have."""
+    """The table has no row for the class of the type."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,17 @@ class Absent:
 
 @dataclass(frozen=True, kw_only=True)
 class TypeRow:
-    """What is known of a type.
+    """The row of a type.
 
     Attributes:
-        name: as ``Types`` has it, or Java's of local dates and times.
-        type_info: the type; of types with parts their class.
-        source: Python that makes the type, or of types with parts what is called with them.
-        schema: of the values in snapshots of state, as plain data (``state.schema``); of types with parts its kind.
-        sql: the name and parameters of SQL's type for the values.
-        no_key: why values are no keys, behind ``... is no type of keys``; empty = they can be.
+        name: name in ``Types``, or Java's name for local dates and times.
+        shape: structure of the values.
+        type_info: the type; types with parts: its class.
+        source: Python code that makes the type; types with parts: the callable that makes it from them.
+        schema: schema of the values in snapshots of state, as plain data (``state.schema``); types with parts: its
+            kind.
+        sql: name and parameters of the SQL type of the values.
+        no_key: why values can't be keys, following ``... is no type of keys``; empty = they can.
     """
 
     name: str
@@ -102,27 +105,27 @@ class ScalarRow(TypeRow):
     """A type without parts.
 
     Attributes:
-        sql_names: SQL's types whose values have this type.
-        bits: of integers with a range.
+        sql_names: SQL types whose values have this type.
+        bits: number of bits, for integers with a range.
         python_class: class of values that need no coercion.
-        fits: what else such a value ``{v}`` has to be, as Python's text; empty = nothing.
-        coerce: makes a value of the type of what a user's function returned (``common.coerce``).
-        coerce_strictly: the same where integers out of range are errors.
-        wider: names of the types that hold each value of this one without loss.
-        widen: makes a value of this type of one of a narrower type; None = it is the same for Python.
-        print: the text that ``print()`` shows of a value.
-        parse: reads a value in JSON or CSV, or a key of JSON.
+        fits: further condition for such a value ``{v}``, as a Python expression; empty = there is none.
+        coerce: converts the result of a user's function to a value of the type (``common.coerce``).
+        coerce_strictly: the same, but integers out of range are errors.
+        wider: names of the types that can represent each value of this type without loss.
+        widen: converts a value of a narrower type to one of this type; None = Python has the same value for both.
+        print: returns the text that ``print()`` shows for a value.
+        parse: reads a value from JSON or CSV, or from a key of JSON.
         text: writes a value, or a key, in JSON.
         csv_text: writes a value in CSV.
-        json: how values stand in JSON.
-        arrow: type of columns of streams, which hold each value exactly.
-        file_arrow: type of columns of files, where that is another one.
-        form: what Arrow's values stand for, in metadata of columns; None = they are the values.
-        arrow_parses: texts that Arrow reads as ``parse`` does: ``text``, ``integer``, ``floating``, ``boolean``,
-            ``moment``.
+        json: representation of values in JSON.
+        arrow: type of columns in streams, which represent each value exactly.
+        file_arrow: type of columns in files, if it is another one.
+        form: meaning of the Arrow values, in the metadata of columns; None = they are the values themselves.
+        arrow_parses: kind of text that Arrow reads as ``parse`` does: ``text``, ``integer``, ``floating``,
+            ``boolean``, ``moment``.
         arrow_prints: whether Arrow writes the same text in CSV.
-        csv_quoted: whether values are put in quotes in CSV, where needed.
-        csv_empty: whether an empty field of CSV is a value, not null.
+        csv_quoted: whether values are quoted in CSV, if needed.
+        csv_empty: whether an empty field in CSV is a value, not null.
     """
 
     sql_names: tuple[str, ...] = ()
@@ -149,11 +152,11 @@ class ScalarRow(TypeRow):
 
 @dataclass(frozen=True, kw_only=True)
 class PartsRow(TypeRow):
-    """A type with parts, or one of which nothing is known.
+    """A type with parts, or one about which nothing is known.
 
     Attributes:
-        parts: the types of the parts.
-        null_elements: of lists: whether an element may be null.
+        parts: returns the types of the parts.
+        null_elements: lists: whether an element may be null.
     """
 
     parts: Callable[[Any], tuple[TypeInformation, ...]] = lambda type_info: ()
@@ -165,7 +168,7 @@ _NO_SQL: Final = Absent("declare the fields, such as with Types.ROW_NAMED")
 
 
 def _basic(name: str, *, coerce: Coercer, coerce_strictly: Coercer | None = None, **cells: Any) -> ScalarRow:
-    """A row of one of ``BasicType``."""
+    """Make the row of one of ``BasicType``."""
     return ScalarRow(
         name=name, shape=Shape.SCALAR, type_info=getattr(Types, name)(), source=f"Types.{name}()",
         schema={"type": "basic", "of": name}, coerce=coerce, coerce_strictly=coerce_strictly or coerce, **cells,
@@ -185,7 +188,7 @@ def _integer(name: str, sql: str, bits: int, wider: tuple[str, ...]) -> ScalarRo
 
 
 def _moment(name: str, type_info: TypeInformation, source: str, **cells: Any) -> ScalarRow:
-    """A row of a date, time or timestamp without a time zone."""
+    """Make the row of a date, time or timestamp without a time zone."""
     return ScalarRow(
         name=name, shape=Shape.SCALAR, type_info=type_info, source=source,
         schema={"type": "other", "of": str(type_info)}, coerce_strictly=cells["coerce"], text=texts.iso_text,
@@ -352,7 +355,7 @@ _BY_CLASS: Final[dict[type[Any], TypeRow]] = {
 
 
 def row_of(type_info: TypeInformation) -> TypeRow:
-    """The row of a type that is no ``ExternalTypeInfo``; ``UNKNOWN`` of a class that is not there."""
+    """Return the row of a type that is not an ``ExternalTypeInfo``; ``UNKNOWN`` if the table has no such class."""
     row = _BY_CLASS.get(type_info.__class__)
     if row is not None:
         return row
@@ -366,32 +369,32 @@ def row_of(type_info: TypeInformation) -> TypeRow:
 
 
 def scalar_of(type_info: TypeInformation) -> ScalarRow | None:
-    """The row of a scalar type; None = it is another type."""
+    """Return the row of a scalar type; None = the type is not scalar."""
     _, row = resolved(type_info)
     return row if isinstance(row, ScalarRow) else None
 
 
 def resolved(type_info: TypeInformation) -> tuple[Any, TypeRow]:
-    """The type inside a type of the Table API, and its row."""
+    """Return the type inside a type of the Table API (else the type itself), and its row."""
     while isinstance(type_info, ExternalTypeInfo):
         type_info = type_info.type_info
     return type_info, row_of(type_info)
 
 
 def unwrapped(type_info: TypeInformation) -> TypeInformation:
-    """The type inside a type of the Table API."""
+    """Return the type inside a type of the Table API, else the type itself."""
     type_info, _ = resolved(type_info)
     return type_info
 
 
 def parts_of(type_info: TypeInformation) -> tuple[TypeInformation, ...]:
-    """The types of the parts: of fields, of a map's key and value, of a list's elements."""
+    """Return the types of a type's parts: of fields, of a map's key and value, or of a list's elements."""
     type_info, row = resolved(type_info)
     return row.parts(type_info) if isinstance(row, PartsRow) else ()
 
 
 def field_names(type_info: TypeInformation) -> tuple[str, ...] | None:
-    """Names of the fields of a row or tuple type; None = its values have no fields."""
+    """Return the names of the fields of a row or tuple type; None = its values have no fields."""
     if isinstance(type_info, RowTypeInfo):
         return type_info.field_names
     if isinstance(type_info, TupleTypeInfo):

@@ -1,4 +1,4 @@
-"""Type information: what a record's fields are declared to be. PyFlink's classes, names and texts.
+"""Type information: the declared types of records and their fields. PyFlink's classes, names and texts.
 
 All of them are immutable values: equal by content, hashable, picklable, no JVM behind them. The texts of
 ``str()`` are those of Flink 2.3.
@@ -145,7 +145,7 @@ class PickledBytesTypeInfo(TypeInformation):
 
     @staticmethod
     def PICKLED_BYTE_ARRAY_TYPE_INFO() -> PickledBytesTypeInfo:
-        """The type ``Types.PICKLED_BYTE_ARRAY()``."""
+        """Returns the type information of any Python object, ``Types.PICKLED_BYTE_ARRAY()``."""
         return _PICKLED
 
     def __str__(self) -> str:
@@ -158,11 +158,11 @@ _PICKLED = PickledBytesTypeInfo()
 class RowTypeInfo(TypeInformation):
     """A ``Row`` with typed fields, named ``f0``, ``f1``, … unless names are given.
 
-    As in PyFlink, ``str()`` of a type without given names shows names only once they were asked for.
+    As in PyFlink, ``str()`` of a type without given names shows names only after ``get_field_names()`` was called.
 
     Raises:
-        ValueError: the number of names differs from the number of types, or a name stands twice.
-        TypeError: a field type is no type information.
+        ValueError: the number of names differs from the number of types, or a name occurs twice.
+        TypeError: a field type is not type information.
     """
 
     def __init__(self, field_types: Sequence[TypeDescriptor], field_names: Sequence[str] | None = None) -> None:
@@ -185,7 +185,7 @@ class RowTypeInfo(TypeInformation):
         return list(self._names)
 
     def get_field_index(self, field_name: str) -> int:
-        """Returns the position of a field, -1 if there is none of that name (as Flink does)."""
+        """Returns the position of a field, -1 if there is no field with this name (as Flink does)."""
         return self._names.index(field_name) if field_name in self._names else -1
 
     def get_field_types(self) -> list[TypeInformation]:
@@ -204,7 +204,7 @@ class RowTypeInfo(TypeInformation):
 
     @property
     def has_given_names(self) -> bool:
-        """Whether the names were given (``ROW_NAMED``), not made up (``ROW``)."""
+        """Whether the program has given the names (``ROW_NAMED``); else they are generated (``ROW``)."""
         return self._given_names
 
     def _key(self) -> tuple[Any, ...]:
@@ -220,7 +220,7 @@ class TupleTypeInfo(TypeInformation):
     """A tuple with typed fields.
 
     Raises:
-        TypeError: a field type is no type information.
+        TypeError: a field type is not type information.
     """
 
     def __init__(self, field_types: Sequence[TypeDescriptor]) -> None:
@@ -243,14 +243,14 @@ class TupleTypeInfo(TypeInformation):
 
 
 class ExternalTypeInfo(TypeInformation):
-    """A type of the Table API's external form; here it stands for the type inside."""
+    """A type of the Table API in its external form; here it means the same as the type inside of it."""
 
     def __init__(self, type_info: TypeDescriptor) -> None:
         (self._type_info,) = _type_infos([type_info], "ExternalTypeInfo")
 
     @property
     def type_info(self) -> TypeInformation:
-        """The type inside."""
+        """The type that this one wraps."""
         return self._type_info
 
     def _key(self) -> tuple[Any, ...]:
@@ -260,29 +260,29 @@ class ExternalTypeInfo(TypeInformation):
         return f"ExternalTypeInfo<{self._type_info}>"
 
 
-def as_type_info(declared: object, says: Callable[[], str]) -> TypeInformation:
-    """The type information that something given by a program stands for.
+def as_type_info(declared: object, description: Callable[[], str]) -> TypeInformation:
+    """Return the type information of a type that a program has declared.
 
     Args:
-        declared: by the program.
-        says: what it is, the beginning of the error's text.
+        declared: type information, or a type of ``DataTypes``.
+        description: returns what is declared, as the beginning of the error's message.
 
     Raises:
-        TypeError: it stands for no type.
+        TypeError: ``declared`` is not a type.
     """
     if isinstance(declared, TypeInformation):
         return declared
     convert = None if isinstance(declared, type) else getattr(declared, "to_type_info", None)
     if convert is None:
         hint = "; did you leave out the parentheses?" if callable(declared) else ""
-        raise TypeError(f"{says()} is {declared!r}, not a TypeInformation such as Types.STRING(){hint}")
+        raise TypeError(f"{description()} is {declared!r}, not a TypeInformation such as Types.STRING(){hint}")
     converted = convert()
     assert isinstance(converted, TypeInformation)
     return converted
 
 
 def _type_infos(types: Sequence[TypeDescriptor], owner: str) -> tuple[TypeInformation, ...]:
-    """The type information that these stand for."""
+    """Return the type information of each of these types; ``owner`` names them in errors."""
     if hasattr(types, "to_type_info"):
         raise TypeError(f"{owner} takes a list of types, not {types}: write [{types}].")
     converted_types = []
@@ -342,15 +342,15 @@ class Types:
 
     @staticmethod
     def OBJECT_ARRAY(element_type: TypeDescriptor) -> ObjectArrayTypeInfo:
-        """An array of anything."""
+        """An array of any elements of one type."""
         return ObjectArrayTypeInfo(element_type)
 
     @staticmethod
     def MAP(key_type_info: TypeDescriptor, value_type_info: TypeDescriptor) -> MapTypeInfo:
-        """A dict."""
+        """A dict with keys and values of these types."""
         return MapTypeInfo(key_type_info, value_type_info)
 
     @staticmethod
     def LIST(element_type_info: TypeDescriptor) -> ListTypeInfo:
-        """A list."""
+        """A list with elements of this type."""
         return ListTypeInfo(element_type_info)

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Protocol
 
 
 class TypeDescriptor(Protocol):
-    """Whatever stands for a type: type information, and types of the Table API (``firesteel.table.DataTypes``)."""
+    """Anything that describes a type: type information, or a type of the Table API (``firesteel.table.DataTypes``)."""
 
     def to_type_info(self) -> TypeInformation:
-        """Returns the type information."""
+        """Returns the type information that this describes."""
 
 
 class TypeInformation(ABC):  # noqa: B024 - PyFlink's root class; subclasses share no abstract method
@@ -23,7 +23,7 @@ class TypeInformation(ABC):  # noqa: B024 - PyFlink's root class; subclasses sha
         return self
 
     def _key(self) -> tuple[Any, ...]:
-        """What two instances of one class must have in common to be equal."""
+        """Content of the type: instances of one class are equal if their contents are."""
         return ()
 
     def __eq__(self, other: object) -> bool:
@@ -63,7 +63,7 @@ class BasicTypeInfo(TypeInformation):
 
     @property
     def basic_type(self) -> BasicType:
-        """Which basic type this is."""
+        """The basic type that this stands for."""
         return self._basic_type
 
     def _key(self) -> tuple[Any, ...]:
@@ -74,62 +74,62 @@ class BasicTypeInfo(TypeInformation):
 
     @staticmethod
     def STRING_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.STRING()``."""
+        """Returns the type information ``Types.STRING()``."""
         return _BASIC[BasicType.STRING]
 
     @staticmethod
     def BOOLEAN_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.BOOLEAN()``."""
+        """Returns the type information ``Types.BOOLEAN()``."""
         return _BASIC[BasicType.BOOLEAN]
 
     @staticmethod
     def BYTE_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.BYTE()``."""
+        """Returns the type information ``Types.BYTE()``."""
         return _BASIC[BasicType.BYTE]
 
     @staticmethod
     def SHORT_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.SHORT()``."""
+        """Returns the type information ``Types.SHORT()``."""
         return _BASIC[BasicType.SHORT]
 
     @staticmethod
     def INT_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.INT()``."""
+        """Returns the type information ``Types.INT()``."""
         return _BASIC[BasicType.INT]
 
     @staticmethod
     def LONG_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.LONG()``."""
+        """Returns the type information ``Types.LONG()``."""
         return _BASIC[BasicType.LONG]
 
     @staticmethod
     def FLOAT_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.FLOAT()``."""
+        """Returns the type information ``Types.FLOAT()``."""
         return _BASIC[BasicType.FLOAT]
 
     @staticmethod
     def DOUBLE_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.DOUBLE()``."""
+        """Returns the type information ``Types.DOUBLE()``."""
         return _BASIC[BasicType.DOUBLE]
 
     @staticmethod
     def CHAR_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.CHAR()``."""
+        """Returns the type information ``Types.CHAR()``."""
         return _BASIC[BasicType.CHAR]
 
     @staticmethod
     def BIG_INT_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.BIG_INT()``."""
+        """Returns the type information ``Types.BIG_INT()``."""
         return _BASIC[BasicType.BIG_INT]
 
     @staticmethod
     def BIG_DEC_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.BIG_DEC()``."""
+        """Returns the type information ``Types.BIG_DEC()``."""
         return _BASIC[BasicType.BIG_DEC]
 
     @staticmethod
     def INSTANT_TYPE_INFO() -> BasicTypeInfo:
-        """The type ``Types.INSTANT()``."""
+        """Returns the type information ``Types.INSTANT()``."""
         return _BASIC[BasicType.INSTANT]
 
 
@@ -152,17 +152,17 @@ class SqlTimeTypeInfo(TypeInformation):
 
     @staticmethod
     def DATE() -> DateTypeInfo:
-        """The type ``Types.SQL_DATE()``."""
+        """Returns the type information ``Types.SQL_DATE()``."""
         return DateTypeInfo()
 
     @staticmethod
     def TIME() -> TimeTypeInfo:
-        """The type ``Types.SQL_TIME()``."""
+        """Returns the type information ``Types.SQL_TIME()``."""
         return TimeTypeInfo()
 
     @staticmethod
     def TIMESTAMP() -> TimestampTypeInfo:
-        """The type ``Types.SQL_TIMESTAMP()``."""
+        """Returns the type information ``Types.SQL_TIMESTAMP()``."""
         return TimestampTypeInfo()
 
     def __str__(self) -> str:
@@ -170,30 +170,30 @@ class SqlTimeTypeInfo(TypeInformation):
 
 
 class DateTypeInfo(SqlTimeTypeInfo):
-    """SQL DATE: ``datetime.date``."""
+    """The SQL type DATE, whose values are ``datetime.date``."""
 
     _TEXT = "Date"
     EPOCH_ORDINAL: ClassVar[int] = datetime.date(1970, 1, 1).toordinal()
 
 
 class TimeTypeInfo(SqlTimeTypeInfo):
-    """SQL TIME: ``datetime.time``."""
+    """The SQL type TIME, whose values are ``datetime.time``."""
 
     _TEXT = "Time"
     EPOCH_ORDINAL: ClassVar[int] = 0
 
 
 class TimestampTypeInfo(SqlTimeTypeInfo):
-    """SQL TIMESTAMP: ``datetime.datetime``."""
+    """The SQL type TIMESTAMP, whose values are ``datetime.datetime``."""
 
     _TEXT = "Timestamp"
 
 
 class LocalTimeTypeInfo(TypeInformation):
-    """Java's local date, time and date-time: ``datetime.date``, ``time``, ``datetime``."""
+    """Java's local date, time and date-time; the values are ``datetime.date``, ``time`` and ``datetime``."""
 
     class TimeType(Enum):
-        """Which of the three."""
+        """The three Java classes."""
 
         LOCAL_DATE = "LocalDate"
         LOCAL_TIME = "LocalTime"
@@ -204,7 +204,7 @@ class LocalTimeTypeInfo(TypeInformation):
 
     @property
     def time_type(self) -> LocalTimeTypeInfo.TimeType:
-        """Which of the three this is."""
+        """The Java class that this stands for."""
         return self._time_type
 
     def _key(self) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
-"""``Row`` and ``RowKind``: PyFlink's record type, made small and quick to pickle.
+"""``Row`` and ``RowKind``: PyFlink's record type, in a form that is small and fast to pickle.
 
-Behaviour follows PyFlink 2.3: a row has positions, or positions and names; both kinds never equal each
-other; rows with names compare by name whatever their order; the row kind takes part in equality.
+Behaviour follows PyFlink 2.3: the fields of a row have positions, or positions and names. A row with names never equals
+one without; rows with names compare by name, whatever their order; the row kind takes part in equality.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Row", "RowKind"]
 
 
 class RowKind(Enum):
-    """What a row does to the table it belongs to: insert, update (before and after image), delete."""
+    """Change of a table that a row describes: insert, update (before and after image), delete."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -31,11 +31,11 @@ _INSERT = RowKind.INSERT
 
 
 class Row:
-    """A record with a fixed number of fields, reached by position, by name (``row["id"]``) or as attribute.
+    """A record with a fixed number of fields, accessed by position, by name (``row["id"]``) or as attributes.
 
-    ``Row(1, "a")`` has positions only, ``Row(id=1, name="a")`` has names too. A row of names makes rows:
-    ``Person = Row("name", "age")``, then ``Person("Ann", 31)``. Attributes are read-only; ``row[i] = v`` is
-    allowed.
+    ``Row(1, "a")`` has positions only, ``Row(id=1, name="a")`` has names too. Calling a row of names makes rows
+    with these names: ``Person = Row("name", "age")``, then ``Person("Ann", 31)``. Attributes are read-only; fields can
+    be set by ``row[i] = v``.
 
     Raises:
         ValueError: positional and named values are mixed.
@@ -66,7 +66,7 @@ class Row:
         return row
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
-        """Returns names and values as a dict; with ``recursive`` rows inside it (in lists and dicts too) as well.
+        """Returns names and values as a dict; ``recursive`` also converts rows inside of it, of its lists and dicts.
 
         Raises:
             TypeError: the row has no field names.
@@ -85,7 +85,7 @@ class Row:
         """Sets the row's kind.
 
         Raises:
-            TypeError: not a ``RowKind``.
+            TypeError: the kind is not a ``RowKind``.
         """
         if not isinstance(row_kind, RowKind):
             raise TypeError(f"A row kind is a RowKind, not {type(row_kind).__name__}.")
@@ -96,7 +96,7 @@ class Row:
         self._fields = tuple(field_names)
 
     def get_fields_by_names(self, names: Sequence[str]) -> list[Any]:
-        """Returns the values of the named fields in the order asked for; all values if the row has no names.
+        """Returns the values of fields in the order of ``names``; all values if the row has no names.
 
         Raises:
             ValueError: a name is not a field of this row.
@@ -113,7 +113,7 @@ class Row:
         return item in self._values
 
     def __call__(self, *args: Any) -> Row:
-        """Uses this row's values as field names of a new row.
+        """Makes a row whose field names are this row's values.
 
         Raises:
             ValueError: more values than names.
@@ -202,7 +202,7 @@ class Row:
 
 
 def make_row(fields: tuple[str, ...] | None, values: Iterable[Any], kind: RowKind = _INSERT) -> Row:
-    """Makes a row quickly: ``values`` is taken as it is when it is a list (not copied)."""
+    """Make a row, faster than ``Row()``; a list of values is not copied."""
     row = Row.__new__(Row)
     row._fields = fields
     row._values = values if type(values) is list else list(values)
@@ -211,7 +211,7 @@ def make_row(fields: tuple[str, ...] | None, values: Iterable[Any], kind: RowKin
 
 
 class _Rows:
-    """Pickled in place of a list of rows that differ in their values only; it comes back as the list."""
+    """Stands for a list of rows with the same fields in a pickle; unpickling gives the list."""
 
     __slots__ = ("_rows",)
 
@@ -223,7 +223,7 @@ class _Rows:
 
 
 def to_pickle(values: list[Any]) -> Any:
-    """What is to be pickled in place of a list, so that many rows cost a third of what one after the other would."""
+    """Return the object to pickle instead of a list: many rows with the same fields then cost a third."""
     if len(values) < 2 or values[0].__class__ is not Row:
         return values
     fields = values[0]._fields

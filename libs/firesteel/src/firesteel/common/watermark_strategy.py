@@ -1,6 +1,6 @@
-"""Watermark strategies: how event time is read from records. They describe; the runtime does.
+"""Watermark strategies: descriptions of how event time is read from records, which the runtime carries out.
 
-A strategy is a value: each ``with_…`` method returns a new one.
+A strategy is immutable: each ``with_…`` method returns a new one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class TimestampAssigner(ABC):
-    """Reads a record's event time."""
+    """Extracts the event time of records."""
 
     @abstractmethod
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
@@ -32,18 +32,18 @@ class TimestampAssigner(ABC):
 
         Args:
             value: the record.
-            record_timestamp: the timestamp it has already; the smallest 64-bit integer if it has none.
+            record_timestamp: timestamp that the record has already; -2**63 if it has none.
         """
 
 
 class _FunctionAssigner(TimestampAssigner):
-    """Calls a function with the record, and with the timestamp it has already if the function takes that."""
+    """Calls a function with the record, and also with the record's timestamp if it takes two arguments."""
 
     def __init__(self, function: Callable[..., int]) -> None:
         try:
             inspect.signature(function).bind(None, None)
             takes_timestamp = True
-        except (TypeError, ValueError):  # one parameter; or written in C, as operator.itemgetter is
+        except (TypeError, ValueError):  # it takes one argument, or is written in C, like operator.itemgetter
             takes_timestamp = False
         self._function, self._takes_timestamp = function, takes_timestamp
 
@@ -53,51 +53,51 @@ class _FunctionAssigner(TimestampAssigner):
 
 @runtime_checkable
 class ToTimestampAssigner(Protocol):
-    """Something that timestamps can be read by: an expression over columns."""
+    """An object that can be converted to a timestamp assigner: an expression over columns."""
 
     def to_timestamp_assigner(self) -> TimestampAssigner:
-        """The assigner."""
+        """Return the assigner that reads timestamps as this object describes."""
 
 
 class WatermarkOutput(ABC):
-    """Where a generator's watermarks go."""
+    """Takes the watermarks of a generator."""
 
     @abstractmethod
     def emit_watermark(self, watermark: int) -> None:
-        """Says that no record with this timestamp (ms) or an earlier one comes any more. Going back has no effect.
+        """Emits a watermark (ms): no record with this timestamp or an earlier one will follow.
 
-        The input counts as active from then on.
+        A watermark that goes back has no effect. The input counts as active from then on.
         """
 
     @abstractmethod
     def mark_idle(self) -> None:
-        """Says that the input has no records for now and must not hold back others."""
+        """Marks the input as idle: it has no records at present, and holds back no watermark."""
 
     @abstractmethod
     def mark_active(self) -> None:
-        """Takes ``mark_idle`` back."""
+        """Marks the input as active again, after ``mark_idle``."""
 
 
 class WatermarkGenerator(ABC):
-    """Makes watermarks from records, from the clock, or from both. One for each split of a source."""
+    """Generates watermarks from records, from the clock, or from both. Each split of a source has its own generator."""
 
     @abstractmethod
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Called for each record, after it went on. A watermark that is emitted here ends the batch.
+        """Called for each record, after it was emitted. A watermark that is emitted here ends the batch.
 
         Args:
             event: the record.
-            event_timestamp: its timestamp; the smallest 64-bit integer if it has none.
-            output: takes a watermark.
+            event_timestamp: timestamp of the record; -2**63 if it has none.
+            output: takes watermarks.
         """
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Called every ``pipeline.auto-watermark-interval``."""
+        """Called periodically, at the interval ``pipeline.auto-watermark-interval``."""
 
 
 class WatermarkGeneratorKind(Enum):
-    """How watermarks follow timestamps."""
+    """How watermarks are derived from timestamps."""
 
     NO_WATERMARKS = "no watermarks"
     MONOTONOUS = "monotonous timestamps"
@@ -108,17 +108,17 @@ class WatermarkGeneratorKind(Enum):
 
 @dataclass(frozen=True)
 class WatermarkStrategy:
-    """How timestamps are assigned and watermarks made.
+    """Describes how timestamps are assigned and watermarks generated.
 
     Attributes:
-        kind: how watermarks follow timestamps.
-        max_out_of_orderness: how late a record may be, for ``BOUNDED_OUT_OF_ORDERNESS``.
-        generator_supplier: makes the generators, for ``GENERATOR``.
-        timestamp_assigner: reads event time; None keeps the timestamps that the source gave.
-        idle_timeout: without records for so long, an input holds back no watermark; None is never.
-        alignment_group: sources of one group wait for each other; None is off.
+        kind: how watermarks are derived from timestamps.
+        max_out_of_orderness: ``BOUNDED_OUT_OF_ORDERNESS``: how late a record may be.
+        generator_supplier: ``GENERATOR``: makes the generators.
+        timestamp_assigner: extracts the event time; None = records keep the timestamps of the source.
+        idle_timeout: time without records after which an input is idle and holds back no watermark; None = never.
+        alignment_group: group of sources that wait for each other; None = no alignment.
         alignment_max_drift: how far ahead of its group a source may be.
-        alignment_update_interval: how often the group is told.
+        alignment_update_interval: time between two exchanges of watermarks in the group.
     """
 
     kind: WatermarkGeneratorKind = WatermarkGeneratorKind.NO_WATERMARKS
@@ -132,12 +132,12 @@ class WatermarkStrategy:
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
-        """No watermarks at all: processing time only."""
+        """Makes a strategy without watermarks, for processing time."""
         return WatermarkStrategy()
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
-        """Watermarks follow the latest timestamp: timestamps only rise within a split."""
+        """Makes a strategy for timestamps that only rise within a split: watermarks follow the latest timestamp."""
         return WatermarkStrategy(WatermarkGeneratorKind.MONOTONOUS)
 
     @staticmethod
@@ -153,13 +153,13 @@ class WatermarkStrategy:
 
     @staticmethod
     def for_generator(generator_supplier: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
-        """Watermarks are made by generators of one's own.
+        """Makes a strategy with generators of the program.
 
         Args:
-            generator_supplier: called without arguments for each split; a ``WatermarkGenerator`` class will do.
+            generator_supplier: called without arguments for each split; may be a ``WatermarkGenerator`` class.
 
         Raises:
-            TypeError: it can't be called.
+            TypeError: the supplier is not callable.
         """
         if not callable(generator_supplier):
             hint = "; hand over its class" if isinstance(generator_supplier, WatermarkGenerator) else ""
@@ -172,16 +172,15 @@ class WatermarkStrategy:
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner | ToTimestampAssigner | Callable[..., int]
     ) -> WatermarkStrategy:
-        """Reads event time with this assigner.
+        """Sets the assigner that extracts the event time.
 
         Args:
-            timestamp_assigner: called for each record; or a function of the record, or of the record and the timestamp
-                it has already (``lambda value, record_timestamp: value[1]``); or an expression, computed for whole
-                batches of a stream with columns: ``with_timestamp_assigner(col("ts"))`` takes the milliseconds of a
-                column.
+            timestamp_assigner: a ``TimestampAssigner``; or a function of the record, or of the record and its present
+                timestamp (``lambda value, record_timestamp: value[1]``); or an expression, computed for whole batches
+                of a stream with columns: ``with_timestamp_assigner(col("ts"))`` takes the milliseconds of a column.
 
         Raises:
-            TypeError: it is no expression or function, and has no ``extract_timestamp``.
+            TypeError: the argument is none of these.
         """
         assigner: Any = timestamp_assigner
         if isinstance(assigner, ToTimestampAssigner):
@@ -199,10 +198,10 @@ class WatermarkStrategy:
         return replace(self, timestamp_assigner=assigner)
 
     def with_idleness(self, idle_timeout: Span) -> WatermarkStrategy:
-        """Takes an input as idle when it had no records for so long.
+        """Marks an input as idle when it has had no records for ``idle_timeout``.
 
         Raises:
-            TypeError: not a span of time.
+            TypeError: the timeout is not a span of time.
             ValueError: the duration is not positive.
         """
         return replace(self, idle_timeout=_checked("idle_timeout", idle_timeout, least=1))
@@ -218,10 +217,10 @@ class WatermarkStrategy:
         Args:
             watermark_group: name of the group.
             max_allowed_watermark_drift: how far ahead a source may be.
-            update_interval: how often the group is told; one second if left out.
+            update_interval: time between two exchanges of watermarks in the group; default: one second.
 
         Raises:
-            TypeError: not a span of time.
+            TypeError: an argument is not a span of time.
             ValueError: a duration is not positive.
         """
         interval = Duration.of_seconds(1) if update_interval is None else update_interval
@@ -234,12 +233,12 @@ class WatermarkStrategy:
 
     @property
     def makes_watermarks(self) -> bool:
-        """Whether records or idleness lead to watermarks."""
+        """Whether the strategy generates watermarks at all."""
         return self.kind is not WatermarkGeneratorKind.NO_WATERMARKS
 
 
 def _checked(name: str, value: object, least: int) -> Duration:
-    found = duration_of(name, value)
-    if found.to_nanos() < least:
+    duration = duration_of(name, value)
+    if duration.to_nanos() < least:
         raise ValueError(f"{name} must be {'positive' if least else 'zero or more'}, not {value}.")
-    return found
+    return duration

@@ -1,6 +1,7 @@
-"""SQL's types as descriptors, and the way to ``Types`` and back. PyFlink's names and defaults.
+"""Descriptors of SQL types, and their conversion to ``Types`` and back. PyFlink's names and defaults.
 
-A ``DataType`` says more than a ``TypeInformation`` does: lengths, precision, whether NULL may be there. That is lost.
+A ``DataType`` has more properties than a ``TypeInformation``: lengths, precision, and whether NULL is allowed. The
+conversion drops them.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DataType:
-    """A type without parameters that are types.
+    """A SQL type; this class stands for types that contain no other types.
 
     Attributes:
-        name: SQL's, such as ``VARCHAR``.
-        parameters: lengths and precision, in SQL's order.
-        nullable: whether NULL may be there.
+        name: name in SQL, such as ``VARCHAR``.
+        parameters: lengths and precision, in the order of SQL.
+        nullable: whether NULL is allowed.
     """
 
     name: str
@@ -48,10 +49,10 @@ class DataType:
         return replace(self, nullable=True)
 
     def to_type_info(self) -> TypeInformation:
-        """Returns the type information of the same values; lengths, precision and NOT NULL are lost.
+        """Returns the type information of the same values; lengths, precision and NOT NULL are dropped.
 
         Raises:
-            UnsupportedFeatureError: there is none (NULL).
+            UnsupportedFeatureError: there is no such type information (NULL).
         """
         return to_type_info(self)
 
@@ -89,7 +90,7 @@ class MapType(DataType):
 
 @dataclass(frozen=True)
 class RowField:
-    """A field of a row; made by ``DataTypes.FIELD``."""
+    """A field of a row type, from ``DataTypes.FIELD``."""
 
     name: str
     data_type: DataType
@@ -120,7 +121,7 @@ class RowType(DataType):
 
 
 class DataTypes:
-    """Makes types; each may be made without NULL by ``nullable=False``."""
+    """Makes SQL types; ``nullable=False`` makes them NOT NULL."""
 
     @staticmethod
     def NULL() -> DataType:
@@ -162,7 +163,7 @@ class DataTypes:
 
     @staticmethod
     def DECIMAL(precision: int, scale: int, nullable: bool = True) -> DataType:
-        """A decimal number of so many digits, so many of them behind the point."""
+        """A decimal number with ``precision`` digits, ``scale`` of them behind the point."""
         _bounded("precision", precision, 1, 38)
         return DataType("DECIMAL", (precision, _bounded("scale", scale, 0, precision)), nullable)
 
@@ -202,7 +203,7 @@ class DataTypes:
 
     @staticmethod
     def TIME(precision: int = 0, nullable: bool = True) -> DataType:
-        """A time of day; precision: digits of the fraction of a second."""
+        """A time of day with ``precision`` digits of the fraction of a second."""
         return DataType("TIME", (_bounded("precision", precision, 0, 9),), nullable)
 
     @staticmethod
@@ -236,18 +237,18 @@ class DataTypes:
 
     @staticmethod
     def FIELD(name: str, data_type: DataType, description: str | None = None) -> RowField:
-        """A field of a row."""
+        """Makes a field for ``ROW``."""
         if not isinstance(name, str) or not name:
             raise TypeError(f"the name of a field is a text that is not empty, not {name!r}")
         return RowField(name, _checked("data_type", data_type), description)
 
     @staticmethod
     def ROW(row_fields: Sequence[RowField], nullable: bool = True) -> RowType:
-        """Named fields.
+        """A row with named fields.
 
         Raises:
-            TypeError: something is no field.
-            ValueError: a name comes twice.
+            TypeError: an element is not a field made by ``FIELD``.
+            ValueError: a name occurs twice.
         """
         fields = tuple(row_fields)
         for field in fields:
@@ -289,31 +290,33 @@ _BY_NAME: Final[Mapping[str, TypeInformation]] = {name: row.type_info for row in
 
 
 def to_type_info(data_type: DataType) -> TypeInformation:
-    """The ``TypeInformation`` of a type; lengths, precision and NOT NULL are lost.
+    """Return the ``TypeInformation`` of a SQL type; lengths, precision and NOT NULL are dropped.
 
     Raises:
-        UnsupportedFeatureError: there is none (NULL).
+        UnsupportedFeatureError: there is no such type information (NULL).
     """
     match data_type:
         case RowType():
-            return Types.ROW_NAMED(data_type.field_names(), [to_type_info(one) for one in data_type.field_types()])
+            return Types.ROW_NAMED(
+                data_type.field_names(), [to_type_info(field_type) for field_type in data_type.field_types()]
+            )
         case MapType():
             return Types.MAP(to_type_info(data_type.key_type), to_type_info(data_type.value_type))
         case ElementsType(name="ARRAY"):
             return Types.OBJECT_ARRAY(to_type_info(data_type.element_type))
         case ElementsType():
             return Types.MAP(to_type_info(data_type.element_type), Types.INT())
-    found = _BY_NAME.get(data_type.name)
-    if found is None:
+    type_info = _BY_NAME.get(data_type.name)
+    if type_info is None:
         raise UnsupportedFeatureError(f"{data_type} has no TypeInformation: streams have no type for it")
-    return found
+    return type_info
 
 
 def from_type_info(type_info: TypeInformation) -> DataType:
-    """The type of a ``TypeInformation``, with NULL and the largest length and precision.
+    """Return the SQL type of a ``TypeInformation``: nullable, with the largest length and precision.
 
     Raises:
-        UnsupportedFeatureError: there is none (pickled objects).
+        UnsupportedFeatureError: there is no such SQL type (pickled objects).
     """
     type_info, row = resolved(type_info)
     if isinstance(row.sql, Absent):

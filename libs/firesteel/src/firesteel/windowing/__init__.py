@@ -1,1 +1,1 @@
-"""Windows: what they are, which records go into them, when they are evaluated, and what becomes of them. All pure."""
+"""Windows: their assigners, triggers, evictors and contents, and the cores that run them. All pure."""

@@ -1,4 +1,4 @@
-"""Window assigners: which windows a record belongs to. The base classes, and windows of fixed size; PyFlink's names."""
+"""Window assigners, which assign records to windows: the base classes, and windows of fixed size. PyFlink's names."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ W = TypeVar("W")
 
 
 class WindowAssigner(ABC, Generic[T, W]):
-    """Says which windows a record belongs to: none, one, or several."""
+    """Assigns each record to windows: none, one, or several."""
 
     class WindowAssignerContext(ABC):
-        """What an assigner may ask."""
+        """Access of an assigner to the clock and the subtask."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
-            """Returns the time of the clock, in ms since 1970-01-01 UTC."""
+            """Returns the processing time, in ms since 1970-01-01 UTC."""
 
         @abstractmethod
         def get_runtime_context(self) -> RuntimeContext:
-            """Returns the context of the subtask; its keyed state belongs to the key at hand."""
+            """Returns the context of the subtask; its keyed state belongs to the current key."""
 
     @abstractmethod
     def assign_windows(
@@ -74,35 +74,35 @@ class WindowAssigner(ABC, Generic[T, W]):
 
         Args:
             element: the record.
-            timestamp: of the record in ms since 1970-01-01 UTC; -2**63 if it has none.
-            context: clock and state.
+            timestamp: timestamp of the record in ms since 1970-01-01 UTC; -2**63 if it has none.
+            context: access to the clock and to state.
         """
 
     @abstractmethod
     def get_default_trigger(self, env: Any) -> Trigger[T, W]:
-        """Returns the trigger for windows that the program gives none; ``env`` is its environment."""
+        """Returns the trigger of windows for which the program sets none; ``env`` is its environment."""
 
     @abstractmethod
     def get_window_serializer(self) -> TypeSerializer[W]:
-        """Returns what writes such windows to bytes."""
+        """Returns the serializer of the windows."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
-        """Returns whether windows follow the records' timestamps; else they follow the clock, or neither."""
+        """Returns whether windows follow the records' timestamps, not the clock or a count."""
 
 
 class MergingWindowAssigner(WindowAssigner[T, W]):
-    """An assigner whose windows may become one: sessions."""
+    """An assigner whose windows may merge, such as sessions."""
 
     MergeCallback: TypeAlias = WindowMergeCallback
 
     @abstractmethod
     def merge_windows(self, windows: Iterable[W], callback: WindowMergeCallback[W]) -> None:
-        """Calls ``callback.merge(windows, result)`` for each group of windows that has to become one."""
+        """Calls ``callback.merge(windows, result)`` for each group of windows that has to be merged."""
 
 
 def no_timestamp(assigner: object) -> ProgramError:
-    """The error for a record without timestamp."""
+    """Return the error about a record without a timestamp."""
     return ProgramError(
         f"a record without a timestamp came to {assigner!r}: event-time windows need one. Declare it with "
         "assign_timestamps_and_watermarks(WatermarkStrategy....with_timestamp_assigner(...)) before key_by(), or use "
@@ -111,7 +111,7 @@ def no_timestamp(assigner: object) -> ProgramError:
 
 
 class FixedTimeWindows(WindowAssigner[Any, TimeWindow]):
-    """Windows of one size. Those of one size and slide are the same for all keys."""
+    """Windows of one size, which start at each multiple of the slide: the same windows for all keys."""
 
     event_time: ClassVar[bool]
 
@@ -119,23 +119,23 @@ class FixedTimeWindows(WindowAssigner[Any, TimeWindow]):
         self.size, self.slide, self.offset = size, slide, offset
 
     def windows_at(self, timestamp: int) -> list[TimeWindow]:
-        """The windows that hold a timestamp, the latest first."""
+        """Return the windows that contain a timestamp, the latest first."""
         size, slide = self.size, self.slide
         last = timestamp - (timestamp - self.offset) % slide
         return [TimeWindow(start, start + size) for start in range(last, timestamp - size, -slide)]
 
     @property
     def pane(self) -> int:
-        """All timestamps between two multiples of it (from ``offset``) are in the same windows. ms."""
+        """Length of a pane in ms: timestamps between two multiples of it (from ``offset``) are in the same windows."""
         return math.gcd(self.size, self.slide)
 
     def assign_windows(
         self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> list[TimeWindow]:
-        """The windows of the record's timestamp, or of the time of the clock.
+        """Returns the windows of the record's timestamp, or of the processing time.
 
         Raises:
-            ProgramError: event-time windows, and the record has no timestamp.
+            ProgramError: the windows are of event time, and the record has no timestamp.
         """
         if not self.event_time:
             return self.windows_at(context.get_current_processing_time())
@@ -144,7 +144,7 @@ class FixedTimeWindows(WindowAssigner[Any, TimeWindow]):
         return self.windows_at(timestamp)
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, TimeWindow]:
-        """Fires at the end of the window."""
+        """Returns the trigger that fires at the end of the window."""
         return EventTimeTrigger() if self.event_time else ProcessingTimeTrigger()
 
     @override
@@ -166,11 +166,11 @@ class _TumblingWindows(FixedTimeWindows):
 
     @classmethod
     def of(cls, size: Span, offset: Span | None = None) -> Self:
-        """Windows of ``size``, one behind the other; one of them starts at ``offset`` after 1970-01-01 UTC.
+        """Makes windows of ``size``, one after the other; one of them starts at ``offset`` after 1970-01-01 UTC.
 
         Raises:
-            TypeError: no ``Time``.
-            ValueError: the size is not positive, or the offset not smaller than it.
+            TypeError: an argument is not a ``Time``.
+            ValueError: the size is not positive, or the offset is not smaller.
         """
         return cls(
             check_span(f"{cls.__name__}: the size", size),
@@ -192,11 +192,11 @@ class _SlidingWindows(FixedTimeWindows):
 
     @classmethod
     def of(cls, size: Span, slide: Span, offset: Span | None = None) -> Self:
-        """Windows of ``size``, one starting each ``slide``; one of them starts at ``offset`` after 1970-01-01 UTC.
+        """Makes windows of ``size`` that start each ``slide``; one of them starts at ``offset`` after 1970-01-01 UTC.
 
         Raises:
-            TypeError: no ``Time``.
-            ValueError: size or slide is not positive, or the offset not smaller than the slide.
+            TypeError: an argument is not a ``Time``.
+            ValueError: size or slide is not positive, or the offset is not smaller than the slide.
         """
         return cls(
             check_span(f"{cls.__name__}: the size", size),
@@ -209,13 +209,13 @@ class _SlidingWindows(FixedTimeWindows):
 
 
 class TumblingEventTimeWindows(_TumblingWindows):
-    """Windows of one size, one behind the other, by the records' timestamps."""
+    """Windows of one size, one after the other, by the records' timestamps."""
 
     event_time = True
 
 
 class TumblingProcessingTimeWindows(_TumblingWindows):
-    """Windows of one size, one behind the other, by the clock."""
+    """Windows of one size, one after the other, by the clock."""
 
     event_time = False
 
@@ -233,11 +233,11 @@ class SlidingProcessingTimeWindows(_SlidingWindows):
 
 
 class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
-    """One window for everything; give it a trigger, since by itself it never fires."""
+    """One window for all records; it needs a trigger of the program, since the default never fires."""
 
     @staticmethod
     def create() -> GlobalWindows:
-        """Makes one."""
+        """Makes the assigner of the global window."""
         return GlobalWindows()
 
     @override
@@ -263,11 +263,11 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
 
 
 class CountWindows(WindowAssigner[Any, CountWindow]):
-    """Windows of so many records of a key; a counter for each key is kept in state.
+    """Windows of a number of records of a key; state has a counter for each key.
 
     Attributes:
-        window_size: records.
-        period: after so many records no window is open, and none of those before matters; 0 = that is never so.
+        window_size: number of records in a window.
+        period: no window is open after each multiple of this number of records; 0 = a window is always open.
     """
 
     period: int
@@ -277,26 +277,26 @@ class CountWindows(WindowAssigner[Any, CountWindow]):
         self._counter = ValueStateDescriptor(state_name, Types.LONG())
 
     def next_number(self, context: WindowAssigner.WindowAssignerContext) -> int:
-        """How many records of the key there were before; counts this one."""
+        """Return how many records the key had before this one, and count it."""
         state = context.get_runtime_context().get_state(self._counter)
         number: int = state.value() or 0
         state.update(number + 1)
         return number
 
     def forget(self, context: WindowAssigner.WindowAssignerContext) -> None:
-        """Forgets the counter of the key if no window of it is open: the next record begins anew, with window 0."""
+        """Clear the key's counter if it has no open window: its next record is in window 0 again."""
         state = context.get_runtime_context().get_state(self._counter)
         number: int = state.value() or 0
         if number and number % self.period == 0:
             state.clear()
 
     def is_default(self, trigger: Trigger[Any, Any]) -> bool:
-        """Whether a trigger throws each window away when it is full, as the default one does."""
+        """Whether a trigger removes each window's records when it is full, as the default trigger does."""
         nested = trigger.nested_trigger if type(trigger) is PurgingTrigger else None
         return type(nested) is CountTrigger and nested.window_size == self.window_size
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, CountWindow]:
-        """Fires when the window is full, and throws its records away: no more can come."""
+        """Returns the trigger that fires when the window is full, and then removes its records: no more can come."""
         return PurgingTrigger(CountTrigger(self.window_size))
 
     @override
@@ -304,12 +304,12 @@ class CountWindows(WindowAssigner[Any, CountWindow]):
         return CountWindowSerializer()
 
     def is_event_time(self) -> bool:
-        """It follows no time."""
+        """Returns False: the windows follow no time."""
         return False
 
 
 class CountTumblingWindowAssigner(CountWindows):
-    """Windows of so many records of a key, one behind the other."""
+    """Windows of ``window_size`` records of a key, one after the other."""
 
     def __init__(self, window_size: int) -> None:
         super().__init__(window_size, "tumble-count-assigner")
@@ -317,7 +317,7 @@ class CountTumblingWindowAssigner(CountWindows):
 
     @staticmethod
     def of(window_size: int) -> CountTumblingWindowAssigner:
-        """Makes one."""
+        """Makes windows of ``window_size`` records, one after the other."""
         return CountTumblingWindowAssigner(window_size)
 
     @override
@@ -331,7 +331,7 @@ class CountTumblingWindowAssigner(CountWindows):
 
 
 class CountSlidingWindowAssigner(CountWindows):
-    """Windows of so many records of a key; one starts each ``window_slide`` records."""
+    """Windows of ``window_size`` records of a key; one starts each ``window_slide`` records."""
 
     def __init__(self, window_size: int, window_slide: int) -> None:
         super().__init__(window_size, "slide-count-assigner")
@@ -340,13 +340,13 @@ class CountSlidingWindowAssigner(CountWindows):
 
     @staticmethod
     def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
-        """Makes one."""
+        """Makes windows of ``window_size`` records that start each ``window_slide`` records."""
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(
         self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> list[CountWindow]:
-        """The windows that hold the record, the latest first; none between two windows."""
+        """Returns the windows that contain the record, the latest first; none if it is between two windows."""
         number, slide = self.next_number(context), self.window_slide
         first = max(0, -((self.window_size - 1 - number) // slide))
         return [CountWindow(index) for index in range(number // slide, first - 1, -1)]

@@ -1,4 +1,4 @@
-"""The triggers that Firesteel brings; those of PyFlink, and Flink's ``DeltaTrigger``."""
+"""The built-in triggers: those of PyFlink, and ``DeltaTrigger`` of Flink's Java API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _add(first: int, second: int) -> int:
 
 
 class _QuietTrigger(Trigger[T, W]):
-    """Does nothing when a timer fires and keeps nothing; each trigger below adds its part."""
+    """A trigger without timers and state, to which each trigger below adds its part."""
 
     @override
     def on_processing_time(self, time: int, window: W, ctx: Context) -> TriggerResult:
@@ -57,11 +57,11 @@ class _QuietTrigger(Trigger[T, W]):
 
 
 class EventTimeTrigger(_QuietTrigger[T, W]):
-    """Fires when the watermark passes the end of the window, and then for each late record that is still allowed."""
+    """Fires when the watermark passes the end of the window, and then for each late record that it still takes."""
 
     @staticmethod
     def create() -> EventTimeTrigger[Any, Any]:
-        """Makes one."""
+        """Makes a trigger that fires when the watermark passes the end of the window."""
         return EventTimeTrigger()
 
     def on_element(self, element: T, timestamp: int, window: W, ctx: Context) -> TriggerResult:
@@ -80,7 +80,7 @@ class EventTimeTrigger(_QuietTrigger[T, W]):
         return True
 
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """Sets the timer of the new window."""
+        """Sets the timer for the end of the new window."""
         if window.max_timestamp() > ctx.get_current_watermark():
             ctx.register_event_time_timer(window.max_timestamp())
 
@@ -94,7 +94,7 @@ class ProcessingTimeTrigger(_QuietTrigger[T, W]):
 
     @staticmethod
     def create() -> ProcessingTimeTrigger[Any, Any]:
-        """Makes one."""
+        """Makes a trigger that fires when the clock passes the end of the window."""
         return ProcessingTimeTrigger()
 
     @override
@@ -111,7 +111,7 @@ class ProcessingTimeTrigger(_QuietTrigger[T, W]):
         return True
 
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """Sets the timer of the new window."""
+        """Sets the timer for the end of the new window."""
         if window.max_timestamp() > ctx.get_current_processing_time():
             ctx.register_processing_time_timer(window.max_timestamp())
 
@@ -121,7 +121,7 @@ class ProcessingTimeTrigger(_QuietTrigger[T, W]):
 
 
 class _ContinuousTrigger(_QuietTrigger[T, W]):
-    """Fires at each multiple of an interval; the next time of each window is kept in state."""
+    """Fires at each multiple of an interval; state keeps the next time of each window."""
 
     def __init__(self, interval: int) -> None:
         self.interval = check_whole(f"the interval of {type(self).__name__}", interval, 1)
@@ -132,13 +132,13 @@ class _ContinuousTrigger(_QuietTrigger[T, W]):
         return True
 
     def next_time(self, time: int, window: W, ctx: Context) -> int:
-        """Notes when it fires next after ``time``: an interval later, at the latest at the end of the window."""
+        """Puts the next time into the state: ``time`` plus the interval, at the latest the end of the window."""
         next_time = min(time + self.interval, window.max_timestamp())
         ctx.get_partitioned_state(self.state_desc).add(next_time)  # type: ignore[attr-defined]
         return next_time
 
     def fires_at(self, ctx: Context) -> int | None:
-        """The time at which it fires next for the current key and window, epoch ms; None if no time is set."""
+        """Returns when the trigger fires next for the current key and window, in epoch ms; None = no time is set."""
         time: int | None = ctx.get_partitioned_state(self.state_desc).get()  # type: ignore[attr-defined]
         return time
 
@@ -151,7 +151,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger[T, W]):
 
     @staticmethod
     def of(interval: Span) -> ContinuousEventTimeTrigger[Any, Any]:
-        """Makes one."""
+        """Makes a trigger that fires at each multiple of ``interval`` of event time."""
         return ContinuousEventTimeTrigger(check_span("the interval of ContinuousEventTimeTrigger", interval))
 
     def on_element(self, element: T, timestamp: int, window: W, ctx: Context) -> TriggerResult:
@@ -164,7 +164,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger[T, W]):
         return CONTINUE
 
     def on_event_time(self, time: int, window: W, ctx: Context) -> TriggerResult:
-        """Fires at the end and at the time noted, then notes the next one."""
+        """Fires at the end of the window, and at the time in the state, which it then replaces by the next one."""
         if time == window.max_timestamp():
             return FIRE
         if self.fires_at(ctx) != time:
@@ -174,7 +174,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger[T, W]):
         return FIRE
 
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """The earliest time noted is that of the new window; its end gets a timer, too."""
+        """Sets timers for the earliest time of the merged windows, and for the end of the new one."""
         ctx.merge_partitioned_state(self.state_desc)
         time = self.fires_at(ctx)
         if time is not None:
@@ -183,7 +183,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger[T, W]):
             ctx.register_event_time_timer(window.max_timestamp())
 
     def clear(self, window: W, ctx: Context) -> None:
-        """Deletes the timers and what is noted."""
+        """Deletes the timers and the time in the state."""
         time = self.fires_at(ctx)
         if time is not None:
             ctx.delete_event_time_timer(time)
@@ -196,7 +196,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T, W]):
 
     @staticmethod
     def of(interval: Span) -> ContinuousProcessingTimeTrigger[Any, Any]:
-        """Makes one."""
+        """Makes a trigger that fires at each multiple of ``interval`` of the clock."""
         return ContinuousProcessingTimeTrigger(check_span("the interval of ContinuousProcessingTimeTrigger", interval))
 
     @override
@@ -207,7 +207,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T, W]):
         return CONTINUE
 
     def on_processing_time(self, time: int, window: W, ctx: Context) -> TriggerResult:
-        """Fires at the time noted, then notes the next one."""
+        """Fires at the time in the state, which it then replaces by the next one."""
         if self.fires_at(ctx) != time:
             return CONTINUE
         ctx.get_partitioned_state(self.state_desc).clear()
@@ -216,14 +216,14 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T, W]):
         return FIRE
 
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """The earliest time noted is that of the new window."""
+        """Sets a timer for the earliest time of the merged windows."""
         ctx.merge_partitioned_state(self.state_desc)
         time = self.fires_at(ctx)
         if time is not None:
             ctx.register_processing_time_timer(time)
 
     def clear(self, window: W, ctx: Context) -> None:
-        """Deletes the timer and what is noted."""
+        """Deletes the timer and the time in the state."""
         time = self.fires_at(ctx)
         if time is not None:
             ctx.delete_processing_time_timer(time)
@@ -231,7 +231,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T, W]):
 
 
 class PurgingTrigger(Trigger[T, W]):
-    """Turns another trigger into one that throws the records away after each evaluation."""
+    """Wraps another trigger so that the window's records are removed after each evaluation."""
 
     def __init__(self, nested_trigger: Trigger[T, W]) -> None:
         if not isinstance(nested_trigger, Trigger):
@@ -240,19 +240,19 @@ class PurgingTrigger(Trigger[T, W]):
 
     @staticmethod
     def of(nested_trigger: Trigger[Any, Any]) -> PurgingTrigger[Any, Any]:
-        """Makes one."""
+        """Makes a trigger that fires when ``nested_trigger`` does, and then removes the window's records."""
         return PurgingTrigger(nested_trigger)
 
     def on_element(self, element: T, timestamp: int, window: W, ctx: Context) -> TriggerResult:
-        """What the nested trigger says, with a purge."""
+        """Returns the nested trigger's decision; a FIRE also purges."""
         return _purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
 
     def on_event_time(self, time: int, window: W, ctx: Context) -> TriggerResult:
-        """What the nested trigger says, with a purge."""
+        """Returns the nested trigger's decision; a FIRE also purges."""
         return _purging(self.nested_trigger.on_event_time(time, window, ctx))
 
     def on_processing_time(self, time: int, window: W, ctx: Context) -> TriggerResult:
-        """What the nested trigger says, with a purge."""
+        """Returns the nested trigger's decision; a FIRE also purges."""
         return _purging(self.nested_trigger.on_processing_time(time, window, ctx))
 
     @override
@@ -276,7 +276,7 @@ def _purging(result: TriggerResult) -> TriggerResult:
 
 
 class CountTrigger(_QuietTrigger[T, W]):
-    """Fires each time so many more records have come into the window."""
+    """Fires after every ``window_size`` records of a window."""
 
     def __init__(self, window_size: int) -> None:
         self.window_size = check_whole("the count of CountTrigger", window_size, 1)
@@ -284,11 +284,11 @@ class CountTrigger(_QuietTrigger[T, W]):
 
     @staticmethod
     def of(window_size: int) -> CountTrigger[Any, Any]:
-        """Makes one."""
+        """Makes a trigger that fires after every ``window_size`` records of a window."""
         return CountTrigger(window_size)
 
     def on_element(self, element: T, timestamp: int, window: W, ctx: Context) -> TriggerResult:
-        """Counts, and fires when there are enough."""
+        """Counts the record, and fires when the count is reached."""
         count: Any = ctx.get_partitioned_state(self._count)
         count.add(1)
         if count.get() < self.window_size:
@@ -315,7 +315,8 @@ class CountTrigger(_QuietTrigger[T, W]):
 class DeltaTrigger(_QuietTrigger[T, W]):
     """Fires when a record differs from the one that fired last by more than a threshold.
 
-    ``delta(old, new)`` says by how much. As in Flink it is not for sessions: its state can't be merged.
+    ``delta(old, new)`` returns the difference. As in Flink the trigger can't be used with sessions: its state can't be
+    merged.
     """
 
     def __init__(
@@ -330,11 +331,17 @@ class DeltaTrigger(_QuietTrigger[T, W]):
     def of(
         threshold: float, delta: Callable[[Any, Any], float], state_type: TypeInformation | None = None
     ) -> DeltaTrigger[Any, Any]:
-        """Makes one."""
+        """Makes a trigger that fires when ``delta`` of two records is above ``threshold``.
+
+        Args:
+            threshold: largest difference at which the trigger does not fire.
+            delta: returns the difference between the record that fired last and the current one.
+            state_type: type of the records; None = any Python object.
+        """
         return DeltaTrigger(threshold, delta, state_type)
 
     def on_element(self, element: T, timestamp: int, window: W, ctx: Context) -> TriggerResult:
-        """Compares the record with the last one that fired."""
+        """Compares the record with the one that fired last."""
         state: Any = ctx.get_partitioned_state(self._last)
         last = state.value()
         if last is None:
@@ -346,7 +353,7 @@ class DeltaTrigger(_QuietTrigger[T, W]):
         return FIRE
 
     def clear(self, window: W, ctx: Context) -> None:
-        """Forgets the last record."""
+        """Clears the record that fired last."""
         ctx.get_partitioned_state(self._last).clear()
 
     def __repr__(self) -> str:
@@ -354,7 +361,7 @@ class DeltaTrigger(_QuietTrigger[T, W]):
 
 
 class NeverTrigger(_QuietTrigger[T, W]):
-    """Never fires: the default of ``GlobalWindows``, which need a trigger of the program's choice."""
+    """Never fires: the default of ``GlobalWindows``, for which the program has to choose a trigger."""
 
     @override
     def on_element(self, element: T, timestamp: int, window: W, ctx: Context) -> TriggerResult:
@@ -373,14 +380,14 @@ _KEEPING = (
 
 
 def keeps_cleanup_timers(trigger: Trigger[Any, Any]) -> bool:
-    """Whether a trigger deletes timers in ``clear`` only, so that those of a window are set once."""
+    """Whether a trigger deletes timers in ``clear`` only, so that a window's cleanup timer is set only once."""
     if type(trigger) is PurgingTrigger:
         return keeps_cleanup_timers(trigger.nested_trigger)
     return type(trigger) in _KEEPING
 
 
 def is_quiet(trigger: Trigger[Any, Any], *, event_time: bool) -> bool:
-    """Whether a record that comes into an open window before its end means nothing to a trigger."""
+    """Whether a trigger ignores each record that comes into an open window before its end."""
     if type(trigger) is PurgingTrigger:
         return is_quiet(trigger.nested_trigger, event_time=event_time)
     return type(trigger) in (EventTimeTrigger if event_time else ProcessingTimeTrigger, NeverTrigger)

@@ -1,4 +1,4 @@
-"""Checks of what programs hand to windows; errors are raised where the program's line is in the traceback."""
+"""Checks of arguments that programs pass to windows, so that the traceback of an error shows the program's line."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from firesteel.common.time import whole_millis
 
 
 def check_span(name: str, span: Any, least: int = 1) -> int:
-    """A ``Time``, ``Duration`` or ``timedelta`` in milliseconds.
+    """Return a ``Time``, ``Duration`` or ``timedelta`` in milliseconds.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: the argument is something else.
         ValueError: it is smaller than ``least`` ms, or finer than milliseconds.
     """
     return check_whole(name + " in ms", whole_millis(name, span), least)
 
 
 def check_whole(name: str, value: Any, least: int | None = None) -> int:
-    """An int, not smaller than ``least``.
+    """Check that a value is an int and not smaller than ``least``, and return it.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not an int.
         ValueError: it is smaller.
     """
     if not isinstance(value, int) or isinstance(value, bool):

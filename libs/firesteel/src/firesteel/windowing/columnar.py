@@ -1,4 +1,4 @@
-"""What a program says about windows over columns; plain data, checked by the API."""
+"""Specification of windows over columns: plain data, checked by the API."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class ColumnWindowSpec:
     """Windows whose results are aggregates of columns.
 
     Attributes:
-        assigner: of tumbling, sliding, or session windows with one gap.
-        aggregates: what is computed.
-        allowed_lateness: how long behind its end a window is kept for late rows, ms.
-        late_tag: side output of rows that come later than that; None = they are dropped and counted.
+        assigner: assigner of tumbling, sliding, or session windows (with one gap for all).
+        aggregates: the aggregates to compute.
+        allowed_lateness: how long after its end a window is kept for late rows, ms.
+        late_tag: side output of rows that come even later; None = they are dropped and counted.
     """
 
     assigner: WindowAssigner[Any, Any]
@@ -54,10 +54,10 @@ class ColumnWindowSpec:
 
 
 def check_windows(assigner: WindowAssigner[Any, Any], trigger: Trigger[Any, Any] | None, evictor: Any) -> None:
-    """Aggregates of columns go with windows that are evaluated at their end.
+    """Check that windows can have aggregates of columns: they must be evaluated at their end.
 
     Raises:
-        GraphError: the windows are of another kind; says what to do.
+        GraphError: the windows are of another kind; the message says what to do.
     """
     instead = "; derive from AggregateFunction instead, which works record by record"
     if type(assigner) not in _ASSIGNERS:
@@ -73,7 +73,7 @@ def check_windows(assigner: WindowAssigner[Any, Any], trigger: Trigger[Any, Any]
 
 
 def result_type(keys: Mapping[str, TypeInformation], aggregates: Sequence[BoundAggregate]) -> RowTypeInfo:
-    """The type of the results: key, window, aggregates."""
-    names = [*keys, WINDOW_START, WINDOW_END, *(one.name for one in aggregates)]
-    types = [*keys.values(), Types.LONG(), Types.LONG(), *(one.type_info for one in aggregates)]
+    """Return the type of the results: columns of the key, the window and the aggregates."""
+    names = [*keys, WINDOW_START, WINDOW_END, *(aggregate.name for aggregate in aggregates)]
+    types = [*keys.values(), Types.LONG(), Types.LONG(), *(aggregate.type_info for aggregate in aggregates)]
     return RowTypeInfo(types, names)

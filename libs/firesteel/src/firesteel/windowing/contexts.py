@@ -1,4 +1,4 @@
-"""What assigners, triggers, evictors and window functions may ask while the core runs them."""
+"""The contexts that the core passes to assigners, triggers, evictors and window functions."""
 
 from __future__ import annotations
 

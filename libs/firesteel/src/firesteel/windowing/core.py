@@ -44,14 +44,14 @@ _KNOWN_PANES: Final = 1024
 
 
 class ResultStamp(Protocol):
-    """Carries the timestamp that the operator gives to the next results, epoch ms; None = they have none."""
+    """Holds the timestamp that the operator gives to the next results, epoch ms; None = they have none."""
 
     value: int | None
 
 
 @dataclass
 class WindowHost:
-    """What the operator around a core provides to it.
+    """Services of the operator around a core.
 
     Attributes:
         timers: the timers of the operator.
@@ -324,15 +324,15 @@ class WindowCore:
 
     # --- merging ---------------------------------------------------------------------------------------------------
 
-    def _merge(self, key: Any, panes: dict[Any, Any], new: Any) -> Any:
+    def _merge(self, key: Any, panes: dict[Any, Any], assigned: Any) -> Any:
         """Merge the windows of the key that a new one brings together; returns the window that it is part of then."""
         assert self._merger is not None
         if not panes:
-            return new
+            return assigned
         if self._order is not None:
             # The same result as TimeWindow.merge_windows gives, without a look at all windows of the key.
-            neighbours = self._order.touched(key, panes, new)
-            into = new
+            neighbours = self._order.touched(key, panes, assigned)
+            into = assigned
             for window in neighbours:
                 into = into.cover(window)
             if neighbours and (len(neighbours) > 1 or into != neighbours[0]):
@@ -340,10 +340,10 @@ class WindowCore:
                 self._bring_together(key, panes, neighbours, into)
             return into
         merges = _Merges()
-        self._merger.merge_windows([*panes, new], merges)
-        into = new
+        self._merger.merge_windows([*panes, assigned], merges)
+        into = assigned
         for result, merged in merges.decisions:
-            if new in merged:
+            if assigned in merged:
                 into = result
             open_windows = [window for window in merged if window in panes]
             if open_windows and open_windows != [result]:

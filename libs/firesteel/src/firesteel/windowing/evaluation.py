@@ -1,4 +1,4 @@
-"""Evaluating a window: what its contents give, through the program's window function if there is one."""
+"""Evaluation of a window: turns its contents into results, by the program's window function if there is one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def evaluator_of(
         results: makes records of what the function returned.
 
     Raises:
-        TypeError: it is no window function.
+        TypeError: the function is not a window function.
     """
     if function is None:
         return lambda key, window, elements: results("", elements)
@@ -51,7 +51,7 @@ def evaluator_of(
             return results("process", function.process(context, elements))
 
         return of_all
-    raise TypeError(f"{type(function).__name__} is no window function")
+    raise TypeError(f"{type(function).__name__} is not a window function")
 
 
 def clearer_of(function: Any, context: FunctionContext) -> Callable[[Any], None] | None:

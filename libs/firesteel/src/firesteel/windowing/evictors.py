@@ -1,4 +1,4 @@
-"""Evictors: which records of a window are thrown away when it is evaluated. Flink's Java names; PyFlink has none."""
+"""Evictors, which remove records of a window when it is evaluated. Flink's Java names; PyFlink has none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TimestampedValue(NamedTuple):
 
     Attributes:
         value: the record.
-        timestamp: in ms since 1970-01-01 UTC; None if it has none.
+        timestamp: timestamp of the record, in ms since 1970-01-01 UTC; None if it has none.
     """
 
     value: Any
@@ -30,18 +30,18 @@ class TimestampedValue(NamedTuple):
 
 
 class Evictor(ABC, Generic[T, W]):
-    """Takes records out of a window, before or after it is evaluated.
+    """Removes records from a window, before or after it is evaluated.
 
-    Both methods change the list in place (``del elements[:3]``); what they leave is what the window holds then. All
-    records of a window with an evictor are kept until it ends, also with ``reduce`` and ``aggregate``.
+    Both methods change the list in place (``del elements[:3]``); the window keeps the records that remain. A window
+    with an evictor stores all its records until it ends, also with ``reduce`` and ``aggregate``.
     """
 
     class EvictorContext(ABC):
-        """What an evictor may ask."""
+        """Times and metrics, for evictors."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
-            """Returns the time of the clock, in ms since 1970-01-01 UTC."""
+            """Returns the processing time, in ms since 1970-01-01 UTC."""
 
         @abstractmethod
         def get_metric_group(self) -> Any:
@@ -58,17 +58,17 @@ class Evictor(ABC, Generic[T, W]):
         """Called before the window is evaluated.
 
         Args:
-            elements: the window's records in the order of arrival; to be changed in place.
-            size: how many there are.
+            elements: the window's records in the order of arrival; change the list in place.
+            size: number of records.
             window: the window.
-            evictor_context: the times.
+            evictor_context: times and metrics.
         """
 
     @abstractmethod
     def evict_after(
         self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
     ) -> None:
-        """Called after the window was evaluated; arguments as of ``evict_before``."""
+        """Called after the window was evaluated; the arguments are those of ``evict_before``."""
 
 
 class _OneSided(Evictor[T, W]):
@@ -79,7 +79,7 @@ class _OneSided(Evictor[T, W]):
 
     @abstractmethod
     def evict(self, elements: list[TimestampedValue]) -> None:
-        """Take out the records that are to go; changes the list."""
+        """Remove records from the list, in place."""
 
     def evict_before(
         self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
@@ -116,7 +116,7 @@ class CountEvictor(_OneSided[T, W]):
 class TimeEvictor(_OneSided[T, W]):
     """Keeps the records whose timestamps are less than ``window_size`` ms before the latest one.
 
-    Records without timestamps are left alone.
+    Records without timestamps are never evicted.
     """
 
     def __init__(self, window_size: int, do_evict_after: bool = False) -> None:
@@ -137,9 +137,9 @@ class TimeEvictor(_OneSided[T, W]):
 
 
 class DeltaEvictor(_OneSided[T, W]):
-    """Takes out the records that differ from the last one by the threshold or more.
+    """Removes the records that differ from the last one by the threshold or more.
 
-    ``delta(old, new)`` says by how much.
+    ``delta(old, new)`` returns the difference.
     """
 
     def __init__(self, threshold: float, delta: Callable[[T, T], float], do_evict_after: bool = False) -> None:
@@ -152,7 +152,7 @@ class DeltaEvictor(_OneSided[T, W]):
     def of(
         threshold: float, delta: Callable[[Any, Any], float], do_evict_after: bool = False
     ) -> DeltaEvictor[Any, Any]:
-        """Make an evictor that takes out records that differ from the last one by ``threshold`` or more."""
+        """Make an evictor that removes records that differ from the last one by ``threshold`` or more."""
         return DeltaEvictor(threshold, delta, do_evict_after)
 
     @override

@@ -1,7 +1,7 @@
-"""The interval join as a pure core: which records of two sides are near enough in time, and for how long they are kept.
+"""The interval join as a pure core: finds pairs of records of two sides that are close in time, and expires records.
 
 A record of the left side at time *l* and one of the right side at *r* are a pair if ``l + lower <= r <= l + upper``.
-Each side's records of a key are kept by time, so that a record looks at its partners only, whatever else is kept.
+Each side's records of a key are stored by time, so that a record only reads its partners, however many others exist.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sessions: windows that grow as long as records come, and end with a gap. PyFlink's names."""
+"""Assigners of sessions: windows that grow while records come, and end with a gap. PyFlink's names."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = [
 
 
 class SessionWindowTimeGapExtractor(ABC):
-    """Reads from a record how long its session lasts without another one."""
+    """Extracts from a record how long its session lasts without a further record."""
 
     @abstractmethod
     def extract(self, element: Any) -> int:
-        """Returns the gap in milliseconds; more than 0."""
+        """Returns the gap in milliseconds, more than 0."""
 
 
 class TimeSessions(MergingWindowAssigner[Any, TimeWindow]):
@@ -40,15 +40,15 @@ class TimeSessions(MergingWindowAssigner[Any, TimeWindow]):
 
     @abstractmethod
     def gap_of(self, element: Any) -> int:
-        """The gap behind a record, in ms."""
+        """Return the gap after a record, in ms."""
 
     def assign_windows(
         self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> list[TimeWindow]:
-        """A session of the record alone; it is merged with those that it overlaps or touches.
+        """Returns a session for the record alone, which is then merged with those that it overlaps or touches.
 
         Raises:
-            ProgramError: event-time sessions, and the record has no timestamp; or the gap is not positive.
+            ProgramError: the sessions are of event time, and the record has no timestamp; or its gap is not positive.
         """
         if not self.event_time:
             timestamp = context.get_current_processing_time()
@@ -59,11 +59,11 @@ class TimeSessions(MergingWindowAssigner[Any, TimeWindow]):
     def merge_windows(
         self, windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
     ) -> None:
-        """Sessions that overlap or touch become one."""
+        """Merges sessions that overlap or touch."""
         TimeWindow.merge_windows(windows, callback)
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, TimeWindow]:
-        """Fires at the end of the session."""
+        """Returns the trigger that fires at the end of the session."""
         return EventTimeTrigger() if self.event_time else ProcessingTimeTrigger()
 
     @override
@@ -88,10 +88,12 @@ class _FixedGap(TimeSessions):
 
 class _DynamicGap(TimeSessions):
     def __init__(self, session_window_time_gap_extractor: SessionWindowTimeGapExtractor | Callable[[Any], int]) -> None:
-        given: Any = session_window_time_gap_extractor
-        if isinstance(given, type) or not (callable(given) or callable(getattr(given, "extract", None))):
-            raise TypeError(f"{type(self).__name__} takes a SessionWindowTimeGapExtractor or a callable, not {given!r}")
-        self.extractor = given
+        extractor: Any = session_window_time_gap_extractor
+        if isinstance(extractor, type) or not (callable(extractor) or callable(getattr(extractor, "extract", None))):
+            raise TypeError(
+                f"{type(self).__name__} takes a SessionWindowTimeGapExtractor or a callable, not {extractor!r}"
+            )
+        self.extractor = extractor
 
     def gap_of(self, element: Any) -> int:
         extract = getattr(self.extractor, "extract", self.extractor)
@@ -107,7 +109,7 @@ class _DynamicGap(TimeSessions):
 
 
 class DynamicEventTimeSessionWindows(_DynamicGap):
-    """Sessions by the records' timestamps; each record says how long it lasts."""
+    """Sessions by the records' timestamps; each record has a gap of its own."""
 
     event_time = True
 
@@ -115,12 +117,12 @@ class DynamicEventTimeSessionWindows(_DynamicGap):
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicEventTimeSessionWindows:
-        """Makes one."""
+        """Makes sessions whose gaps the extractor, or a plain callable, reads from the records."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
 class DynamicProcessingTimeSessionWindows(_DynamicGap):
-    """Sessions by the clock; each record says how long it lasts."""
+    """Sessions by the clock; each record has a gap of its own."""
 
     event_time = False
 
@@ -128,7 +130,7 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap):
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicProcessingTimeSessionWindows:
-        """Makes one."""
+        """Makes sessions whose gaps the extractor, or a plain callable, reads from the records."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
@@ -139,14 +141,14 @@ class EventTimeSessionWindows(_FixedGap):
 
     @staticmethod
     def with_gap(size: Span) -> EventTimeSessionWindows:
-        """Sessions that end when so long no record came."""
+        """Makes sessions that end when no record has come for ``size``."""
         return EventTimeSessionWindows(check_span("EventTimeSessionWindows: the gap", size))
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicEventTimeSessionWindows:
-        """Sessions whose gap each record says; a plain callable does as well."""
+        """Makes sessions whose gaps the extractor, or a plain callable, reads from the records."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
@@ -157,12 +159,12 @@ class ProcessingTimeSessionWindows(_FixedGap):
 
     @staticmethod
     def with_gap(size: Span) -> ProcessingTimeSessionWindows:
-        """Sessions that end when so long no record came."""
+        """Makes sessions that end when no record has come for ``size``."""
         return ProcessingTimeSessionWindows(check_span("ProcessingTimeSessionWindows: the gap", size))
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicProcessingTimeSessionWindows:
-        """Sessions whose gap each record says; a plain callable does as well."""
+        """Makes sessions whose gaps the extractor, or a plain callable, reads from the records."""
         return DynamicProcessingTimeSessionWindows(extractor)

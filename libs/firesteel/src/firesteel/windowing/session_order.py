@@ -1,4 +1,4 @@
-"""Which of a key's open sessions a new one overlaps or touches: by binary search where there are many."""
+"""Finds a key's open sessions that a new one overlaps or touches: by binary search if there are many."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any, Final
 from firesteel.windowing.windows import TimeWindow
 
 FEW: Final = 8
-"""Up to this number the sessions of a key are looked at one by one; no order is kept for them."""
+"""Number of a key's sessions up to which all are compared; no order is kept for them."""
 
 
 class SessionOrder:
     """The open sessions of keys that have many, in the order of time.
 
-    It is no state: the order of a key is made of its open sessions when it is needed first.
+    It is not part of the state: the order of a key is made from its open sessions when it is first needed.
     """
 
     def __init__(self) -> None:
         self._orders: dict[Any, list[TimeWindow]] = {}
 
-    def touched(self, key: Any, sessions: Collection[TimeWindow], new: TimeWindow) -> list[TimeWindow]:
-        """The sessions that overlap or touch a new one, in the order of time; open ones never touch each other."""
+    def touched(self, key: Any, sessions: Collection[TimeWindow], assigned: TimeWindow) -> list[TimeWindow]:
+        """Sessions that overlap or touch an assigned one, in the order of time; open ones never touch each other."""
         if len(sessions) <= FEW:
-            return sorted(session for session in sessions if session.intersects(new))
+            return sorted(session for session in sessions if session.intersects(assigned))
         order = self._orders.get(key)
         if order is None:
             order = self._orders[key] = sorted(sessions)
-        first = bisect_left(order, new)
-        if first and order[first - 1].intersects(new):
+        first = bisect_left(order, assigned)
+        if first and order[first - 1].intersects(assigned):
             first -= 1
         last = first
-        while last < len(order) and order[last].start <= new.end:
+        while last < len(order) and order[last].start <= assigned.end:
             last += 1
         return order[first:last]
 

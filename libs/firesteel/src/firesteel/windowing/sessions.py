@@ -79,8 +79,8 @@ class Sessions:
             session = [start, end, contents.first(value, timestamp)]
         else:
             content = key_sessions[first][HELD]
-            for other in key_sessions[first + 1 : behind]:
-                content = contents.merge(content, other[HELD])
+            for session in key_sessions[first + 1 : behind]:
+                content = contents.merge(content, session[HELD])
             session = [
                 min(start, key_sessions[first][START]),
                 max(end, key_sessions[behind - 1][END]),

@@ -1,4 +1,4 @@
-"""What a program says about a window operation; plain data with the user's functions, checked by the API."""
+"""Specification of a window operation: plain data with the user's functions, checked by the API."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _SESSIONS = (
 
 
 class WindowGathering(Enum):
-    """What a window keeps of its records."""
+    """How a window stores its records."""
 
     ALL = "all"
-    """The records themselves."""
+    """It stores the records themselves."""
     REDUCE = "reduce"
-    """One record, into which a reduce function has combined them."""
+    """It stores one record, into which a reduce function combines them."""
     AGGREGATE = "aggregate"
-    """The accumulator of an aggregate function."""
+    """It stores the accumulator of an aggregate function."""
 
 
 @dataclass
@@ -62,14 +62,14 @@ class WindowSpec:
     """A window operation.
 
     Attributes:
-        assigner: which windows a record belongs to.
-        trigger: when they are evaluated.
-        evictor: what is taken out then.
-        allowed_lateness: how long behind its end a window is kept for late records, ms.
-        late_tag: side output of records that come later than that; None = they are dropped and counted.
-        gathering: what is kept.
+        assigner: assigns records to windows.
+        trigger: decides when a window is evaluated.
+        evictor: removes records when a window is evaluated; None = none is removed.
+        allowed_lateness: how long after its end a window is kept for late records, ms.
+        late_tag: side output of records that come even later; None = they are dropped and counted.
+        gathering: how windows store their records.
         gather_function: ``ReduceFunction`` or callable, or ``AggregateFunction``; None for ``ALL``.
-        window_function: what makes results; None = what was gathered is the result.
+        window_function: computes the results; None = the stored records or the aggregate are the results.
     """
 
     assigner: WindowAssigner[Any, Any]
@@ -83,22 +83,22 @@ class WindowSpec:
 
     @property
     def merging(self) -> bool:
-        """Windows may become one."""
+        """Whether windows may merge."""
         return isinstance(self.assigner, MergingWindowAssigner)
 
     @property
     def fixed(self) -> bool:
-        """The windows are of one size, and the same for all keys."""
+        """Whether the windows are of one size, and the same for all keys."""
         return type(self.assigner) in _FIXED
 
     @property
     def one_window(self) -> bool:
-        """A record is in one window at a time, as far as it is known."""
+        """Whether each record is known to be in one window only."""
         return type(self.assigner) in (*_TUMBLING, *_SESSIONS, GlobalWindows)
 
     @property
     def aligned(self) -> bool:
-        """The windows are the same for all keys and fire when the watermark passes their end, and only then."""
+        """Whether the windows are the same for all keys, and fire only when the watermark passes their end."""
         return (
             type(self.assigner) in (TumblingEventTimeWindows, SlidingEventTimeWindows)
             and type(self.trigger) is EventTimeTrigger
@@ -107,6 +107,6 @@ class WindowSpec:
 
     @property
     def plain_sessions(self) -> bool:
-        """Sessions that are evaluated at their end, and only then."""
+        """Whether the windows are sessions that fire only at their end."""
         trigger = EventTimeTrigger if self.assigner.is_event_time() else ProcessingTimeTrigger
         return type(self.assigner) in _SESSIONS and type(self.trigger) is trigger and self.evictor is None

@@ -1,4 +1,4 @@
-"""Windows: the buckets that records are gathered in."""
+"""Windows: the buckets in which records are collected. PyFlink's names."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ __all__ = [
 W = TypeVar("W")
 
 MIN_TIMESTAMP: Final = -(2**63)
-"""Stands for "no timestamp", and for the watermark before the first one."""
+"""Timestamp of a record without one, and the watermark before the first one."""
 MAX_TIMESTAMP: Final = 2**63 - 1
 
 
 class Window(ABC):
-    """A bucket of records. Windows are values: equal ones are one window, and they never change."""
+    """A bucket of records. Windows are values: equal objects stand for one window, and they never change."""
 
     __slots__ = ()
 
     @abstractmethod
     def max_timestamp(self) -> int:
-        """Returns the largest timestamp that belongs to it, in ms since 1970-01-01 UTC."""
+        """Returns the largest timestamp that belongs to the window, in ms since 1970-01-01 UTC."""
 
 
 class WindowMergeCallback(ABC, Generic[W]):
-    """Takes what ``merge_windows`` found; PyFlink's ``MergingWindowAssigner.MergeCallback``."""
+    """Receives the merges that ``merge_windows`` decides; PyFlink's ``MergingWindowAssigner.MergeCallback``."""
 
     @abstractmethod
     def merge(self, to_be_merged: Iterable[W], merge_result: W) -> None:
-        """Says that these windows become that one."""
+        """Merges windows into ``merge_result``."""
 
 
 class TimeWindow(tuple[int, int], Window):
     """The time from ``start`` (included) to ``end`` (not included), in ms since 1970-01-01 UTC.
 
-    It is a pair, so that looking up what a window holds costs next to nothing.
+    It is a pair, so that hashing it, to look up the contents of a window, is fast.
     """
 
     __slots__ = ()
 
     def __new__(cls, start: int, end: int) -> Self:
-        """A window from ``start`` to ``end``."""
+        """Make a window from ``start`` to ``end``."""
         return tuple.__new__(cls, (start, end))
 
-    start: int = property(itemgetter(0), doc="The first ms that belongs to it.")  # type: ignore[assignment]
-    end: int = property(itemgetter(1), doc="The first ms behind it.")  # type: ignore[assignment]
+    start: int = property(itemgetter(0), doc="The first ms that belongs to the window.")  # type: ignore[assignment]
+    end: int = property(itemgetter(1), doc="The first ms after the window.")  # type: ignore[assignment]
 
     def max_timestamp(self) -> int:
         """Returns ``end - 1``."""
@@ -72,12 +72,12 @@ class TimeWindow(tuple[int, int], Window):
         return self[0] <= other[1] and self[1] >= other[0]
 
     def cover(self, other: TimeWindow) -> TimeWindow:
-        """Returns the smallest window over both."""
+        """Returns the smallest window that covers both."""
         return TimeWindow(min(self.start, other.start), max(self.end, other.end))
 
     @staticmethod
     def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
-        """Returns the start of the window that holds a timestamp, all in ms.
+        """Returns the start of the window that contains a timestamp, all in ms.
 
         Windows start at ``offset`` and each ``window_size`` before and after it.
         """
@@ -85,7 +85,7 @@ class TimeWindow(tuple[int, int], Window):
 
     @staticmethod
     def merge_windows(windows: Iterable[TimeWindow], callback: WindowMergeCallback[TimeWindow]) -> None:
-        """Tells the callback which windows overlap or touch, and so become one; groups in the order of time."""
+        """Passes each group of windows that overlap or touch to the callback, in the order of time."""
         current: TimeWindow | None = None
         members: list[TimeWindow] = []
         for candidate in sorted(windows):
@@ -107,7 +107,7 @@ class TimeWindow(tuple[int, int], Window):
 
 
 class CountWindow(Window):
-    """The n-th window of a key whose windows are cut by numbers of records."""
+    """A window of a number of records of a key; ``id`` counts the key's windows."""
 
     __slots__ = ("id",)
 
@@ -115,7 +115,7 @@ class CountWindow(Window):
         self.id = id
 
     def max_timestamp(self) -> int:
-        """Returns the largest timestamp there is."""
+        """Returns 2**63 - 1: the window has no end in time."""
         return MAX_TIMESTAMP
 
     def __hash__(self) -> int:
@@ -132,17 +132,17 @@ class CountWindow(Window):
 
 
 class GlobalWindow(Window):
-    """The one window that holds everything."""
+    """The one window that contains all records."""
 
     __slots__ = ()
 
     @staticmethod
     def get() -> GlobalWindow:
-        """Returns it."""
+        """Returns the only global window."""
         return _GLOBAL
 
     def max_timestamp(self) -> int:
-        """Returns the largest timestamp there is."""
+        """Returns 2**63 - 1: the window has no end in time."""
         return MAX_TIMESTAMP
 
     def __hash__(self) -> int:
@@ -162,31 +162,31 @@ _GLOBAL: Final = GlobalWindow()
 
 
 class TimeWindowSerializer(TypeSerializer[TimeWindow]):
-    """Start and end as signed 64-bit integers, big-endian."""
+    """Serializes start and end as signed 64-bit integers, big-endian."""
 
     def serialize(self, element: TimeWindow, stream: IO[bytes]) -> None:
-        """Writes 16 bytes."""
+        """Writes start and end, 16 bytes."""
         stream.write(struct.pack(">qq", element.start, element.end))
 
     def deserialize(self, stream: IO[bytes]) -> TimeWindow:
-        """Reads 16 bytes."""
+        """Reads a window from 16 bytes."""
         return TimeWindow(*struct.unpack(">qq", stream.read(16)))
 
 
 class CountWindowSerializer(TypeSerializer[CountWindow]):
-    """The id as a signed 64-bit integer, big-endian."""
+    """Serializes the id as a signed 64-bit integer, big-endian."""
 
     def serialize(self, element: CountWindow, stream: IO[bytes]) -> None:
-        """Writes 8 bytes."""
+        """Writes the id, 8 bytes."""
         stream.write(struct.pack(">q", element.id))
 
     def deserialize(self, stream: IO[bytes]) -> CountWindow:
-        """Reads 8 bytes."""
+        """Reads a window from 8 bytes."""
         return CountWindow(struct.unpack(">q", stream.read(8))[0])
 
 
 class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
-    """One byte: there is only one such window."""
+    """Serializes the global window as one byte, since there is only one."""
 
     @override
     def serialize(self, element: GlobalWindow, stream: IO[bytes]) -> None:
