@@ -31,7 +31,7 @@ from firesteel.runtime.chain.stages import LARGEST_SLICE
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, load_state_backend
 from firesteel.state.columnar.groups import Groups
 from firesteel.state.snapshots import Purpose
-from firesteel.testing.taken import Taken, take
+from firesteel.testing.snapshots import SnapshotContents, take_snapshot
 
 GROUPS = 128
 HEAD = (
@@ -160,12 +160,14 @@ class Backends:
         )
 
 
-def checkpoint(keyed: KeyedStateBackend, own: range, base: Taken | None) -> tuple[tuple[float, float, int], Taken]:
+def checkpoint(
+    keyed: KeyedStateBackend, own: range, base: SnapshotContents | None
+) -> tuple[tuple[float, float, int], SnapshotContents]:
     """Seconds of the synchronous part and of all of it, bytes that the base has not; and what was taken."""
     began = time.monotonic()
     snapshot = keyed.snapshot(purpose=Purpose(1, True) if base is None else Purpose(2, True, 1))
     at_once = time.monotonic() - began
-    taken = take(snapshot, own, base)
+    taken = take_snapshot(snapshot, own, base)
     took = time.monotonic() - began
     before = {} if base is None else base.files
     new = sum(len(data) for name, data in taken.files.items() if name not in before)
@@ -179,7 +181,7 @@ def split(parallelism: int) -> list[range]:
 
 
 def restored(
-    backends: Backends, program: Callable[[KeyedStateBackend], Program], own: range, taken: Sequence[Taken]
+    backends: Backends, program: Callable[[KeyedStateBackend], Program], own: range, taken: Sequence[SnapshotContents]
 ) -> tuple[float, KeyedStateBackend, Program]:
     """Seconds until a subtask has its state, and that."""
     keyed = backends.make(own)
@@ -197,7 +199,7 @@ def rescaled(backends: Backends, program: Callable[[KeyedStateBackend], Program]
     for own in split(2):
         keyed = backends.make(own)
         program(keyed).count(counted[(groups >= own.start) & (groups < own.stop)])
-        written.append(take(keyed.snapshot(), own))
+        written.append(take_snapshot(keyed.snapshot(), own))
         keyed.close()
     slowest = 0.0
     groups = key_groups_of([pa.array(keys)], GROUPS)

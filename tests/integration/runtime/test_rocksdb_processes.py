@@ -66,7 +66,7 @@ from firesteel.functions.state import ValueStateDescriptor
 from firesteel.state.backend import KeyedStateParameters
 from firesteel_rocksdb.backend import RocksDBKeyedState
 from firesteel_rocksdb.settings import RocksDBSettings
-from firesteel.testing.taken import take
+from firesteel.testing.snapshots import take
 
 def made(name):
     parameters = KeyedStateParameters(operator="counting", memory=1 << 20, directory=sys.argv[1] + name)

@@ -29,7 +29,7 @@ from firesteel.runtime.records.columns import StreamColumns, columns_of
 from firesteel.runtime.records.rows import to_records
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HeapKeyedState, HeapStateBackend
-from firesteel.testing.taken import take
+from firesteel.testing.snapshots import take_snapshot
 from tests.unit.runtime.support import INFO, ManualClock, spec
 from tests.unit.runtime.test_columns import records, run
 
@@ -248,7 +248,7 @@ def test_state_comes_back_at_another_parallelism() -> None:
     for key_channel, operator in enumerate(first):
         own = [(key, 0) for key in keys if channel_of(key) == key_channel] * 3
         list(operator.apply_columns(iter([Batch(StreamColumns(BID).from_records(own))])))
-    parts = [take(operator.backend.snapshot(), operator.key_groups) for operator in first]
+    parts = [take_snapshot(operator.backend.snapshot(), operator.key_groups) for operator in first]
     channel_of = KeyGroupAssigner(5, 128)
     for number in range(5):
         operator = ProcessBatches(described(CountUp()))
@@ -344,7 +344,7 @@ def test_a_time_to_live_survives_a_restore_and_may_come_and_go() -> None:
     with_ttl, without = expiring(SECOND.build()), ValueStateDescriptor("expiring", Types.LONG())
 
     def restored(script: Script, seconds: float) -> Script:
-        written = take(script.operator.backend.snapshot(), script.operator.key_groups)
+        written = take_snapshot(script.operator.backend.snapshot(), script.operator.key_groups)
         made = Script()
         made.clock.now = script.clock.now + seconds
         made.operator.backend.restore([written.of(made.operator.key_groups)])

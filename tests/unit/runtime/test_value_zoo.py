@@ -42,7 +42,7 @@ from firesteel.state.backend import KeyedStateParameters, StateBackend, load_sta
 from firesteel.state.keys import NO_KEY
 from firesteel.state.operator_state import HeapOperatorState, OperatorSnapshot
 from firesteel.state.snapshots import NO_CHECKPOINT, Purpose
-from firesteel.testing.taken import take
+from firesteel.testing.snapshots import take_snapshot
 from tests.examples import examples
 from tests.unit.runtime.support import FakeOutput
 from tests.unit.state.file_backend import FileBackend
@@ -163,7 +163,7 @@ def keyed_state(backend: str, directory: Path, own: range) -> Any:
 def rescaled(backend: str, before: Any, purpose: Purpose, tmp_path: Path) -> Iterator[list[Any]]:
     """The state of one subtask as that of two, which are found by ``key_group(key, GROUPS) // (GROUPS // 2)``."""
     before.key = NO_KEY
-    written = take(before.snapshot(purpose=purpose), range(GROUPS))
+    written = take_snapshot(before.snapshot(purpose=purpose), range(GROUPS))
     before.close()
     halves = []
     for number in range(2):

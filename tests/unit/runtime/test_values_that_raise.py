@@ -33,7 +33,7 @@ from firesteel.runtime.slot.user_code import load_chain
 from firesteel.state.heap_snapshot import decode
 from firesteel.state.keys import NO_KEY
 from firesteel.state.pickled_values import read
-from firesteel.testing.taken import take
+from firesteel.testing.snapshots import take_snapshot
 from tests.unit.runtime.support import INFO, FakeOutput, ManualClock
 from tests.unit.runtime.test_value_zoo import EACH_BACKEND, GROUPS, VALUE, keyed_state
 
@@ -147,7 +147,7 @@ def test_state_that_refuses_to_be_pickled_is_named(backend: str, raised: type[Ba
     def write() -> None:  # backends differ in when they pickle
         state.get_state(VALUE).update(Refuses(raised))
         state.key = NO_KEY
-        take(state.snapshot(), range(GROUPS))
+        take_snapshot(state.snapshot(), range(GROUPS))
 
     reason = f"state 'value' of key 'here' can't be serialised: {raised.__name__}: not me"
     with pytest.raises(SerializationError, match=reason):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from firesteel.state.snapshots import KeyedSnapshot, StateChunk, StateInfo, WrittenState
-from firesteel.testing.taken import Taken, take
+from firesteel.testing.snapshots import SnapshotContents, take_snapshot
 
 EVERYBODY = range(1 << 16)
 """Key groups of one who has entries of all: who reads them has to look which ones are the own."""
@@ -14,7 +14,7 @@ EVERYBODY = range(1 << 16)
 
 def handle(states: Iterable[StateInfo], chunks: Iterable[StateChunk]) -> WrittenState:
     """Descriptions and chunks of one subtask."""
-    return Taken(list(states), list(chunks), None, EVERYBODY).of(range(1))
+    return SnapshotContents(list(states), list(chunks), None, EVERYBODY).of(range(1))
 
 
 def handles(*written: tuple[Sequence[StateInfo], Sequence[StateChunk]] | Any) -> list[WrittenState]:
@@ -24,4 +24,4 @@ def handles(*written: tuple[Sequence[StateInfo], Sequence[StateChunk]] | Any) ->
 
 def taken(snapshot: KeyedSnapshot) -> WrittenState:
     """A whole snapshot."""
-    return take(snapshot, EVERYBODY).of(range(1))
+    return take_snapshot(snapshot, EVERYBODY).of(range(1))

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from firesteel.state.snapshots import StateChunk, StateInfo
-from firesteel.testing.taken import Taken
+from firesteel.testing.snapshots import SnapshotContents
 
 _CHUNKS: Final = "chunks.json"
 
 
-def keep(taken: Taken, folder: Path) -> None:
+def keep(taken: SnapshotContents, folder: Path) -> None:
     """Put it into a new folder."""
     folder.mkdir(parents=True)
     for file, data in taken.files.items():
@@ -22,12 +22,12 @@ def keep(taken: Taken, folder: Path) -> None:
     (folder / _CHUNKS).write_text(json.dumps(plain))
 
 
-def kept(folder: Path, key_groups: range) -> Taken:
+def kept(folder: Path, key_groups: range) -> SnapshotContents:
     """As it was taken, by a subtask with these key groups."""
     plain = json.loads((folder / _CHUNKS).read_text())
     files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != _CHUNKS}
     chunks = [StateChunk(state, group, count, bytes.fromhex(data)) for state, group, count, data in plain["chunks"]]
-    return Taken([StateInfo.from_json(info) for info in plain["states"]], chunks, files, key_groups)
+    return SnapshotContents([StateInfo.from_json(info) for info in plain["states"]], chunks, files, key_groups)
 
 
 def names_in(folder: Path) -> list[str]:

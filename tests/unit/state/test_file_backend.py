@@ -10,8 +10,8 @@ from firesteel.core.errors import StateRestoreError
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.snapshots import Purpose
+from firesteel.testing.snapshots import SnapshotContents, take_snapshot
 from firesteel.testing.state_conformance import check_state_backend
-from firesteel.testing.taken import Taken, take
 from tests.unit.state.file_backend import DONE, FileBackend, FileKeyedState
 
 
@@ -39,9 +39,9 @@ def test_only_what_is_not_there_yet_is_stored(tmp_path: Path) -> None:
     keyed = FileKeyedState(KeyedStateParameters(directory=str(tmp_path / "a")))
     keyed.table("same")["k"] = [1]
     keyed.table("other")["k"] = [1]
-    first = take(keyed.snapshot(purpose=Purpose(1, True)))
+    first = take_snapshot(keyed.snapshot(purpose=Purpose(1, True)))
     keyed.table("other")["k"] = [2]
-    second = take(keyed.snapshot(purpose=Purpose(2, True, 1)), base=first)
+    second = take_snapshot(keyed.snapshot(purpose=Purpose(2, True, 1)), base=first)
     assert len(first.files) == len(second.files) == 3
     assert len(first.files.keys() & second.files.keys()) == 2, "the manifest, and the table that is the same"
     later = FileKeyedState(KeyedStateParameters(directory=str(tmp_path / "b")))
@@ -53,8 +53,8 @@ def test_a_job_may_come_with_the_chunks_of_hashmap_and_not_go_to_it(tmp_path: Pa
     before = HeapKeyedState()
     before.table("t")["k"] = 1
     keyed = FileKeyedState(KeyedStateParameters(directory=str(tmp_path / "a")))
-    keyed.restore([take(before.snapshot()).of(range(1))])
+    keyed.restore([take_snapshot(before.snapshot()).of(range(1))])
     assert keyed.table("t")["k"] == 1
-    written: Taken = take(keyed.snapshot())
+    written: SnapshotContents = take_snapshot(keyed.snapshot())
     with pytest.raises(StateRestoreError, match="in files of another state backend"):
         HeapKeyedState().restore([written.of(range(1))])

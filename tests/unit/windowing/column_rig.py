@@ -22,7 +22,7 @@ from firesteel.runtime.operators import create_operator
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.rows import to_records
 from firesteel.state.heap import HeapStateBackend
-from firesteel.testing.taken import Taken, take
+from firesteel.testing.snapshots import SnapshotContents, take_snapshot
 from firesteel.windowing.columnar import ColumnWindowSpec, result_type
 from tests.unit.windowing.harness import INFO, LATE, Clock
 from tests.unit.windowing.oracle import Result
@@ -104,7 +104,7 @@ class ColumnRig:
         info: TaskInfo = INFO,
         late_tag: Any = LATE,
         input_type: RowTypeInfo = INPUT,
-        written: Sequence[Taken] = (),
+        written: Sequence[SnapshotContents] = (),
     ) -> None:
         from firesteel.expressions.aggregates import bind_aggregates
 
@@ -173,7 +173,7 @@ class Subtasks:
         self.late: list[Any] = []
         self._start(parallelism, ())
 
-    def _start(self, parallelism: int, written: Sequence[Taken]) -> None:
+    def _start(self, parallelism: int, written: Sequence[SnapshotContents]) -> None:
         infos = [
             TaskInfo("1" * 32, "job", "v_0_0", "WINDOW", subtask, parallelism, MAX_PARALLELISM, 0)
             for subtask in range(parallelism)
@@ -201,11 +201,11 @@ class Subtasks:
         """Event time has come so far everywhere."""
         return [row for rig in self.rigs for row in rig.watermark(time)]
 
-    def write(self) -> list[Taken]:
+    def write(self) -> list[SnapshotContents]:
         """A snapshot of each."""
         written = []
         for rig in self.rigs:
-            written.append(take(rig.operator.backend.snapshot(), rig.operator.key_groups))
+            written.append(take_snapshot(rig.operator.backend.snapshot(), rig.operator.key_groups))
         return written
 
     def restart(self, parallelism: int) -> None:

@@ -24,7 +24,7 @@ from firesteel.datastream.window import (
 from firesteel.expressions import avg, col, count, first, last, max_, min_, sum_
 from firesteel.runtime.columnar_windows import sessions
 from firesteel.state.columnar.aggregate_kernels import Accumulators
-from firesteel.testing.taken import Taking
+from firesteel.testing.snapshots import RunningSnapshot
 from firesteel.windowing.columnar_sessions import merged
 from tests.unit.windowing.column_rig import (
     AGGREGATES,
@@ -245,7 +245,7 @@ def test_a_snapshot_holds_the_state_of_its_moment(
 
     rig = ColumnRig(assigner_of(shape), lateness)
     go(rig, before, 0)
-    taking = Taking(rig.operator.backend.snapshot(0.0), rig.operator.key_groups)
+    taking = RunningSnapshot(rig.operator.backend.snapshot(0.0), rig.operator.key_groups)
     taken = taking.step()
     went_on = go(rig, behind, 1000)
     restored = ColumnRig(assigner_of(shape), lateness, written=[taken or taking.rest()])
@@ -261,7 +261,7 @@ def rig_watermark(stream: list[Any]) -> int:
 def test_snapshots_of_other_windows_are_refused() -> None:
     rig = ColumnRig(TumblingEventTimeWindows(10))
     rig.records([("a", 1, None, None, 0)], [3])
-    taking = Taking(rig.operator.backend.snapshot(), rig.operator.key_groups)
+    taking = RunningSnapshot(rig.operator.backend.snapshot(), rig.operator.key_groups)
     with pytest.raises(RuntimeError, match="a snapshot is running"):
         rig.operator.backend.snapshot()
     written = [taking.rest()]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.testing.taken import Taking
+from firesteel.testing.snapshots import RunningSnapshot
 from firesteel_rocksdb.database import RocksDatabase
 from tests.unit.windowing.harness import Rig
 from tests.unit.windowing.test_old_interval_joins import LOWER, UPPER, rig_of
@@ -103,7 +103,7 @@ def test_cleaning_up_reads_no_records(counted: Counter[str], tmp_path: Path) -> 
 
 def test_a_snapshot_is_cut_however_much_is_kept_of_a_key(tmp_path: Path) -> None:
     rig = filled("hashmap", tmp_path, 3_000)
-    taking = Taking(rig.operator.keyed.snapshot(0.0), range(8))
+    taking = RunningSnapshot(rig.operator.keyed.snapshot(0.0), range(8))
     slices = 0
     while taking.step() is None:
         slices += 1

@@ -23,7 +23,7 @@ from firesteel.runtime.operator_base.keyed_base import state_parameters
 from firesteel.state.backend import load_state_backend
 from firesteel.state.snapshots import Purpose
 from firesteel.state.timelines import FORMAT
-from firesteel.testing.taken import Taken, take
+from firesteel.testing.snapshots import SnapshotContents, take_snapshot
 from tests.unit.state.kept import keep, kept, names_in
 from tests.unit.windowing.harness import Clock, Rig
 from tests.unit.windowing.test_restore import MAX_PARALLELISM, subtask_of
@@ -39,7 +39,7 @@ class Pair(ProcessJoinFunction[Any, Any, Any]):
         yield left[1], right[1]
 
 
-def rig_of(backend: str, folder: Path, written: list[Taken], subtask: int = 0, parallelism: int = 1) -> Rig:
+def rig_of(backend: str, folder: Path, written: list[SnapshotContents], subtask: int = 0, parallelism: int = 1) -> Rig:
     """The operator of a subtask that has been restored."""
     info = TaskInfo("1" * 32, "job", "v_0_0", "JOIN", subtask, parallelism, MAX_PARALLELISM, 0)
 
@@ -75,7 +75,10 @@ def make(name: str) -> None:
             for side in (0, 1):
                 rig.records(records_of(side), side)
             rig.watermark(NOW)
-            keep(take(rig.operator.keyed.snapshot(purpose=Purpose(1)), EVERYTHING), FIXTURES / f"{name}-{backend}")
+            keep(
+                take_snapshot(rig.operator.keyed.snapshot(purpose=Purpose(1)), EVERYTHING),
+                FIXTURES / f"{name}-{backend}",
+            )
             rig.operator.close()
 
 

@@ -51,7 +51,7 @@ from firesteel.runtime.operator_base.keyed_base import state_parameters
 from firesteel.state.backend import load_state_backend
 from firesteel.state.keys import NO_KEY
 from firesteel.state.snapshots import Purpose
-from firesteel.testing.taken import take
+from firesteel.testing.snapshots import take_snapshot
 from firesteel.windowing.assigners import WindowAssigner
 from tests.unit.windowing.harness import Clock, Everything, Out, Rig, Sum, spec_of
 
@@ -125,7 +125,9 @@ def with_backend(name: str, folder: Path) -> Callable[[Any], None]:
 def entries_in(rig: Rig) -> int:
     """Entries of all states and timers that a savepoint has."""
     rig.operator.keyed.key = NO_KEY
-    return sum(chunk.count for chunk in take(rig.operator.keyed.snapshot(purpose=Purpose(canonical=True))).chunks)
+    return sum(
+        chunk.count for chunk in take_snapshot(rig.operator.keyed.snapshot(purpose=Purpose(canonical=True))).chunks
+    )
 
 
 COUNTED: list[tuple[WindowAssigner[Any, Any], int]] = [

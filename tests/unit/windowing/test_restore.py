@@ -22,7 +22,7 @@ from firesteel.graph.specs import OperatorKind
 from firesteel.runtime.operator_base.context import TaskInfo
 from firesteel.runtime.operator_base.keyed_base import state_parameters
 from firesteel.state.heap import HeapStateBackend
-from firesteel.testing.taken import Taken, take
+from firesteel.testing.snapshots import SnapshotContents, take_snapshot
 from tests.unit.windowing.harness import LATE, Clock, Out, Rig, spec_of
 from tests.unit.windowing.oracle import Oracle
 from tests.unit.windowing.test_against_oracle import LATENESS, RECORDS, WATERMARKS, got, in_order, numbered, tidy
@@ -57,7 +57,7 @@ class Job:
         self.rigs: list[Rig] = []
         self._start(parallelism, [])
 
-    def _start(self, parallelism: int, written: list[Taken]) -> None:
+    def _start(self, parallelism: int, written: list[SnapshotContents]) -> None:
         self.rigs = []
         for subtask in range(parallelism):
             info = TaskInfo("1" * 32, "job", "v_0_0", "WINDOW", subtask, parallelism, MAX_PARALLELISM, 0)
@@ -73,7 +73,7 @@ class Job:
         """Write everything out, forget it, and read it again."""
         written = []
         for rig in self.rigs:
-            written.append(take(rig.operator.keyed.snapshot(), rig.operator.key_groups))
+            written.append(take_snapshot(rig.operator.keyed.snapshot(), rig.operator.key_groups))
             rig.operator.close()
         self._start(parallelism, written)
 

@@ -15,7 +15,7 @@ from firesteel.state.columnar import store
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.snapshots import Purpose
-from firesteel.testing.taken import Taken, Taking
+from firesteel.testing.snapshots import RunningSnapshot, SnapshotContents
 
 GROUPS = 8
 Model = dict[str, int]
@@ -58,7 +58,7 @@ def content(state: ColumnarState) -> Model:
     return dict(zip(keys, state.columns["n"].get(slots).tolist(), strict=True))
 
 
-def restored(taken: Taken, parallelism: int) -> Model:
+def restored(taken: SnapshotContents, parallelism: int) -> Model:
     found: Model = {}
     for subtask in range(parallelism):
         own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
@@ -77,13 +77,13 @@ class Checkpoints:
         self.keyed, self.state = empty()
         self.model: Model = {}
         self._ratio = ratio
-        self.taken: dict[int, Taken] = {}
+        self.taken: dict[int, SnapshotContents] = {}
         self.pieces: dict[int, int] = {}
 
     def take(self, number: int, base: int, rng: random.Random | None = None) -> int:
         """Returns how many rows are written."""
         purpose = Purpose(number, True, base if base in self.taken else None, self._ratio)
-        taking = Taking(self.keyed.snapshot(purpose=purpose), range(GROUPS), self.taken.get(base))
+        taking = RunningSnapshot(self.keyed.snapshot(purpose=purpose), range(GROUPS), self.taken.get(base))
 
         def between() -> None:
             if rng is not None and rng.random() < 0.3:
@@ -133,7 +133,7 @@ def test_a_checkpoint_that_the_task_has_not_written_is_not_built_on() -> None:
     put(job.state, job.model, {"a": 1, "b": 2})
     job.take(5, 0)
     put(job.state, job.model, {"a": 3})
-    running = Taking(job.keyed.snapshot(purpose=Purpose(6, True, 4)), range(GROUPS))
+    running = RunningSnapshot(job.keyed.snapshot(purpose=Purpose(6, True, 4)), range(GROUPS))
     assert running.snapshot.base is None
     assert restored(running.rest(), 2) == {"a": 3, "b": 2}
 

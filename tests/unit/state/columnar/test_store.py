@@ -20,7 +20,7 @@ from firesteel.state.columnar.values import StateColumn
 from firesteel.state.heap import HeapKeyedState, HeapStateBackend
 from firesteel.state.snapshots import Purpose, SlicedSnapshot
 from firesteel.testing.columnar_state_conformance import check_columnar_state
-from firesteel.testing.taken import take
+from firesteel.testing.snapshots import take_snapshot
 from tests.examples import examples
 from tests.unit.state.handles import taken
 
@@ -193,7 +193,7 @@ def test_values_that_could_not_be_null_may_be_so_now(backend: str, tmp_path: Pat
     slots = state.slots(keys)
     state.touch(slots)
     column.set(slots, column.codec.numbers(pa.array([{"x": 5}, {"x": 6}], pa.struct([field(INT, NO)]))))
-    written = take(before.snapshot(purpose=Purpose(1)), range(64)).of(range(64))
+    written = take_snapshot(before.snapshot(purpose=Purpose(1)), range(64)).of(range(64))
     before.close()
     after, state, column = made(2, field(LONG))
     after.restore([written])
@@ -202,7 +202,7 @@ def test_values_that_could_not_be_null_may_be_so_now(backend: str, tmp_path: Pat
     strict, state, column = made(3, field(LONG, NO))
     strict.restore([written])
     assert column.get(state.slots(keys)).tolist() == [{"x": 5}, {"x": 6}]
-    again = take(strict.snapshot(purpose=Purpose(2)), range(64)).of(range(64))
+    again = take_snapshot(strict.snapshot(purpose=Purpose(2)), range(64)).of(range(64))
     strict.close()
     shown = next(info for info in again.states if info.kind == "columns").schema
     assert shown["columns"] == {"n": "struct<x: int64 not null>"}
@@ -210,7 +210,7 @@ def test_values_that_could_not_be_null_may_be_so_now(backend: str, tmp_path: Pat
     nullable = made(5, field(LONG))
     nullable[0].restore([again])
     with pytest.raises(StateMigrationError, match="it could be null, and can't be any more") as error:
-        refusing.restore([take(nullable[0].snapshot(purpose=Purpose(3)), range(64)).of(range(64))])
+        refusing.restore([take_snapshot(nullable[0].snapshot(purpose=Purpose(3)), range(64)).of(range(64))])
     assert error.value.field == "n.x"
     nullable[0].close()
     refusing.close()

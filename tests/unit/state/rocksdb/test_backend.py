@@ -25,8 +25,8 @@ from firesteel.runtime.loop.metrics import MetricRegistry
 from firesteel.state.backend import KeyedStateParameters, load_state_backend
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.snapshots import Purpose
+from firesteel.testing.snapshots import RunningSnapshot, SnapshotContents, take_snapshot
 from firesteel.testing.state_conformance import check_state_backend
-from firesteel.testing.taken import Taken, Taking, take
 from firesteel_rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
 from firesteel_rocksdb.database import Linking, RocksDatabase, _links
 from firesteel_rocksdb.metrics import _TICKERS, show
@@ -179,7 +179,7 @@ def test_lists_and_maps_change_in_place_and_are_found_again(make: Make) -> None:
     keyed.key = 1
     assert list(items.get()) == list(range(1, 50, 3))
     assert list(names.items()) == [(str(n), n) for n in range(1, 50, 3)]
-    taken = take(keyed.snapshot(), range(GROUPS))
+    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
     later = make()
     later.restore([taken.of(range(GROUPS))])
     later.key = 1
@@ -204,7 +204,7 @@ def test_state_of_hashmap_is_gone_on_with(make: Make) -> None:
         keyed.store((key, key + 5)).get_list_state(ITEMS).add_all([key, key + 1])
         keyed.table("rows")[key] = {"n": key}
         keyed.timers("t").add(key, key, None)
-    taken = take(keyed.snapshot(), range(GROUPS))
+    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
     for own in (range(GROUPS), range(3, 5)):
         later = make(own, memory=1)
         later.restore([taken.of(own)])
@@ -222,21 +222,21 @@ def test_state_of_hashmap_is_gone_on_with(make: Make) -> None:
 def test_files_that_vanish_fail_the_checkpoint_by_name(make: Make, tmp_path: Path) -> None:
     keyed = make()
     count(keyed, range(1000), 1)
-    take(keyed.snapshot(), range(GROUPS))
+    take_snapshot(keyed.snapshot(), range(GROUPS))
     for path in (tmp_path / "attempt-0" / "db").glob("*.sst"):
         path.unlink()
     count(keyed, range(10), 2)
     with pytest.raises(StateDatabaseError, match="'counting'"):
-        take(keyed.snapshot(), range(GROUPS))
+        take_snapshot(keyed.snapshot(), range(GROUPS))
     assert not list((tmp_path / "attempt-0").glob("snapshot-*"))
 
 
 def test_only_new_files_are_stored_again(make: Make) -> None:
     keyed = make()
     count(keyed, range(5000), 1)
-    first = take(keyed.snapshot(purpose=Purpose(1, True)), range(GROUPS))
+    first = take_snapshot(keyed.snapshot(purpose=Purpose(1, True)), range(GROUPS))
     count(keyed, range(3), 2)
-    second = take(keyed.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first)
+    second = take_snapshot(keyed.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first)
     tables = {name for name in first.files if name.endswith(".sst")}
     assert tables
     assert tables <= set(second.files)
@@ -249,13 +249,13 @@ def test_only_new_files_are_stored_again(make: Make) -> None:
 def test_files_of_two_attempts_from_one_checkpoint_have_different_names(make: Make) -> None:
     keyed = make()
     count(keyed, range(100), 1)
-    first = take(keyed.snapshot(purpose=Purpose(1, True)), range(GROUPS))
+    first = take_snapshot(keyed.snapshot(purpose=Purpose(1, True)), range(GROUPS))
     taken = []
     for value in (2, 3):  # numbers of new files are the same, what is in them is not
         attempt = make()
         attempt.restore([first.of(range(GROUPS))])
         count(attempt, range(50), value)
-        taken.append(take(attempt.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first))
+        taken.append(take_snapshot(attempt.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first))
     new = [{name for name in one.files if name.endswith(".sst")} - set(first.files) for one in taken]
     assert new[0]
     assert new[1]
@@ -266,7 +266,7 @@ def test_files_of_two_attempts_from_one_checkpoint_have_different_names(make: Ma
     attempt = make()
     attempt.restore([taken[0].of(range(GROUPS))])
     count(attempt, range(50, 60), 9)
-    third = take(attempt.snapshot(purpose=Purpose(3, True, 2)), range(GROUPS), taken[1])
+    third = take_snapshot(attempt.snapshot(purpose=Purpose(3, True, 2)), range(GROUPS), taken[1])
     later = make()
     later.restore([third.of(range(GROUPS))])
     assert counts(later, range(0, 100, 49)) == [2, 2, 1]
@@ -279,7 +279,7 @@ def test_other_parallelisms(make: Make, steps: tuple[int, ...]) -> None:
         return [range(i * GROUPS // parallelism, (i + 1) * GROUPS // parallelism) for i in range(parallelism)]
 
     keys = range(300)
-    before: list[tuple[Taken, range]] = []
+    before: list[tuple[SnapshotContents, range]] = []
     for value, parallelism in enumerate(steps, 1):
         written = []
         for own in split(parallelism):
@@ -296,17 +296,17 @@ def test_other_parallelisms(make: Make, steps: tuple[int, ...]) -> None:
                 row[key] = {"n": value}
                 keyed.timers("t").add(key, key, None)
             assert len(keyed.timers("t")) == len(mine)
-            written.append((take(keyed.snapshot(), own), own))
+            written.append((take_snapshot(keyed.snapshot(), own), own))
         before = written
 
 
 def test_what_belongs_to_others_leaves_the_disk(make: Make) -> None:
     keyed = make()
     count(keyed, range(100_000), 1)
-    whole = take(keyed.snapshot(), range(GROUPS))
+    whole = take_snapshot(keyed.snapshot(), range(GROUPS))
     part = make(range(3, 5))
     part.restore([whole.of(range(3, 5))])
-    clipped = take(part.snapshot(), range(3, 5))
+    clipped = take_snapshot(part.snapshot(), range(3, 5))
     assert sum(map(len, clipped.files.values())) < 0.4 * sum(map(len, whole.files.values()))
     assert sorted(part.keys(NUMBER)) == [key for key in range(100_000) if key % GROUPS in (3, 4)]
 
@@ -316,14 +316,14 @@ def test_databases_with_files_of_the_same_names_become_one(make: Make) -> None:
     for own in (range(4), range(4, 8)):
         keyed = make(own)
         count(keyed, [key for key in range(1000) if key % GROUPS in own], own.start)
-        taken.append(take(keyed.snapshot(), own))
+        taken.append(take_snapshot(keyed.snapshot(), own))
     local = [set(json.loads(one.files[CONTENTS])["files"]) for one in taken]
     assert local[0] == local[1]
     together = make()
     together.restore([one.of(range(GROUPS)) for one in taken])
     assert counts(together, range(1000)) == [0 if key % GROUPS < 4 else 4 for key in range(1000)]
     again = make(range(2, 7))
-    again.restore([take(together.snapshot(), range(GROUPS)).of(range(2, 7))])
+    again.restore([take_snapshot(together.snapshot(), range(GROUPS)).of(range(2, 7))])
     assert sorted(again.keys(NUMBER)) == [key for key in range(1000) if key % GROUPS in range(2, 7)]
 
 
@@ -331,7 +331,7 @@ def test_a_snapshot_has_the_state_of_its_moment_while_much_is_written(make: Make
     keyed = make(memory=1 << 20)
     count(keyed, range(3000), 1)
     keyed.table("dropped")[7] = 0
-    running = Taking(keyed.snapshot(0.0), range(GROUPS))
+    running = RunningSnapshot(keyed.snapshot(0.0), range(GROUPS))
     keyed.drop_table("dropped")
     written = 0
     while (taken := running.step()) is None:
@@ -386,7 +386,7 @@ def test_a_snapshot_that_was_given_up_leaves_no_files(make: Make, tmp_path: Path
         running.close()
         count(keyed, range(10), 2)
     assert counts(keyed, range(8, 12)) == [2, 2, 1, 1]
-    taken = take(keyed.snapshot(), range(GROUPS))
+    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
     keyed.close()
     assert not list(tmp_path.glob("attempt-0/snapshot-*"))
     later = make()
@@ -420,7 +420,7 @@ def test_files_are_stored_although_the_task_is_over(make: Make, tmp_path: Path) 
 def test_a_corrupt_block_ends_no_scan_silently(make: Make, tmp_path: Path) -> None:
     keyed = make()
     count(keyed, range(20_000), 1)
-    taken = take(keyed.snapshot(), range(GROUPS))
+    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
     keyed.close()
     (name,) = [name for name in taken.files if name.endswith(".sst")]
     data = bytearray(taken.files[name])
@@ -445,7 +445,7 @@ def test_a_lost_database_is_not_an_empty_one(tmp_path: Path) -> None:
 def test_a_file_that_is_missing_is_named(make: Make, which: str) -> None:
     keyed = make()
     count(keyed, range(10), 1)
-    taken = take(keyed.snapshot(), range(GROUPS))
+    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
     (name,) = [name for name in taken.files if which in name]
     del taken.files[name]
     with pytest.raises(StateRestoreError, match=name):
@@ -455,7 +455,7 @@ def test_a_file_that_is_missing_is_named(make: Make, which: str) -> None:
 def test_options_count_for_a_restored_database_too(make: Make, tmp_path: Path) -> None:
     keyed = make()
     count(keyed, range(20_000), 1)
-    taken = take(keyed.snapshot(), range(GROUPS))
+    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
     settings = RocksDBSettings(fixed_per_slot=7 << 20, block_size=8 << 10)
     later = make(settings=settings)
     later.restore([taken.of(range(GROUPS))])
@@ -599,10 +599,10 @@ def test_metrics_of_the_database_are_shown_when_they_are_asked_for(make: Make) -
     }
     assert set(map(int, shown.values())) == {0}
     count(keyed, range(1000), 1)
-    take(keyed.snapshot(), range(GROUPS))
+    take_snapshot(keyed.snapshot(), range(GROUPS))
     later = make(settings=backend._settings)
     count(later, range(2000), 1)
-    take(later.snapshot(), range(GROUPS))
+    take_snapshot(later.snapshot(), range(GROUPS))
     found = registry.values()
     assert int(next(value for name, value in found.items() if name.endswith("estimate-num-keys"))) == 1000
     keyed.close()

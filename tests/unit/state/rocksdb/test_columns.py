@@ -19,7 +19,7 @@ from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, Sta
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.columnar_state_conformance import check_columnar_state
-from firesteel.testing.taken import Taken, Taking, take
+from firesteel.testing.snapshots import RunningSnapshot, SnapshotContents, take_snapshot
 from firesteel_rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
 from firesteel_rocksdb.column_rows import KeyBytes, RowLayout
 from firesteel_rocksdb.columns import ChangedSlots, ColumnsOnDisk
@@ -80,7 +80,7 @@ Make = Callable[..., Counts]
 def make(tmp_path: Path) -> Iterator[Make]:
     made: list[Counts] = []
 
-    def new(own: range = range(GROUPS), memory: int = LITTLE, restored: Sequence[Taken] = ()) -> Counts:
+    def new(own: range = range(GROUPS), memory: int = LITTLE, restored: Sequence[SnapshotContents] = ()) -> Counts:
         parameters = KeyedStateParameters(
             key_groups=own,
             key_groups_of=groups_of,
@@ -140,7 +140,7 @@ def test_what_fits_into_memory_is_never_read(make: Make, monkeypatch: pytest.Mon
     counts = make(memory=64 << 20)
     for _ in range(3):
         counts.add(np.arange(20_000))
-        take(counts.keyed.snapshot(), range(GROUPS))
+        take_snapshot(counts.keyed.snapshot(), range(GROUPS))
     counts.remove(np.arange(10))
     counts.add(np.arange(20_005))
     assert counts.all() == {key: (1 if key < 10 or key >= 20_000 else 4) for key in range(20_005)}
@@ -167,9 +167,9 @@ def test_keys_that_come_often_stay_in_memory(make: Make, monkeypatch: pytest.Mon
 def test_a_checkpoint_costs_what_has_changed(make: Make) -> None:
     counts = make(memory=64 << 20)
     counts.add(np.arange(100_000))
-    first = take(counts.keyed.snapshot(purpose=Purpose(1, True)), range(GROUPS))
+    first = take_snapshot(counts.keyed.snapshot(purpose=Purpose(1, True)), range(GROUPS))
     counts.add(np.arange(0, 100_000, 1000))
-    second = take(counts.keyed.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first)
+    second = take_snapshot(counts.keyed.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first)
     new = sum(len(data) for name, data in second.files.items() if name not in first.files)
     assert new < sum(map(len, first.files.values())) / 20
     assert not second.chunks
@@ -195,7 +195,7 @@ def test_much_is_written_and_removed_while_a_snapshot_is_made(make: Make) -> Non
         for _ in range(10):
             change()
         wanted = dict(model)
-        running = Taking(counts.keyed.snapshot(0.0), range(GROUPS))
+        running = RunningSnapshot(counts.keyed.snapshot(0.0), range(GROUPS))
         while (taken := running.step()) is None:
             if rng.random() < 0.2:
                 change()
@@ -217,14 +217,14 @@ def test_a_snapshot_that_was_given_up_changes_nothing(make: Make) -> None:
     wanted = {key: 1 for key in range(60, 30_000)} | {key: 3 for key in range(60, 100)}
     wanted |= {key: 4 for key in range(100, 150)}
     assert counts.all() == wanted
-    assert make(restored=[take(counts.keyed.snapshot(), range(GROUPS))]).all() == wanted
+    assert make(restored=[take_snapshot(counts.keyed.snapshot(), range(GROUPS))]).all() == wanted
 
 
 @pytest.mark.parametrize("steps", [(2, 3), (3, 2), (3, 5, 1, 4, 3)])
 def test_other_parallelisms(make: Make, steps: tuple[int, ...]) -> None:
-    model, last, before = dict[int, int](), dict[int, int](), list[Taken]()
+    model, last, before = dict[int, int](), dict[int, int](), list[SnapshotContents]()
     for value, parallelism in enumerate(steps, 1):
-        written, together = list[Taken](), dict[int, int]()
+        written, together = list[SnapshotContents](), dict[int, int]()
         for index in range(parallelism):
             own = range(GROUPS * index // parallelism, GROUPS * (index + 1) // parallelism)
             theirs = [one for one in before if set(one.key_groups) & set(own)]
@@ -239,7 +239,7 @@ def test_other_parallelisms(make: Make, steps: tuple[int, ...]) -> None:
                 model[key] = model.get(key, 0) + 1
             for key in mine[::7].tolist():
                 model.pop(key, None)
-            written.append(take(counts.keyed.snapshot(), own))
+            written.append(take_snapshot(counts.keyed.snapshot(), own))
         assert together == last
         last, before = dict(model), written
 
@@ -251,7 +251,7 @@ def test_columns_that_come_and_become_wider(make: Make) -> None:
     slots = counts.state.slots([pa.array(range(100))])
     counts.state.touch(slots)
     narrow.set(slots, np.arange(100))
-    taken = take(counts.keyed.snapshot(), range(GROUPS))
+    taken = take_snapshot(counts.keyed.snapshot(), range(GROUPS))
     later = make(restored=[taken])
     wide, new = later.state.column("small", pa.int64()), later.state.column("new", pa.string())
     slots = later.state.slots([pa.array(range(200))])
@@ -259,7 +259,7 @@ def test_columns_that_come_and_become_wider(make: Make) -> None:
     later.state.touch(slots)
     new.set(slots, np.array([str(key) for key in range(200)], object))
     later.add(np.arange(20_000))  # those leave memory
-    again = make(restored=[take(later.keyed.snapshot(), range(GROUPS))])
+    again = make(restored=[take_snapshot(later.keyed.snapshot(), range(GROUPS))])
     slots = again.state.slots([pa.array([7, 150, 300])])
     assert again.state.columns["small"].get(slots).tolist() == [7, 0, 0]
     assert again.state.columns["new"].get(slots).tolist() == ["7", "150", None]
@@ -271,9 +271,9 @@ def test_columns_that_come_and_become_wider(make: Make) -> None:
 def test_a_column_is_filled_on_disk_too(make: Make) -> None:
     counts = make()
     counts.add(np.arange(20_000))
-    later = make(restored=[take(counts.keyed.snapshot(), range(GROUPS))])
+    later = make(restored=[take_snapshot(counts.keyed.snapshot(), range(GROUPS))])
     later.state.fill(later.state.column("since", pa.int64()), 42)
-    last = make(restored=[take(later.keyed.snapshot(), range(GROUPS))])
+    last = make(restored=[take_snapshot(later.keyed.snapshot(), range(GROUPS))])
     slots = last.state.slots([pa.array([3, 20_001])])
     assert last.state.columns["since"].get(slots).tolist() == [42, 0]
 
@@ -282,20 +282,20 @@ def test_state_of_hashmap_is_gone_on_with(make: Make) -> None:
     parameters = KeyedStateParameters(key_groups=range(GROUPS), key_groups_of=groups_of)
     heap = Counts(HeapKeyedState(parameters))
     heap.add(np.arange(30_000))
-    taken = take(heap.keyed.snapshot(), range(GROUPS))
+    taken = take_snapshot(heap.keyed.snapshot(), range(GROUPS))
     assert make(restored=[taken]).all() == dict.fromkeys(range(30_000), 1)
 
 
 def test_a_savepoint_holds_rows_in_memory_and_on_disk(make: Make) -> None:
     counts = make()
     counts.add(np.arange(20_000))
-    later = make(restored=[take(counts.keyed.snapshot(), range(GROUPS))])
+    later = make(restored=[take_snapshot(counts.keyed.snapshot(), range(GROUPS))])
     later.add(np.arange(100))
     later.remove(np.arange(50))
     text = later.state.column("text", pa.string())
     later.add(np.arange(90, 30_000))
     wanted = later.all()
-    running = Taking(later.keyed.snapshot(purpose=Purpose(1, canonical=True)), range(GROUPS))
+    running = RunningSnapshot(later.keyed.snapshot(purpose=Purpose(1, canonical=True)), range(GROUPS))
     steps = 0
     while (taken := running.step()) is None:
         steps += 1
@@ -315,7 +315,7 @@ def test_files_that_vanish_are_named(make: Make, tmp_path: Path) -> None:
     counts = make()
     for start in range(0, 50_000, 5000):
         counts.add(np.arange(start, start + 5000))
-    taken = take(counts.keyed.snapshot(), range(GROUPS))
+    taken = take_snapshot(counts.keyed.snapshot(), range(GROUPS))
     assert CONTENTS in taken.files
     for path in (tmp_path / "attempt-0" / "db").glob("*.sst"):
         path.write_bytes(b"")

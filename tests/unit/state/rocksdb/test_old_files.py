@@ -21,7 +21,7 @@ from firesteel.common import Types
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.snapshots import Purpose
-from firesteel.testing.taken import take
+from firesteel.testing.snapshots import take_snapshot
 from firesteel_rocksdb.backend import CONTENTS, FORMAT_WITH_TIMERS, RocksDBKeyedState
 from firesteel_rocksdb.settings import RocksDBSettings
 from firesteel_rocksdb.timers import RocksTimerQueue
@@ -78,7 +78,7 @@ def make(name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         keyed = opened(Path(folder) / "attempt")
         fill(keyed)
-        taken = take(keyed.snapshot(purpose=Purpose(1)), range(GROUPS))
+        taken = take_snapshot(keyed.snapshot(purpose=Purpose(1)), range(GROUPS))
         keyed.close()
     keep(taken, FIXTURES / name)
 

@@ -15,7 +15,7 @@ from firesteel.common.time import Time
 from firesteel.functions.state import StateTtlConfig
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.snapshots import Purpose
-from firesteel.testing.taken import Taken, Taking
+from firesteel.testing.snapshots import RunningSnapshot, SnapshotContents
 from firesteel_rocksdb import table
 from firesteel_rocksdb.backend import RocksDBKeyedState
 from firesteel_rocksdb.settings import RocksDBSettings
@@ -31,7 +31,7 @@ class OnDisk(Programs):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.made: list[RocksDBKeyedState] = []
-        self.complete: Taken | None = None
+        self.complete: SnapshotContents | None = None
         self.number = 0
 
     def backend(self, groups: range) -> Any:
@@ -60,7 +60,7 @@ class OnDisk(Programs):
         self.number += 1
         base = None if self.complete is None else self.number - 1
         running = self.keyed.snapshot(seconds, Purpose(self.number, True, base))
-        self.running = Taking(running, range(GROUPS), self.complete)
+        self.running = RunningSnapshot(running, range(GROUPS), self.complete)
 
     @precondition(lambda self: self.running is not None)
     @rule(parallelism=st.integers(1, GROUPS), goes_on=st.booleans())
@@ -88,14 +88,14 @@ class OnDisk(Programs):
         self.running.snapshot.close()
         self.running = self.complete = None
 
-    def check_taken(self, taken: Taken, parallelism: int) -> None:
+    def check_taken(self, taken: SnapshotContents, parallelism: int) -> None:
         parts = []
         for subtask in range(parallelism):
             own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
             keyed = self.backend(own)
             keyed.restore([taken.of(own)])
             self.check_restored(keyed, own)
-            parts.append(Taking(keyed.snapshot(), own).rest())
+            parts.append(RunningSnapshot(keyed.snapshot(), own).rest())
         whole = self.backend(range(GROUPS))
         whole.restore([part.of(range(GROUPS)) for part in parts])
         self.check_restored(whole, range(GROUPS))

@@ -14,7 +14,7 @@ from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.heap_timers import HeapTimerQueue
 from firesteel.state.snapshots import Purpose
-from firesteel.testing.taken import Taking, take
+from firesteel.testing.snapshots import RunningSnapshot, take_snapshot
 from firesteel_rocksdb.backend import RocksDBKeyedState, RocksDBStateBackend
 from firesteel_rocksdb.settings import RocksDBSettings
 from firesteel_rocksdb.timers import RocksTimerQueue
@@ -117,12 +117,12 @@ def test_a_snapshot_has_them_in_files_and_writes_what_is_new(make: Make) -> None
     timers = many(6_000, 1_000_000)
     for timer in timers:
         keyed.timers("t").add(*timer)
-    running = Taking(keyed.snapshot(0.0, Purpose(1, True)), range(GROUPS))
+    running = RunningSnapshot(keyed.snapshot(0.0, Purpose(1, True)), range(GROUPS))
     for timer in list(keyed.timers("t").due(0)):
         keyed.timers("t").add(timer.timestamp + 2_000_000, timer.key, "again")
     first = running.rest()
     assert sum(chunk.count for chunk in first.chunks) < 2_000
-    second = take(keyed.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first)
+    second = take_snapshot(keyed.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first)
     later = make()
     later.restore([first.of(range(GROUPS))])
     assert set(later.timers("t")) == set(timers)
@@ -135,7 +135,7 @@ def test_a_snapshot_has_them_in_files_and_writes_what_is_new(make: Make) -> None
     before = second
     for number in range(3, 9):  # a compaction may have made all files anew meanwhile
         keyed.timers("t").add(5_000_000 + number, 1, None)
-        after = take(keyed.snapshot(purpose=Purpose(number, True, number - 1)), range(GROUPS), before)
+        after = take_snapshot(keyed.snapshot(purpose=Purpose(number, True, number - 1)), range(GROUPS), before)
         if any(name.endswith(".sst") for name in before.files.keys() & after.files.keys()):
             break
         before = after
@@ -148,18 +148,18 @@ def test_they_move_between_memory_and_disk_and_to_other_subtasks(make: Make) -> 
     timers = set(many(6_000, 1_000))
     for timer in timers:
         keyed.timers("t").add(*timer)
-    whole = take(keyed.snapshot(), range(GROUPS))
+    whole = take_snapshot(keyed.snapshot(), range(GROUPS))
     parts = []
     for own, on_disk in ((range(3), False), (range(3, 8), True)):
         part = make(own, timers_on_disk=on_disk)
         part.restore([whole.of(own)])
         assert isinstance(part.timers("t"), RocksTimerQueue if on_disk else HeapTimerQueue)
         assert set(part.timers("t")) == {timer for timer in timers if timer[1] % GROUPS in own}
-        parts.append(take(part.snapshot(), own))
+        parts.append(take_snapshot(part.snapshot(), own))
     together = make()
     together.restore([part.of(range(GROUPS)) for part in parts])
     assert set(together.timers("t")) == timers
-    savepoint = take(together.snapshot(purpose=Purpose(1, canonical=True)), range(GROUPS))
+    savepoint = take_snapshot(together.snapshot(purpose=Purpose(1, canonical=True)), range(GROUPS))
     assert not savepoint.files
     on_heap = HeapKeyedState(KeyedStateParameters(key_group_of=lambda key: key % GROUPS, key_groups=range(2, 5)))
     on_heap.restore([savepoint.of(range(2, 5))])

@@ -1,4 +1,4 @@
-"""The public test kit: a clock moved by hand, and a conformance kit for each kind of plug-in.
+"""The public test kit: a clock that tests move, and a conformance kit for each kind of plug-in.
 
 A kit drives a plug-in as a cluster does, through restarts and failures, and raises an ``AssertionError`` that says
 which rule of the contract is broken. It needs no cluster and no test framework; the pages "Write your own" show each

@@ -1,4 +1,4 @@
-"""Holds a coordination service against the contract of cells (``firesteel.ha.cells``)."""
+"""Tests a coordination service against the contract of cells (``firesteel.ha.cells``)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _CELL, _OTHER = "job-one", "job-other"
 
 
 def check_cells(make: Callable[[], Cells]) -> None:
-    """Try cells against all that the contract says.
+    """Check every rule of the contract.
 
     Args:
-        make: cells of one empty cluster; each call stands for another process of it. Those of one process may give the
-            same object again.
+        make: makes cells of one cluster, empty at first; each call stands for another process of the cluster. Cells in
+            memory may return the same object again.
 
     Raises:
-        AssertionError: they break the contract; the message says how.
+        AssertionError: a rule is broken; the message says which.
     """
-    one, other = make(), make()
+    first_process, second_process = make(), make()
     try:
-        _check_epochs(one, other)
-        _check_records(one, other)
+        _check_epochs(first_process, second_process)
+        _check_records(first_process, second_process)
     finally:
-        one.close()
-        other.close()
+        first_process.close()
+        second_process.close()
 
 
 def _lead(cells: Cells, component: str) -> int:
@@ -36,40 +36,42 @@ def _lead(cells: Cells, component: str) -> int:
     return epoch
 
 
-def _check_epochs(one: Cells, other: Cells) -> None:
-    require(not one.exists(_CELL), "there is something of a cell that nobody has led")
-    first = _lead(one, _CELL)
-    require(other.campaign(_CELL) is None, "two lead at the same time")
-    one.check(_CELL, first)
-    one.announce(_CELL, Leader(first, "http://first:1", "token-1"))
-    leader = other.leader(_CELL)
+def _check_epochs(first_process: Cells, second_process: Cells) -> None:
+    require(not first_process.exists(_CELL), "there is something of a cell that nobody has led")
+    first = _lead(first_process, _CELL)
+    require(second_process.campaign(_CELL) is None, "two lead at the same time")
+    first_process.check(_CELL, first)
+    first_process.announce(_CELL, Leader(first, "http://first:1", "token-1"))
+    leader = second_process.leader(_CELL)
     require(leader == Leader(first, "http://first:1", "token-1"), f"{leader} is found")
-    one.release(_CELL, first)
-    one.release(_CELL, first)
-    _refused(lambda: one.check(_CELL, first), FencedError, "leads")
-    second = _lead(other, _CELL)
+    first_process.release(_CELL, first)
+    first_process.release(_CELL, first)
+    _refused(lambda: first_process.check(_CELL, first), FencedError, "leads")
+    second = _lead(second_process, _CELL)
     require(second > first, f"the epoch fell from {first} to {second}")
-    one.release(_CELL, first)
-    other.check(_CELL, second)
-    one.depose(_CELL)
-    one.depose(_CELL)
-    _refused(lambda: other.check(_CELL, second), FencedError, "leads")
-    _refused(lambda: other.announce(_CELL, Leader(second, "http://x:1")), FencedError, "announces itself")
-    third = _lead(one, _CELL)
+    first_process.release(_CELL, first)
+    second_process.check(_CELL, second)
+    first_process.depose(_CELL)
+    first_process.depose(_CELL)
+    _refused(lambda: second_process.check(_CELL, second), FencedError, "leads")
+    _refused(lambda: second_process.announce(_CELL, Leader(second, "http://x:1")), FencedError, "announces itself")
+    third = _lead(first_process, _CELL)
     require(third > second, f"the epoch fell from {second} to {third}")
-    one.release(_CELL, third)
+    first_process.release(_CELL, third)
 
 
-def _check_records(one: Cells, other: Cells) -> None:
-    epoch, independent = _lead(one, _CELL), _lead(other, _OTHER)
-    require(one.names(_CELL) == [], "there are records before any was made")
-    require(one.read(_CELL, "a") is None, "a record is read before it was made")
-    one.change(_CELL, epoch, [Put("a", b"1", None), Put("b", b"", None)])
-    a, b = _record(other, "a"), _record(other, "b")
-    require((a.value, b.value, other.names(_CELL)) == (b"1", b"", ["a", "b"]), "records are not as they were made")
-    require(other.names(_OTHER) == [], "cells share their records")
-    one.change(_CELL, epoch, [Put("a", b"2", a.version), Unchanged("b", b.version)])
-    newer = _record(one, "a")
+def _check_records(first_process: Cells, second_process: Cells) -> None:
+    epoch, independent = _lead(first_process, _CELL), _lead(second_process, _OTHER)
+    require(first_process.names(_CELL) == [], "there are records before any was made")
+    require(first_process.read(_CELL, "a") is None, "a record is read before it was made")
+    first_process.change(_CELL, epoch, [Put("a", b"1", None), Put("b", b"", None)])
+    a, b = _record(second_process, "a"), _record(second_process, "b")
+    require(
+        (a.value, b.value, second_process.names(_CELL)) == (b"1", b"", ["a", "b"]), "records are not as they were made"
+    )
+    require(second_process.names(_OTHER) == [], "cells share their records")
+    first_process.change(_CELL, epoch, [Put("a", b"2", a.version), Unchanged("b", b.version)])
+    newer = _record(first_process, "a")
     require(newer.value == b"2", "a record did not get its value")
     require(newer.version != a.version, "a record has changed and kept its version")
     wrong: dict[str, Sequence[Change]] = {
@@ -81,29 +83,38 @@ def _check_records(one: Cells, other: Cells) -> None:
         "changes others though one is not as expected": [Unchanged("a", a.version), Put("c", b"", None)],
         "changes others though one is not there": [Unchanged("d", a.version), RemoveRecord("b", b.version)],
     }
-    for what, changes in wrong.items():
-        _refused(lambda changes=changes: one.change(_CELL, epoch, changes), ChangedError, what)  # type: ignore[misc]
-        require(one.names(_CELL) == ["a", "b"], f"who {what} is refused, and something has changed")
-        require(_record(one, "a") == newer, f"who {what} is refused, and something has changed")
-    _refused(lambda: other.change(_CELL, independent + 7, [Put("c", b"", None)]), FencedError, "changes a record")
-    other.depose(_CELL)
-    _refused(lambda: one.change(_CELL, epoch, [RemoveRecord("b", b.version)]), FencedError, "removes a record")
-    _refused(lambda: one.change(_CELL, epoch, [Put("a", b"9", None)]), FencedError, "makes a record")
-    following = _lead(other, _CELL)
-    _refused(lambda: one.change(_CELL, epoch, [Put("c", b"", None)]), FencedError, "makes a record")
-    require(other.names(_CELL) == ["a", "b"], "a stale leader has changed something, or something is lost")
-    other.change(_CELL, following, [RemoveRecord("b", b.version), Put("a", b"4", _record(other, "a").version)])
-    require((one.names(_CELL), _record(one, "a").value) == (["a"], b"4"), "the next leader can't change records")
-    other.release(_CELL, following)
-    require(one.exists(_CELL), "there is nothing of a cell with records")
-    one.forget(_CELL)
-    one.forget(_CELL)
-    require(not other.exists(_CELL), "there is something of a cell that was forgotten")
-    require(other.read(_CELL, "a") is None, "a cell that was forgotten has a record")
-    last = _lead(one, _CELL)
-    require(one.names(_CELL) == [], "a cell that was forgotten has records")
-    one.release(_CELL, last)
-    other.release(_OTHER, independent)
+    for action, changes in wrong.items():
+        _refused(lambda changes=changes: first_process.change(_CELL, epoch, changes), ChangedError, action)  # type: ignore[misc]
+        require(first_process.names(_CELL) == ["a", "b"], f"who {action} is refused, and something has changed")
+        require(_record(first_process, "a") == newer, f"who {action} is refused, and something has changed")
+    _refused(
+        lambda: second_process.change(_CELL, independent + 7, [Put("c", b"", None)]), FencedError, "changes a record"
+    )
+    second_process.depose(_CELL)
+    _refused(
+        lambda: first_process.change(_CELL, epoch, [RemoveRecord("b", b.version)]), FencedError, "removes a record"
+    )
+    _refused(lambda: first_process.change(_CELL, epoch, [Put("a", b"9", None)]), FencedError, "makes a record")
+    following = _lead(second_process, _CELL)
+    _refused(lambda: first_process.change(_CELL, epoch, [Put("c", b"", None)]), FencedError, "makes a record")
+    require(second_process.names(_CELL) == ["a", "b"], "a stale leader has changed something, or something is lost")
+    second_process.change(
+        _CELL, following, [RemoveRecord("b", b.version), Put("a", b"4", _record(second_process, "a").version)]
+    )
+    require(
+        (first_process.names(_CELL), _record(first_process, "a").value) == (["a"], b"4"),
+        "the next leader can't change records",
+    )
+    second_process.release(_CELL, following)
+    require(first_process.exists(_CELL), "there is nothing of a cell with records")
+    first_process.forget(_CELL)
+    first_process.forget(_CELL)
+    require(not second_process.exists(_CELL), "there is something of a cell that was forgotten")
+    require(second_process.read(_CELL, "a") is None, "a cell that was forgotten has a record")
+    last = _lead(first_process, _CELL)
+    require(first_process.names(_CELL) == [], "a cell that was forgotten has records")
+    first_process.release(_CELL, last)
+    second_process.release(_OTHER, independent)
 
 
 def _record(cells: Cells, name: str) -> Record:
@@ -111,9 +122,9 @@ def _record(cells: Cells, name: str) -> Record:
     return record
 
 
-def _refused(call: Callable[[], object], how: type[Exception], what: str) -> None:
+def _refused(call: Callable[[], object], error_type: type[Exception], action: str) -> None:
     try:
         call()
-    except how:
+    except error_type:
         return
-    raise AssertionError(f"somebody {what}, and nobody minds")
+    raise AssertionError(f"somebody {action}, and nobody minds")

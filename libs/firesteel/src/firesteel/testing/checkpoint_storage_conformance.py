@@ -1,4 +1,4 @@
-"""Holds a checkpoint storage against its contract (``firesteel.checkpoint.storage``)."""
+"""Tests a checkpoint storage against its contract (``firesteel.checkpoint.storage``)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _THREADS = 4
 
 
 def check_checkpoint_storage(make_storage: Callable[[], CheckpointStorage], *, large: bytes = _LARGE) -> None:
-    """Write, read, repeat, damage and remove; at the end nothing of the job is left.
+    """Write, read, repeat, damage and remove; at the end nothing of the job must be left.
 
     Args:
-        make_storage: makes a storage of one and the same job, each time anew: as the JobMaster, slots, and a later
-            JobMaster do. A storage that is not persistent may return the same one each time.
-        large: state that has to go to a file, if the storage has any.
+        make_storage: makes a new storage object for the same job, as the JobMaster, slots, and a later JobMaster do. A
+            storage that is not persistent may return the same object each time.
+        large: state that is large enough to be written to a file, if the storage has files.
 
     Raises:
-        AssertionError: says which rule is broken.
+        AssertionError: the message says which rule is broken.
     """
     storage, slot = make_storage(), make_storage()
     storage.prepare(1)
@@ -77,7 +77,7 @@ def _abort(slot: CheckpointStorage, large: bytes) -> None:
 
 
 def _never_share(slot: CheckpointStorage, large: bytes) -> None:
-    """Streams of several threads, under one hint, are files of their own."""
+    """Check that streams of several threads with one hint never share a file."""
     handle_of_thread: dict[int, StateHandle] = {}
 
     def write(number: int) -> None:
@@ -115,9 +115,9 @@ def _damage(storage: CheckpointStorage, handles: list[StateHandle]) -> None:
             require_raises(CheckpointCorruptedError, lambda: storage.verify([longer]), "verify() of too short state")  # noqa: B023
             changed = replace(handle, checksum=checksum(b"other"))
             require_raises(CheckpointCorruptedError, lambda: storage.read_state(changed), "state that was changed")  # noqa: B023
-            gone = replace(handle, path=f"{handle.path}-gone")
-            require_raises(CheckpointCorruptedError, lambda: storage.read_state(gone), "a missing file")  # noqa: B023
-            require_raises(CheckpointCorruptedError, lambda: storage.verify([gone]), "verify() of a missing file")  # noqa: B023
+            missing = replace(handle, path=f"{handle.path}-gone")
+            require_raises(CheckpointCorruptedError, lambda: storage.read_state(missing), "a missing file")  # noqa: B023
+            require_raises(CheckpointCorruptedError, lambda: storage.verify([missing]), "verify() of a missing file")  # noqa: B023
 
 
 def _discard(storage: CheckpointStorage, slot: CheckpointStorage, handles: list[StateHandle], large: bytes) -> None:
@@ -141,20 +141,20 @@ def _discard(storage: CheckpointStorage, slot: CheckpointStorage, handles: list[
 
 
 def _sparing(storage: CheckpointStorage, slot: CheckpointStorage, large: bytes) -> None:
-    """What a checkpoint that stays needs of one that goes."""
+    """Check that files of a removed checkpoint stay if another checkpoint needs them."""
     storage.prepare(4)
     with slot.open_state_stream(4, "needed") as writer:
         writer.write(large)
         needed = writer.close()
     with slot.open_state_stream(4, "of no use") as writer:
         writer.write(large)
-        other = writer.close()
+        unneeded = writer.close()
     for _ in range(2):
-        storage.discard(4, _paths([needed, other]), _paths([needed]))
+        storage.discard(4, _paths([needed, unneeded]), _paths([needed]))
         require_returns(lambda: storage.verify([needed]), "discard() removes a file that is to be kept")
-    if isinstance(other, FileState):
+    if isinstance(unneeded, FileState):
         require_raises(
-            CheckpointCorruptedError, lambda: storage.verify([other]), "verify() of a file that nobody needs"
+            CheckpointCorruptedError, lambda: storage.verify([unneeded]), "verify() of a file that nobody needs"
         )
     storage.prepare(5)
     location = storage.write_metadata(5, b"metadata of 5, which needs a file of 4")
@@ -167,7 +167,7 @@ def _sparing(storage: CheckpointStorage, slot: CheckpointStorage, large: bytes) 
 
 
 def _left_behind(storage: CheckpointStorage, make_storage: Callable[[], CheckpointStorage]) -> None:
-    """Gives nothing, or all."""
+    """Check that ``left_behind`` lists all checkpoints, or none."""
     entry_of_checkpoint = {id_: (location, data) for id_, location, data in make_storage().left_behind(7)}
     if entry_of_checkpoint:
         require(
@@ -195,7 +195,7 @@ def _left_behind(storage: CheckpointStorage, make_storage: Callable[[], Checkpoi
 
 
 def _shared(storage: CheckpointStorage, checkpoint_id: int) -> FileState | None:
-    """A piece that several checkpoints may use, if there are such and it is in a file."""
+    """Write state that several checkpoints may use; None if the storage has none, or not in a file."""
     writer = storage.open_shared_stream(checkpoint_id, "shared")
     if writer is None:
         return None

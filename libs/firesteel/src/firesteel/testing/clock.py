@@ -1,13 +1,13 @@
-"""A clock that tests move by hand."""
+"""A clock that stands still until a test moves it."""
 
 from __future__ import annotations
 
 
 class ManualClock:
-    """Stands still until ``advance`` is called; a ``firesteel.core.clock.Clock``.
+    """A ``firesteel.core.clock.Clock`` that stands still until ``advance`` is called.
 
     Args:
-        epoch_ms: wall clock at the start, milliseconds.
+        epoch_ms: wall-clock time at the start, in milliseconds.
     """
 
     def __init__(self, epoch_ms: int = 1_700_000_000_000) -> None:
@@ -15,18 +15,18 @@ class ManualClock:
         self._start_ms = epoch_ms
 
     def monotonic(self) -> float:
-        """Seconds since the clock was made."""
+        """Return the seconds since the clock was made."""
         return self._seconds
 
     def epoch_ms(self) -> int:
-        """Wall clock, milliseconds."""
+        """Return the wall-clock time in epoch milliseconds."""
         return self._start_ms + round(self._seconds * 1000)
 
     def advance(self, seconds: float) -> None:
         """Let time pass.
 
         Raises:
-            ValueError: it would go back.
+            ValueError: ``seconds`` is negative.
         """
         if seconds < 0:
             raise ValueError(f"time does not go back: {seconds} s")

@@ -1,4 +1,4 @@
-"""Holds a backend's state in arrays against its contract (``firesteel.state.columnar.store``)."""
+"""Tests a backend's columnar state against its contract (``firesteel.state.columnar.store``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.heap import HeapStateBackend
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.rules import require, require_raises
-from firesteel.testing.taken import Taken, Taking
+from firesteel.testing.snapshots import RunningSnapshot, SnapshotContents
 
 GROUPS: Final = 8
 _KEY_TYPES: Final = (
@@ -34,7 +34,7 @@ _Model = dict[_Key, tuple[int, Any]]
 
 
 def group_of(key: _Key) -> int:
-    """A key group of the kit's own."""
+    """Return the key group of a key, by a hash of the kit's own."""
     return sum(repr(key).encode()) % GROUPS
 
 
@@ -44,20 +44,20 @@ def _groups_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
 
 
 class _InFolder(StateBackend):
-    """Gives each keyed backend a directory of its own."""
+    """Wraps a backend so that each keyed backend has a directory of its own."""
 
     def __init__(self, backend: StateBackend, folder: str) -> None:
-        self._backend, self._folder, self._made = backend, folder, itertools.count()
+        self._backend, self._folder, self._numbers = backend, folder, itertools.count()
 
     def create_keyed_state(self, parameters: KeyedStateParameters) -> KeyedStateBackend:
-        directory = os.path.join(self._folder, str(next(self._made)))
+        directory = os.path.join(self._folder, str(next(self._numbers)))
         return self._backend.create_keyed_state(replace(parameters, directory=directory))
 
 
 def created(
     backend: StateBackend, name: str, types: Sequence[pa.DataType], groups: range = range(GROUPS)
 ) -> tuple[KeyedStateBackend, ColumnarState]:
-    """A backend with columns of one name."""
+    """Make a keyed backend with columns of one name."""
     parameters = KeyedStateParameters(
         key_groups=groups, key_groups_of=_groups_of, max_parallelism=GROUPS, operator="kit"
     )
@@ -66,7 +66,7 @@ def created(
 
 
 class _State:
-    """A state with a number and a text for each key."""
+    """Columnar state with a number and a text for each key."""
 
     def __init__(self, backend: StateBackend, types: Sequence[pa.DataType], groups: range = range(GROUPS)) -> None:
         self.keyed, self.state = created(backend, "kit", types, groups)
@@ -75,7 +75,7 @@ class _State:
         self.text = self.state.column("text", pa.string())
 
     def columns(self, keys: Sequence[_Key]) -> list[pa.Array]:
-        """Keys as columns."""
+        """Return keys as one column for each part."""
         return [pa.array([key[at] for key in keys], data_type) for at, data_type in enumerate(self.types)]
 
     def put(self, values: _Model) -> None:
@@ -88,11 +88,11 @@ class _State:
         self.text.set(slots, texts)
 
     def remove(self, keys: Sequence[_Key]) -> None:
-        """Forget keys that are in it."""
+        """Remove keys, which must have values."""
         self.state.release(self.state.find(self.columns(keys)))
 
     def read(self) -> _Model:
-        """All keys and values."""
+        """Return all keys and values."""
         model: _Model = {}
         for slots in self.state.pieces():
             keys = zip(*[column.to_pylist() for column in self.state.index.keys(slots)], strict=True)
@@ -102,7 +102,7 @@ class _State:
 
 
 def _key(rng: random.Random, types: Sequence[pa.DataType]) -> _Key:
-    """One of about two hundred keys."""
+    """Return one of about two hundred random keys."""
     parts: list[Any] = []
     for data_type in types:
         number = rng.randrange(200 if len(types) == 1 else 14)
@@ -120,11 +120,11 @@ def _key(rng: random.Random, types: Sequence[pa.DataType]) -> _Key:
 
 
 def _change(state: _State, model: _Model, rng: random.Random) -> None:
-    """Something that operators do."""
+    """Make a random change to state and model, as operators do."""
     if rng.random() < 0.35 and model:
-        gone = rng.sample(list(model), rng.randrange(1, 1 + min(40, len(model))))
-        state.remove(gone)
-        for key in gone:
+        removed = rng.sample(list(model), rng.randrange(1, 1 + min(40, len(model))))
+        state.remove(removed)
+        for key in removed:
             del model[key]
     else:
         values = {
@@ -136,15 +136,17 @@ def _change(state: _State, model: _Model, rng: random.Random) -> None:
             model.update(values)
 
 
-def _restored(backend: StateBackend, types: Sequence[pa.DataType], taken: Sequence[Taken], parallelism: int) -> _Model:
-    """What several subtasks have together after a restore; each key in the subtask of its key group."""
+def _restored(
+    backend: StateBackend, types: Sequence[pa.DataType], snapshots: Sequence[SnapshotContents], parallelism: int
+) -> _Model:
+    """Return the state that several subtasks restore together; each key must be in the subtask of its key group."""
     together: _Model = {}
     for index in range(parallelism):
-        own = range(GROUPS * index // parallelism, GROUPS * (index + 1) // parallelism)
-        state = _State(backend, types, own)
-        state.keyed.restore([snapshot.of(own) for snapshot in taken])
+        key_groups = range(GROUPS * index // parallelism, GROUPS * (index + 1) // parallelism)
+        state = _State(backend, types, key_groups)
+        state.keyed.restore([snapshot.of(key_groups) for snapshot in snapshots])
         model = state.read()
-        require(all(group_of(key) in own for key in model), "restore() brought keys of foreign key groups")
+        require(all(group_of(key) in key_groups for key in model), "restore() brought keys of foreign key groups")
         together.update(model)
         state.keyed.close()
     return together
@@ -161,20 +163,20 @@ def _check_snapshots(backend: StateBackend, rng: random.Random) -> None:
         if rng.random() < 0.5:
             _change(state, model, rng)
 
-    before: Taken | None = None
+    base_contents: SnapshotContents | None = None
     for number in range(1, 5):
         expected = dict(model)
-        base = number - 1 if before is not None else None
+        base = number - 1 if base_contents is not None else None
         purpose = Purpose(number, True, base, rng.choice([0.5, 4.0]))
-        taking = Taking(state.keyed.snapshot(rng.choice([0.002, 0.0]), purpose), range(GROUPS), before)
+        taking = RunningSnapshot(state.keyed.snapshot(rng.choice([0.002, 0.0]), purpose), range(GROUPS), base_contents)
         _change(state, model, rng)
-        taken = taking.rest(between)
+        contents = taking.rest(between)
         require(state.read() == model, "a snapshot changed the state")
-        restored = _restored(backend, types, [taken], rng.randrange(1, 6))
+        restored = _restored(backend, types, [contents], rng.randrange(1, 6))
         require(restored == expected, "a snapshot is not the state of its moment")
         if rng.random() < 0.5:  # a savepoint between two checkpoints
             expected = dict(model)
-            taking = Taking(state.keyed.snapshot(0.0, Purpose(100 + number, canonical=True)), range(GROUPS))
+            taking = RunningSnapshot(state.keyed.snapshot(0.0, Purpose(100 + number, canonical=True)), range(GROUPS))
             _change(state, model, rng)
             whole = taking.rest(between)
             one_group_each = all(chunk.key_group in range(GROUPS) for chunk in whole.chunks)
@@ -182,36 +184,36 @@ def _check_snapshots(backend: StateBackend, rng: random.Random) -> None:
             require(not whole.files, "a canonical snapshot has files")
             restored = _restored(HeapStateBackend(), types, [whole], rng.randrange(1, 6))
             require(restored == expected, "a canonical snapshot is not the state of its moment, as hashmap reads it")
-        before = taken if rng.random() < 0.7 else None
-    own = _restored(backend, types, [taken], 3)
-    halves = [_half(backend, types, own, index) for index in range(2)]
+        base_contents = contents if rng.random() < 0.7 else None
+    restored_state = _restored(backend, types, [contents], 3)
+    halves = [_half(backend, types, restored_state, index) for index in range(2)]
     joined = _restored(backend, types, halves, rng.randrange(1, 6))
-    require(joined == own, "the snapshots of several subtasks are not restored together")
+    require(joined == restored_state, "the snapshots of several subtasks are not restored together")
     given_up = state.keyed.snapshot()
     given_up.close()
     given_up.close()
-    restored = _restored(backend, types, [Taking(state.keyed.snapshot(), range(GROUPS)).rest()], 1)
+    restored = _restored(backend, types, [RunningSnapshot(state.keyed.snapshot(), range(GROUPS)).rest()], 1)
     require(restored == model, "a snapshot behind one that was given up is not the state of its moment")
     state.keyed.close()
     state.keyed.close()
 
 
-def _half(backend: StateBackend, types: Sequence[pa.DataType], model: _Model, index: int) -> Taken:
-    """What one of two subtasks writes."""
-    own = range(GROUPS * index // 2, GROUPS * (index + 1) // 2)
-    state = _State(backend, types, own)
-    state.put({key: value for key, value in model.items() if group_of(key) in own})
-    return Taking(state.keyed.snapshot(), own).rest()
+def _half(backend: StateBackend, types: Sequence[pa.DataType], model: _Model, index: int) -> SnapshotContents:
+    """Return the snapshot of one of two subtasks with the state of ``model``."""
+    key_groups = range(GROUPS * index // 2, GROUPS * (index + 1) // 2)
+    state = _State(backend, types, key_groups)
+    state.put({key: value for key, value in model.items() if group_of(key) in key_groups})
+    return RunningSnapshot(state.keyed.snapshot(), key_groups).rest()
 
 
 def _check_refusals(backend: StateBackend) -> None:
     state = _State(backend, (pa.int64(),))
     state.put({(n,): (n, None) for n in range(50)})
-    taking = Taking(state.keyed.snapshot(0.0), range(GROUPS))
+    taking = RunningSnapshot(state.keyed.snapshot(0.0), range(GROUPS))
     require_raises(RuntimeError, state.keyed.snapshot, "a second snapshot began before the end of the first")
     written = [taking.rest().of(range(GROUPS))]
-    other = _State(backend, (pa.string(),))
-    require_raises(StateMigrationError, lambda: other.keyed.restore(written), "keys of another type were taken")
+    other_keys = _State(backend, (pa.string(),))
+    require_raises(StateMigrationError, lambda: other_keys.keyed.restore(written), "keys of another type were taken")
     keyed, changed = created(backend, "kit", (pa.int64(),))
     changed.column("number", pa.string())
     require_raises(StateMigrationError, lambda: keyed.restore(written), "values of another type were taken")
@@ -225,18 +227,23 @@ def _check_refusals(backend: StateBackend) -> None:
     require_raises(
         RuntimeError, lambda: stranger.columns("other", (pa.int64(),)), "there are columns of one name twice"
     )
-    own = _State(backend, (pa.int64(),), range(1))
+    first_group = _State(backend, (pa.int64(),), range(1))
     foreign = next(n for n in range(50) if group_of((n,)) != 0)
     for _ in range(2):
-        require_raises(ProgramError, lambda: own.put({(foreign,): (1, None)}), "a key of a foreign key group was taken")
+        require_raises(
+            ProgramError, lambda: first_group.put({(foreign,): (1, None)}), "a key of a foreign key group was taken"
+        )
 
 
 def check_columnar_state(backend: StateBackend | None = None, seeds: Iterable[int] = range(30)) -> None:
-    """Raises ``AssertionError`` where the columns of a backend do not keep the contract.
+    """Check the columns of a backend, with random programs.
 
     Args:
-        backend: makes them; None = ``hashmap``.
-        seeds: of the random programs.
+        backend: the backend; None = ``hashmap``.
+        seeds: seeds of the random programs.
+
+    Raises:
+        AssertionError: the message says which rule is broken.
     """
     backend = backend or HeapStateBackend()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Drives enumerators by hand, as JobMaster and runtime do, and holds those of users against the contract.
+"""Drives enumerators as JobMaster and runtime do, and tests those of users against the contract.
 
 The contract is in ``firesteel.functions.split_enumerator``.
 """
@@ -27,28 +27,28 @@ from firesteel.testing.rules import require
 
 T = TypeVar("T")
 _MOST_CALLS: Final = 1000
-"""Asynchronous calls without any split after which an enumerator counts as having none for now."""
+"""Number of asynchronous calls without any split after which an enumerator counts as having none at present."""
 
 
 class Driven(Protocol):
-    """An enumerator that a test asks."""
+    """An enumerator that a test drives."""
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        """What a subtask is given that has nothing left, in the form in which its reader gets it."""
+        """Request splits for a subtask that has read all it had; returns them as its reader gets them."""
 
     def exhausted_for(self, subtask: int) -> bool:
-        """Whether the subtask was told that none will come."""
+        """Whether the subtask was told that no more splits will come."""
 
     def snapshot(self) -> Any:
-        """Its state."""
+        """Return the state of the enumerator, for ``drive``."""
 
 
 def drive(source: Source[Any], state: Any = None) -> Driven:
-    """The enumerator of a source.
+    """Make the driver of a source's enumerator.
 
     Args:
-        source: has it.
-        state: ``snapshot`` of another one; None = it begins anew.
+        source: the source.
+        state: ``snapshot`` of another driver; None = the enumerator begins without state.
     """
     return DrivenUser(source, state) if source.enumerator() is None else _DrivenBuiltIn(source, state)
 
@@ -57,87 +57,87 @@ class _DrivenBuiltIn:
     def __init__(self, source: Source[Any], state: Any) -> None:
         spec = source.enumerator()
         assert spec is not None
-        self._made: BuiltInEnumerator = create_enumerator(spec.name, json.loads(json.dumps(dict(spec.config))))
+        self._enumerator: BuiltInEnumerator = create_enumerator(spec.name, json.loads(json.dumps(dict(spec.config))))
         if state is None:
-            self._made.start()
+            self._enumerator.start()
         else:
-            self._made.restore(state[0])
+            self._enumerator.restore(state[0])
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        return self._made.next_splits(subtask, parallelism)
+        return self._enumerator.next_splits(subtask, parallelism)
 
     def exhausted_for(self, subtask: int) -> bool:
-        return self._made.exhausted
+        return self._enumerator.exhausted
 
     def snapshot(self) -> Any:
-        return json.loads(json.dumps([self._made.snapshot()]))
+        return json.loads(json.dumps([self._enumerator.snapshot()]))
 
 
 class DrivenUser(SplitEnumeratorContext):
-    """An enumerator that a user wrote, with readers that a test stands for.
+    """Drives an enumerator that a user wrote; the test plays the readers.
 
     Args:
-        source: has it.
-        state: ``snapshot`` of another one; None = it begins anew.
+        source: the source.
+        state: ``snapshot`` of another driver; None = the enumerator begins without state.
 
     Attributes:
-        given: splits that were assigned and not handed out by ``next_splits`` yet, by subtask.
-        told: ids of all splits that were assigned, in order, with their subtasks.
+        assigned: splits that were assigned and not yet returned by ``next_splits``, by subtask.
+        assignments: ids of all splits that were assigned, in order, with their subtasks.
     """
 
     def __init__(self, source: Source[Any], state: Any = None) -> None:
         self._source, self._codec = source, SplitCodec("source", source)
-        self.given: dict[int, list[Split]] = {}
-        self.told: list[tuple[str, int]] = []
+        self.assigned: dict[int, list[Split]] = {}
+        self.assignments: list[tuple[str, int]] = []
         self._parallelism = 1
         self._readers: dict[int, ReaderInfo] = {}
         self._no_more: set[int] = set()
         self._calls: deque[Callable[[], None]] = deque()
-        self._state, self._made = state, None  # type: Any, SplitEnumerator | None
+        self._state, self._enumerator = state, None  # type: Any, SplitEnumerator | None
         self._gives_state = False
 
     @property
     def enumerator(self) -> SplitEnumerator:
-        """The user's."""
-        if self._made is None:
+        """The user's enumerator, created and started at the first access."""
+        if self._enumerator is None:
             if self._state is None:
                 enumerator = self._source.create_enumerator(self)
             else:
                 enumerator = self._source.restore_enumerator(self, self._read(self._state["state"]))
             require(
                 isinstance(enumerator, SplitEnumerator),
-                f"create_enumerator() gave {enumerator!r}, which is no SplitEnumerator",
+                f"create_enumerator() gave {enumerator!r}, which is not a SplitEnumerator",
             )
-            self._made = enumerator
+            self._enumerator = enumerator
             enumerator.start()
             for subtask, plain in (self._state or {}).get("back", ()):
                 enumerator.add_splits_back([self._codec.from_plain(Split.from_plain(plain))], subtask)
-        return self._made
+        return self._enumerator
 
     # -- what the test does
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        """See ``Driven``: it asks, and waits for what the enumerator has done elsewhere."""
+        """Request splits, and run asynchronous calls of the enumerator until it has answered (``Driven``)."""
         self._parallelism = parallelism
         enumerator = self.enumerator
         for reader in range(parallelism):
             if reader not in self._readers:
                 self._readers[reader] = ReaderInfo(reader, "localhost")
                 enumerator.add_reader(reader)
-        if not self.given.get(subtask) and subtask not in self._no_more:
+        if not self.assigned.get(subtask) and subtask not in self._no_more:
             enumerator.handle_split_request(subtask, "localhost")
         for _ in range(_MOST_CALLS):
-            if self.given.get(subtask) or subtask in self._no_more or not self._calls:
+            if self.assigned.get(subtask) or subtask in self._no_more or not self._calls:
                 break
             self._calls.popleft()()
-        return self.given.pop(subtask, [])
+        return self.assigned.pop(subtask, [])
 
     def exhausted_for(self, subtask: int) -> bool:
-        """See ``Driven``."""
+        """Whether ``signal_no_more_splits`` was called for the subtask (``Driven``)."""
         return subtask in self._no_more
 
     def snapshot(self) -> Any:
-        """See ``Driven``: the enumerator's state, and the splits that have not arrived."""
+        """Return the enumerator's state, and the splits that have not arrived at readers (``Driven``)."""
         self._gives_state = True
         state = self.enumerator.snapshot_state(1)
         self._gives_state = False
@@ -148,11 +148,11 @@ class DrivenUser(SplitEnumeratorContext):
         else:
             require(is_plain(state), f"snapshot_state() gave {state!r:.200}, which JSON does not carry as it is")
             state = json.loads(json.dumps(state))
-        back = [(subtask, self._codec.to_plain(split)) for subtask, splits in self.given.items() for split in splits]
+        back = [(subtask, self._codec.to_plain(split)) for subtask, splits in self.assigned.items() for split in splits]
         return {"state": state, "back": back}
 
     def with_back(self, state: Any, splits: Sequence[tuple[int, Split]]) -> Any:
-        """The same state, and further splits that have not arrived."""
+        """Return a state with further splits that have not arrived at readers."""
         return {**state, "back": [*state["back"], *((n, self._codec.to_plain(split)) for n, split in splits)]}
 
     def _read(self, state: Any) -> Any:
@@ -162,7 +162,7 @@ class DrivenUser(SplitEnumeratorContext):
     # -- what the enumerator does
 
     def current_parallelism(self) -> int:
-        """As the test says."""
+        """Return the parallelism of the last ``next_splits``."""
         return self._parallelism
 
     @override
@@ -170,7 +170,7 @@ class DrivenUser(SplitEnumeratorContext):
         return dict(self._readers)
 
     def assign_split(self, split: Split, subtask_id: int) -> None:
-        """Keep it for the reader, as it would arrive there."""
+        """Keep a split for ``next_splits``, in the form in which it would arrive at the reader."""
         require(subtask_id in self._readers, f"assign_split() to subtask {subtask_id}, which has no reader")
         require(
             subtask_id not in self._no_more, f"assign_split() to subtask {subtask_id} after signal_no_more_splits()"
@@ -182,8 +182,8 @@ class DrivenUser(SplitEnumeratorContext):
             raise AssertionError(str(error)) from error
         arrived = self._codec.from_plain(Split.from_plain(plain))
         require(arrived.id == split.id and arrived.position == split.position, f"{split!r} arrived as {arrived!r}")
-        self.given.setdefault(subtask_id, []).append(arrived)
-        self.told.append((split.id, subtask_id))
+        self.assigned.setdefault(subtask_id, []).append(arrived)
+        self.assignments.append((split.id, subtask_id))
 
     @override
     def signal_no_more_splits(self, subtask_id: int) -> None:
@@ -197,12 +197,12 @@ class DrivenUser(SplitEnumeratorContext):
         initial_delay_ms: int = 0,
         period_ms: int | None = None,
     ) -> None:
-        """Do it when somebody waits for splits; time passes as fast as wanted."""
+        """Queue a call, which runs when a subtask waits for splits; delays are skipped."""
 
         def call() -> None:
             try:
                 result = callable()
-            except Exception as error:  # the enumerator hears of it
+            except Exception as error:  # the handler gets it
                 handler(None, error)
             else:
                 handler(result, None)
@@ -212,18 +212,18 @@ class DrivenUser(SplitEnumeratorContext):
         self._calls.append(call)
 
     def run_in_coordinator_thread(self, runnable: Callable[[], None]) -> None:
-        """Do it when somebody waits for splits."""
+        """Queue a call, which runs when a subtask waits for splits."""
         self._calls.append(runnable)
 
 
 def check_enumerator(make_source: Callable[[], Source[Any]]) -> None:
-    """Stop the enumerator of a bounded source after each request, with splits on their way, and go on from its state.
+    """Stop the enumerator of a bounded source after each request, with splits on their way, and resume from its state.
 
     Args:
         make_source: makes the source; called often.
 
     Raises:
-        AssertionError: says which rule is broken.
+        AssertionError: the message says which rule is broken.
     """
     first = DrivenUser(make_source())
     splits = _rest(first, 2)
@@ -241,15 +241,15 @@ def check_enumerator(make_source: Callable[[], Source[Any]]) -> None:
 
 
 def _check_restore(make_source: Callable[[], Source[Any]], ids: set[str], requests: int, lost: int) -> None:
-    """The last ones that were given out do not arrive."""
-    before = DrivenUser(make_source())
+    """Restart after some requests, where the last ``lost`` splits have not arrived at their readers."""
+    stopped = DrivenUser(make_source())
     handed_out: list[tuple[int, Split]] = []
     for request in range(requests):
-        handed_out += [(request % 2, split) for split in before.next_splits(request % 2, 2)]
+        handed_out += [(request % 2, split) for split in stopped.next_splits(request % 2, 2)]
     arrived, on_the_way = handed_out[: len(handed_out) - lost], handed_out[len(handed_out) - lost :]
-    state = before.with_back(before.snapshot(), on_the_way)
-    before.enumerator.notify_checkpoint_complete(1)
-    before.enumerator.close()
+    state = stopped.with_back(stopped.snapshot(), on_the_way)
+    stopped.enumerator.notify_checkpoint_complete(1)
+    stopped.enumerator.close()
     again = [split.id for split in _rest(DrivenUser(make_source(), state), 3)]
     when = f"after {requests} requests and a restart, {len(on_the_way)} splits being on their way"
     read = [split.id for _, split in arrived] + again
@@ -258,7 +258,7 @@ def _check_restore(make_source: Callable[[], Source[Any]], ids: set[str], reques
 
 
 def _rest(driven: DrivenUser, parallelism: int) -> list[Split]:
-    """All that it gives out from here on."""
+    """Return all further splits of an enumerator."""
     all_splits: list[Split] = []
     ended: set[int] = set()
     for turn in range(100_000):
@@ -274,12 +274,12 @@ def _rest(driven: DrivenUser, parallelism: int) -> list[Split]:
     raise AssertionError("readers that ask again and again are never told that there are no more splits")
 
 
-def _check_version(serializer: Any, data: bytes, what: str) -> None:
+def _check_version(serializer: Any, data: bytes, owner: str) -> None:
     version = serializer.get_version()
-    require(isinstance(version, int) and version >= 0, f"get_version() of the serializer of {what} gave {version!r}")
+    require(isinstance(version, int) and version >= 0, f"get_version() of the serializer of {owner} gave {version!r}")
     serializer.deserialize(version, data)
     try:
         serializer.deserialize(version + 1000, data)
     except Exception:  # any error will do
         return
-    raise AssertionError(f"the serializer of {what} took an unknown version: deserialize() must raise")
+    raise AssertionError(f"the serializer of {owner} took an unknown version: deserialize() must raise")

@@ -1,4 +1,4 @@
-"""Holds a format of files against its contract (``firesteel.connectors.file_format``)."""
+"""Tests a file format against its contract (``firesteel.connectors.file_format``)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from firesteel.testing.source_conformance import check_source
 from firesteel.testing.writing import require_equal
 
 _LONGEST: Final = 100_000
-"""Reads without an end after which a cursor counts as hanging."""
+"""Number of reads without an end after which a cursor counts as hanging."""
 _CUTS: Final = 40
-"""Bytes of a file at which it is cut in two, at most: spread over its length."""
+"""Largest number of positions, spread over a file, at which it is cut into two ranges."""
 
 
 def check_file_format(
@@ -35,17 +35,17 @@ def check_file_format(
     name: str = "records",
     damaged: bytes | None = None,
 ) -> None:
-    """Read a file whole, in ranges, and on from every position; then a damaged one under each policy.
+    """Read a file whole, in ranges, and resumed from every position; then a damaged file under each policy.
 
     Args:
         make_format: makes the format; called often.
-        content: bytes of a file, with at least three records.
+        content: bytes of a file with at least three records.
         expected: all records of that file, in order.
-        name: of the file, for formats that mind its ending.
-        damaged: bytes of a file of which something can't be read; None = of this format nothing can be malformed.
+        name: name of the file, for formats that depend on its ending.
+        damaged: bytes of a file with data that can't be read; None = this format has no malformed data.
 
     Raises:
-        AssertionError: says which rule is broken.
+        AssertionError: the message says which rule is broken.
     """
     records = list(expected)
     require(len(records) >= 3, "the kit needs a file of at least three records")
@@ -66,11 +66,11 @@ def check_file_format(
             _check_damaged(make_format, path)
 
 
-def _require_in_order(read: Sequence[Any], records: Sequence[Any], what: str) -> None:
-    """Raise an ``AssertionError`` that names the first record that is another one."""
+def _require_in_order(read: Sequence[Any], records: Sequence[Any], source: str) -> None:
+    """Check that records are the expected ones; the error names the first that differs."""
     for number, (record, expected) in enumerate(zip(read, records, strict=False)):
-        require(record == expected, f"record {number} {what} is {record!r} instead of {expected!r}")
-    require(len(read) == len(records), f"{len(read)} records {what} instead of {len(records)}")
+        require(record == expected, f"record {number} {source} is {record!r} instead of {expected!r}")
+    require(len(read) == len(records), f"{len(read)} records {source} instead of {len(records)}")
 
 
 class _Range:
@@ -89,10 +89,10 @@ class _Range:
         self._split = Split("split", data)
         self.malformed = MalformedRecords(policy)
         self.positions: list[tuple[Any, int]] = []
-        """Of the last read: each position, with the number of records in front of it."""
+        """Positions that the last ``read`` returned, each with the number of records in front of it."""
 
     def read(self, most: int = 3, position: Any = None) -> list[Any]:
-        """All records behind a position."""
+        """Return all records behind a position (None = the begin of the range)."""
         file_format = self._make_format()
         cursor = file_format.open_cursor(self._split.at(position), self.malformed)
         records: list[Any] = []
@@ -122,21 +122,21 @@ class _Range:
 
 
 def _check_positions(whole: _Range, records: Sequence[Any]) -> None:
-    """A checkpoint may be taken behind any read; the next attempt begins there."""
+    """Check that reading can resume at each position, because a checkpoint may be taken after any read."""
     for most in (1, 2):
         whole.read(most)
         for position, count in list(whole.positions):
-            rest = whole.read(3, position)
-            _require_in_order(rest, records[count:], f"behind position {position!r}")
+            remaining = whole.read(3, position)
+            _require_in_order(remaining, records[count:], f"behind position {position!r}")
 
 
 def _check_ranges(make_format: Callable[[], FileFormat], path: Path, records: Sequence[Any]) -> None:
-    """Each record is in the range in which it begins, wherever a file is cut."""
+    """Check that each record belongs to the range in which it begins, wherever a file is cut."""
     size = path.stat().st_size
     for cut in sorted({size * number // _CUTS for number in range(1, _CUTS)} - {0}):
         first, second = _Range(make_format, path, 0, cut), _Range(make_format, path, cut)
-        what = f"of two ranges that meet at byte {cut} of {size}"
-        _require_in_order([*first.read(), *second.read()], records, what)
+        ranges = f"of two ranges that meet at byte {cut} of {size}"
+        _require_in_order([*first.read(), *second.read()], records, ranges)
 
 
 def _check_damaged(make_format: Callable[[], FileFormat], path: Path) -> None:
@@ -153,5 +153,5 @@ def _check_damaged(make_format: Callable[[], FileFormat], path: Path) -> None:
     all_of_them = emitting.read()
     marks = [record for record in all_of_them if isinstance(record, MalformedRecord)]
     require(bool(marks), "no MalformedRecord takes the place of damaged data under MalformedPolicy.EMIT")
-    rest = [record for record in all_of_them if not isinstance(record, MalformedRecord)]
-    require_equal(rest, good, "under MalformedPolicy.EMIT, but for those that can't be read")
+    intact = [record for record in all_of_them if not isinstance(record, MalformedRecord)]
+    require_equal(intact, good, "under MalformedPolicy.EMIT, but for those that can't be read")

@@ -1,4 +1,4 @@
-"""Holds a file system against its contract (``firesteel.connectors.filesystems.file_system``)."""
+"""Tests a file system against its contract (``firesteel.connectors.filesystems.file_system``)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def check_file_system(
     *,
     leftovers: Callable[[], Iterable[Any]] = tuple,
 ) -> None:
-    """Write parts, fail, go on from a checkpoint, commit, list and read; at the end nothing hidden is left.
+    """Write parts, fail, resume from a checkpoint, commit, list and read; at the end nothing hidden must be left.
 
     Args:
         make_file_system: makes a file system of the same place each time, as slots and the client do.
-        base_path: of an empty folder there, as a user writes it.
-        leftovers: what is there and not visible, found out without the file system.
+        base_path: path of an empty folder there, as a user writes it.
+        leftovers: lists what exists in the folder and is not visible, without using the file system.
 
     Raises:
-        AssertionError: says which rule is broken.
+        AssertionError: the message says which rule is broken.
     """
     files = make_file_system()
     path = type(files).path_of(base_path, "the kit")
@@ -65,16 +65,16 @@ class _Kit:
     def __init__(self, make_file_system: Callable[[], FileSystem], path: str) -> None:
         self._make, self._path = make_file_system, path
         self._written: dict[str, bytes] = {}
-        """Visible files, with what is in them."""
+        """Expected visible files, with their contents."""
         self._open: list[PartOutput] = []
 
     def close(self) -> None:
-        """Release the parts that a check which failed has left."""
+        """Release the parts that a failed check has left open."""
         for part in self._open:
             part.discard()
 
     def check_commit(self) -> None:
-        """A part is seen when it is committed, whole, and however often that is asked for."""
+        """A part becomes visible as a whole when it is committed, however often it is committed."""
         context = Context(0, 1, checkpointing=True)
         part = self._part(self._make().writer(self._path, context), "a", "part-1", _DATA)
         self._require_visible("of a part that is being written")
@@ -89,7 +89,7 @@ class _Kit:
         require(not context.temporary, f"a part that was committed is still temporary: {sorted(context.temporary)}")
 
     def check_abort(self) -> None:
-        """Nothing is left of a part that is given up."""
+        """Nothing is left of a part that is aborted."""
         for closed in (False, True):
             context = Context(0, 1)
             part = self._part(self._make().writer(self._path, context), "a", f"part-{closed}", _DATA)
@@ -104,7 +104,7 @@ class _Kit:
             self._require_visible("after abort()")
 
     def check_recovery(self) -> None:
-        """A part goes on with what the checkpoint has of it, and nothing that came behind."""
+        """A part is resumed with the bytes that are in the checkpoint, and none of those written after it."""
         context = Context(0, 1, checkpointing=True)
         writer = self._make().writer(self._path, context)
         part = self._part(writer, "b", "part-2", b"in the checkpoint\n")
@@ -140,33 +140,33 @@ class _Kit:
             committables.append(self._finish(last))
         for committable in committables:
             self._commit(committable, context, CommitOutcome.COMMITTED)
-        new = {path for path, _ in self._find()} - self._written.keys()
-        content = b"".join(self._read(path) for path in sorted(new))
+        new_paths = {path for path, _ in self._find()} - self._written.keys()
+        content = b"".join(self._read(path) for path in sorted(new_paths))
         expected = b"in the checkpoint\nand more\n"
         require(content == expected, f"a part that went on from a checkpoint holds {content!r} instead of {expected!r}")
-        self._written |= {path: self._read(path) for path in new}
+        self._written |= {path: self._read(path) for path in new_paths}
 
     def check_orphans(self, leftovers: Callable[[], Iterable[Any]]) -> None:
-        """The next attempt removes what the one before has begun behind the checkpoint."""
+        """The next attempt removes the parts that the former one has begun after the checkpoint."""
         context = Context(0, 1, 2, 5, checkpointing=True)
         writer = self._make().writer(self._path, context)
         self._discard(self._part(writer, "c", "part-3", _DATA))
         self._finish(self._part(writer, "c", "part-4", _DATA))
-        before = self._part(
+        needed_part = self._part(
             self._make().writer(self._path, Context(0, 1, 2, 4, checkpointing=True)), "c", "part-5", _DATA
         )
-        needed = self._finish(before)
-        before.keep()
+        needed = self._finish(needed_part)
+        needed_part.keep()
         context = Context(0, 1, 3, 5, checkpointing=True)
         self._make().writer(self._path, context).remove_orphans()
         self._require_visible("after remove_orphans()")
         self._commit(needed, context, CommitOutcome.COMMITTED, again=True)
-        self._written[before.path] = _DATA
+        self._written[needed_part.path] = _DATA
         self._require_visible("after remove_orphans() and the commit of what the checkpoint needs")
         require(list(leftovers()) == [], f"remove_orphans() leaves {list(leftovers())}")
 
     def check_hidden_names(self) -> None:
-        """Names that begin with a dot or an underscore are not listed."""
+        """Files and folders whose names begin with a dot or an underscore are not listed."""
         context = Context(0, 1, 4, 5, checkpointing=True)
         writer = self._make().writer(self._path, context)
         for folder, name in (("a", "_SUCCESS"), ("a", ".hidden"), ("_folder", "part"), ("a/.folder", "part")):
@@ -174,7 +174,7 @@ class _Kit:
         self._require_visible("when there are files whose names begin with a dot or an underscore")
 
     def check_listing(self) -> None:
-        """Files, folders, patterns, and what is not there."""
+        """Files, folders and patterns are listed, and missing ones are errors."""
         files, path = self._make(), self._path
         require(
             [listed for listed, _ in self._find()] == [listed for listed, _ in self._find()],
@@ -195,11 +195,11 @@ class _Kit:
         require_raises(
             ProgramError, lambda: files.check(f"{path}/no-*", _unexpected), "check() of a pattern of nothing"
         )
-        for call, what in ((files.size, "size()"), (files.open, "open()")):
-            require_raises(FileNotFoundError, lambda call=call: call(f"{path}/no-such-file"), f"{what} of nothing")  # type: ignore[misc]
+        for call, method in ((files.size, "size()"), (files.open, "open()")):
+            require_raises(FileNotFoundError, lambda call=call: call(f"{path}/no-such-file"), f"{method} of nothing")  # type: ignore[misc]
 
     def check_reading(self) -> None:
-        """Streams can be sought, and read by several threads at once."""
+        """Streams can seek, and several threads can read a file at once."""
         files = self._make()
         name = next(path for path, data in self._written.items() if data == _DATA)
         require(files.size(name) == len(_DATA), f"size() is {files.size(name)} instead of {len(_DATA)}")
@@ -230,7 +230,7 @@ class _Kit:
         part.discard()
 
     def _finish(self, part: PartOutput) -> Any:
-        """Close a part; what a committer gets of it."""
+        """Close a part, and return its committable."""
         self._open.remove(part)
         part.close(_at_once)
         committable = part.committable()
@@ -242,11 +242,11 @@ class _Kit:
         self._require_named(plain, "to", "a committable")
         return plain
 
-    def _require_named(self, plain: dict[str, Any], local_key: str, what: str) -> None:
-        """The path of the part: sinks show it in errors, and find its file system by it."""
-        path = plain.get("uri") or plain.get(local_key)  # the local disk had its keys before there were others
+    def _require_named(self, plain: dict[str, Any], local_key: str, source: str) -> None:
+        """Check that plain data contain the part's path: sinks show it in errors, and find the file system by it."""
+        path = plain.get("uri") or plain.get(local_key)  # the keys of the local disk are older than this rule
         named = isinstance(path, str) and path.startswith(self._path)
-        require(named, f"{what} does not have the path of the part as 'uri': {plain!r}")
+        require(named, f"{source} does not have the path of the part as 'uri': {plain!r}")
 
     def _commit(self, plain: Any, context: Context, outcome: CommitOutcome, *, again: bool = False) -> None:
         committer = self._make().committer(context)

@@ -1,4 +1,4 @@
-"""Holds high-availability services against their contract (``firesteel.ha.services``)."""
+"""Tests high-availability services against their contract (``firesteel.ha.services``)."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _BLOB_NAME = hashlib.sha256(_BLOB).hexdigest()
 _COMPONENT = of_job(_JOB)
 _END = RecordedEnd(7, {"state": "FINISHED", "vertices": ["a large job"] * 2000})
 _PATIENCE = 20.0
-"""Seconds in which a change of leaders has to be told."""
+"""Seconds within which watchers must be told of a change of leaders."""
 
 
 def check_high_availability(make: Callable[[], HighAvailabilityServices], *, durable: bool = True) -> None:
-    """Try services against all that the contract says.
+    """Check every rule of the contract.
 
     Args:
-        make: services of one empty cluster; each call stands for another process of it, which sees what those before
-            have written. Services that are not durable may give the same object again.
-        durable: what was written outlives the services.
+        make: makes services of one cluster, empty at first; each call stands for another process of the cluster, which
+            sees what earlier ones have written. Services that are not durable may return the same object again.
+        durable: whether everything written outlives the services.
 
     Raises:
-        AssertionError: they break the contract; the message says how.
+        AssertionError: a rule is broken; the message says which.
     """
     first, second = make(), make()
     try:
@@ -59,35 +59,36 @@ def _lead(services: HighAvailabilityServices, component: str) -> Leadership:
     return leadership
 
 
-def _check_leaders(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
-    require(one.leader(_COMPONENT) is None, "somebody leads before anybody campaigned")
-    first = _lead(one, _COMPONENT)
-    require(other.campaign(_COMPONENT) is None, "two lead at the same time")
+def _check_leaders(first_process: HighAvailabilityServices, second_process: HighAvailabilityServices) -> None:
+    require(first_process.leader(_COMPONENT) is None, "somebody leads before anybody campaigned")
+    first = _lead(first_process, _COMPONENT)
+    require(second_process.campaign(_COMPONENT) is None, "two lead at the same time")
     require(first.holds(), "a leader does not lead")
     first.announce("http://first:1", "token-1")
-    leader = require_some(other.leader(_COMPONENT), "a leader that was announced is not found")
+    leader = require_some(second_process.leader(_COMPONENT), "a leader that was announced is not found")
     require(
-        (leader.address, leader.token, leader.epoch) == ("http://first:1", "token-1", first.epoch), "another is found"
+        (leader.address, leader.token, leader.epoch) == ("http://first:1", "token-1", first.epoch),
+        "another leader is found",
     )
-    require(other.leader(DISPATCHER) is None, "the leader of one component is found for another one")
-    independent = _lead(other, of_job(_OTHER))
+    require(second_process.leader(DISPATCHER) is None, "the leader of one component is found for another one")
+    independent = _lead(second_process, of_job(_OTHER))
     first.release()
     first.release()
     require(not first.holds(), "a leadership that was given back holds")
-    require(one.leader(_COMPONENT) is None, "who has given its leadership back is still found")
-    second = _lead(other, _COMPONENT)
+    require(first_process.leader(_COMPONENT) is None, "who has given its leadership back is still found")
+    second = _lead(second_process, _COMPONENT)
     require(second.epoch > first.epoch, f"the epoch fell from {first.epoch} to {second.epoch}")
-    leader = require_some(one.leader(_COMPONENT), "the next leader is not found")
+    leader = require_some(first_process.leader(_COMPONENT), "the next leader is not found")
     require((leader.epoch, leader.address) == (second.epoch, ""), "the next leader has the address of the last one")
     _refused(lambda: first.announce("http://stale:1", "stale"), "announces itself")
-    leader = require_some(one.leader(_COMPONENT), "a stale leader's announcement has changed something")
+    leader = require_some(first_process.leader(_COMPONENT), "a stale leader's announcement has changed something")
     require(leader.address == "", "a stale leader's announcement has changed something")
     independent.release()
     second.release()
 
 
 class _Heard:
-    """Remembers the last leader that it was told of, on whatever thread."""
+    """Watcher that remembers the last leader that it was told of, on any thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -100,28 +101,28 @@ class _Heard:
             self._changed.notify_all()
 
     def waits_for(self, address: str | None) -> bool:
-        """Whether the last one has this address in time; None: nobody leads."""
+        """Wait until the last leader has this address (None = nobody leads); return whether that came in time."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: (None if self.last is None else self.last.address) == address, _PATIENCE
             )
 
 
-def _check_retrieval(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
+def _check_retrieval(first_process: HighAvailabilityServices, second_process: HighAvailabilityServices) -> None:
     heard, elsewhere = _Heard(), _Heard()
-    end = other.watch(RESOURCEMANAGER, heard)
+    end = second_process.watch(RESOURCEMANAGER, heard)
     require((heard.count, heard.last) == (1, None), "who watches is not told at once that nobody leads")
-    end_elsewhere = other.watch(DISPATCHER, elsewhere)
-    first = _lead(one, RESOURCEMANAGER)
+    end_elsewhere = second_process.watch(DISPATCHER, elsewhere)
+    first = _lead(first_process, RESOURCEMANAGER)
     first.announce("http://first:1", "token-1")
     require(heard.waits_for("http://first:1"), "a leader that was announced is not told")
     require(heard.last == Leader(first.epoch, "http://first:1", "token-1"), f"{heard.last} is told")
     late = _Heard()
-    other.watch(RESOURCEMANAGER, late)()
+    second_process.watch(RESOURCEMANAGER, late)()
     require(late.last == heard.last, "who watches later is not told at once who leads")
     first.release()
     require(heard.waits_for(None), "that a leader has gone is not told")
-    second = _lead(one, RESOURCEMANAGER)
+    second = _lead(first_process, RESOURCEMANAGER)
     second.announce("http://second:1", "token-2")
     require(heard.waits_for("http://second:1"), "the next leader is not told")
     leader = require_some(heard.last, "the next leader is not told")
@@ -134,19 +135,19 @@ def _check_retrieval(one: HighAvailabilityServices, other: HighAvailabilityServi
     end_elsewhere()
 
 
-def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
-    first = _lead(one, _COMPONENT)
+def _check_checkpoints(first_process: HighAvailabilityServices, second_process: HighAvailabilityServices) -> None:
+    first = _lead(first_process, _COMPONENT)
     require(first.attempts == Attempts(), "attempts are noted of a job that never ran")
     first.note_attempts(Attempts(3, ("tm-1",)))
     first.note_attempts(Attempts(2, ("tm-1", "tm-2")))
-    store = one.completed_checkpoints(_JOB, first)
+    store = first_process.completed_checkpoints(_JOB, first)
     numbers = [store.next_id() for _ in range(3)]
     require(numbers == sorted(set(numbers)), f"ids of checkpoints do not rise: {numbers}")
     checkpoint = StoredCheckpoint(numbers[1], "file:///a/chk-2")
     store.add(StoredCheckpoint(numbers[0], "file:///a/chk-1"))
     store.add(checkpoint)
     store.remove(numbers[0])
-    one.depose(_COMPONENT)
+    first_process.depose(_COMPONENT)
     require(not first.holds(), "a leader that was deposed leads")
     stale = {
         "adds a checkpoint": lambda: store.add(StoredCheckpoint(99, "file:///a/chk-99")),
@@ -154,31 +155,34 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
         "counts checkpoints": lambda: store.next_id(),
         "clears the store": lambda: store.clear(),
         "notes attempts": lambda: first.note_attempts(Attempts(99)),
-        "records an end": lambda: one.record_end(first, RecordedEnd(9, {"state": "FAILED"})),
+        "records an end": lambda: first_process.record_end(first, RecordedEnd(9, {"state": "FAILED"})),
     }
-    for what, write in stale.items():
-        _refused(write, what)
-    second = _lead(other, _COMPONENT)
+    for action, write in stale.items():
+        _refused(write, action)
+    second = _lead(second_process, _COMPONENT)
     first.release()
     require(second.holds(), "a leader that was deposed takes the next one's leadership along")
-    require(other.campaign(_COMPONENT) is None, "two lead when one that was deposed has let go")
+    require(second_process.campaign(_COMPONENT) is None, "two lead when one that was deposed has let go")
     require(second.epoch > first.epoch, f"the epoch fell from {first.epoch} to {second.epoch}")
     second.announce("http://second:1", "token-2")
     noted = Attempts(3, ("tm-1", "tm-2"))
     require(second.attempts == noted, f"the next leader knows of {second.attempts}, not of {noted}")
-    following = other.completed_checkpoints(_JOB, second)
+    following = second_process.completed_checkpoints(_JOB, second)
     require(following.all() == [checkpoint], f"the next leader finds {following.all()} instead of {[checkpoint]}")
     number = following.next_id()
     require(number > numbers[-1], f"the next leader counts {number}, which may have been used: {numbers}")
-    require(other.completed_checkpoints(_OTHER, second).all() == [], "jobs share their checkpoints")
-    for what, write in stale.items():
-        _refused(write, what)
+    require(second_process.completed_checkpoints(_OTHER, second).all() == [], "jobs share their checkpoints")
+    for action, write in stale.items():
+        _refused(write, action)
     require(following.all() == [checkpoint], "a stale leader has changed the store")
-    require(one.recorded_end(_JOB) is None, "a job has an end that a stale leader has recorded")
-    other.record_end(second, RecordedEnd(9, {"state": "FAILED"}))
-    other.record_end(second, _END)
-    require(one.recorded_end(_JOB) == _END, f"a job has ended as {one.recorded_end(_JOB)}, not as {_END}")
-    require(one.recorded_end(_OTHER) is None, "the end of one job is that of another one")
+    require(first_process.recorded_end(_JOB) is None, "a job has an end that a stale leader has recorded")
+    second_process.record_end(second, RecordedEnd(9, {"state": "FAILED"}))
+    second_process.record_end(second, _END)
+    require(
+        first_process.recorded_end(_JOB) == _END,
+        f"a job has ended as {first_process.recorded_end(_JOB)}, not as {_END}",
+    )
+    require(first_process.recorded_end(_OTHER) is None, "the end of one job is that of another one")
     renewed = following.renewed()
     if renewed is not None:
         late = {
@@ -187,19 +191,19 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
             "counts checkpoints": lambda: following.next_id(),
             "clears the store": lambda: following.clear(),
         }
-        for what, write in late.items():
-            _refused(write, what, CheckpointStorageError)
+        for action, write in late.items():
+            _refused(write, action, CheckpointStorageError)
         require(renewed.all() == [checkpoint], "a call from before the store was renewed has changed it")
         require(renewed.next_id() > number, "a store that was renewed counts anew")
     second.release()
 
 
-def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
-    leadership = _lead(one, DISPATCHER)
-    store = one.job_store(leadership)
+def _check_jobs(first_process: HighAvailabilityServices, second_process: HighAvailabilityServices) -> None:
+    leadership = _lead(first_process, DISPATCHER)
+    store = first_process.job_store(leadership)
     first = store.open(1000)
     require((first.jobs, first.ends) == ((), ()), "there are jobs in an empty cluster")
-    require(other.campaign(DISPATCHER) is None, "two Dispatchers lead")
+    require(second_process.campaign(DISPATCHER) is None, "two Dispatchers lead")
     received = store.receive()
     require(received.is_dir(), "there is no directory for what is received")
     store.drop(received)
@@ -218,7 +222,7 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     require(blob.read_bytes() == _BLOB, "a blob has changed")
     require(store.blob("0" * 64) is None, "there is a blob that nobody has stored")
     store.end(StoredEnd(_OTHER, "ended", "fingerprint", 5, {"state": "FINISHED"}))
-    one.depose(DISPATCHER)
+    first_process.depose(DISPATCHER)
     _refused(lambda: store.set_cancelled(_JOB), "writes about a job")
     _refused(lambda: store.set_jobmaster(_JOB, "http://stale:1", "stale"), "says where a JobMaster is")
     _refused(lambda: store.end(StoredEnd(_JOB, "stale", "", 9, {"state": "FAILED"})), "stores the end of a job")
@@ -228,8 +232,8 @@ def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) 
     _refused(lambda: store.open(2000), "opens the store")
     require(store.archive(_OTHER) == {"state": "FINISHED"}, "a stale leader has changed the store")
     require(store.archive(_JOB) is None, "a stale leader has changed the store")
-    following = _lead(other, DISPATCHER)
-    next_store = other.job_store(following)
+    following = _lead(second_process, DISPATCHER)
+    next_store = second_process.job_store(following)
     restored = next_store.open(0)
     require(restored.application == {"id": "a", "state": "FINISHED"}, "the application is another one")
     require(restored.term > first.term, f"terms of Dispatchers do not rise: {first.term}, {restored.term}")
@@ -302,9 +306,9 @@ def _check_later(services: HighAvailabilityServices) -> None:
     again.release()
 
 
-def _refused(write: Callable[[], object], what: str, how: type[Exception] = FencedError) -> None:
+def _refused(write: Callable[[], object], action: str, error_type: type[Exception] = FencedError) -> None:
     try:
         write()
-    except how:
+    except error_type:
         return
-    raise AssertionError(f"a leader whose time is over {what}, and nobody minds")
+    raise AssertionError(f"a leader whose time is over {action}, and nobody minds")

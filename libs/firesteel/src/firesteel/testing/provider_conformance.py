@@ -1,4 +1,4 @@
-"""Holds a provider against its contract (``firesteel.protocol.provider``), as far as no slot need run."""
+"""Tests a provider against its contract (``firesteel.protocol.provider``), as far as that needs no running slots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLL = 0.05
 _NOWHERE = "http://127.0.0.1:9"
 """The workers of the check need not find a ResourceManager."""
 _A, _B, _C, _D, _E, _F, _UNKNOWN = (f"worker-c0ffee00000{digit}" for digit in "abcdef0")
-"""Ids as the ResourceManager makes them."""
+"""Ids of workers in the form of the ResourceManager's."""
 
 
 @dataclass
@@ -25,8 +25,8 @@ class _Check:
     patience: float
     ended: dict[str, str] = field(default_factory=dict)
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Look again and again, and gather what the driver reports."""
+    def until(self, condition: Callable[[], bool], step: str) -> None:
+        """Wait for a condition, and collect the ends of workers that the provider reports meanwhile."""
         deadline = time.monotonic() + self.patience
         while True:
             for worker_id, cause in self.provider.ended_workers():
@@ -36,11 +36,11 @@ class _Check:
                 self.ended[worker_id] = cause
             if condition():
                 return
-            require(time.monotonic() < deadline, f"{what}: not within {self.patience:g} s")
+            require(time.monotonic() < deadline, f"{step}: not within {self.patience:g} s")
             time.sleep(_POLL)
 
     def start(self, *names: str) -> None:
-        """Start workers and see them run."""
+        """Start workers, and wait until they run."""
         for name in names:
             self.provider.start_worker(WorkerSpec(name, 1))
         self.until(lambda: all(self.runs(name) for name in names), f"{', '.join(names)} run after start_worker()")
@@ -53,17 +53,17 @@ def check_provider(
     *,
     patience: float = 60.0,
 ) -> None:
-    """Look at a fleet that was not started; start, stop, kill and recover workers; at the end none is left.
+    """Check a fleet that was not started; start, stop, kill and recover workers; at the end none must be left.
 
     Args:
-        make_provider: makes a provider for an empty cluster; each time for the same one.
-        runs: whether a worker of this id runs, found out without the provider. Not needed for one that is not
-            active, and neither is the next one.
-        kill: has a worker of this id end without the provider.
-        patience: seconds to wait for each thing that takes time.
+        make_provider: makes a provider for a cluster that is empty at first, the same cluster each time.
+        runs: returns whether the worker with this id runs, without using the provider. A provider that is not active
+            needs neither this function nor the next one.
+        kill: ends the worker with this id, without using the provider.
+        patience: seconds to wait for each step that takes time.
 
     Raises:
-        AssertionError: says which rule is broken.
+        AssertionError: the message says which rule is broken.
     """
     provider = make_provider()
     _check_fleet(provider.fleet)
@@ -88,8 +88,11 @@ def check_provider(
 
 
 def _check_fleet(fleet: Fleet) -> None:
-    """One that was not started."""
-    require(not fleet.is_alive(), "the fleet is alive before it was started: to make a provider must start nothing")
+    """Check a fleet that was not started."""
+    require(
+        not fleet.is_alive(),
+        "the fleet is alive before it was started: the constructor of a provider must start nothing",
+    )
     require(fleet.ended_slots() == [], "a fleet that was not started reports the end of slots")
     fleet.cancel_slot("check-unknown")
     try:
@@ -126,7 +129,7 @@ def _end_by_itself(check: _Check, kill: Callable[[str], None]) -> None:
 
 
 def _succeed(check: _Check) -> None:
-    """A provider that follows another one which was closed, or died."""
+    """Check a provider that follows another one, which was closed or has died."""
     provider = check.provider
     recovered = provider.recover(_NOWHERE)
     require(sorted(recovered) == [_D, _E], f"recover() finds {recovered} instead of {_D} and {_E}")

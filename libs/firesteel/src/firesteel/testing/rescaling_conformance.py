@@ -1,4 +1,4 @@
-"""Holds state backends against a dict: updates, snapshots, restores and other parallelisms in any sequence."""
+"""Compares state backends with a dict, over random sequences of updates, snapshots, restores and rescalings."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from firesteel.state.keys import NO_KEY
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.clock import ManualClock
 from firesteel.testing.rules import require
-from firesteel.testing.taken import Taken, Taking
+from firesteel.testing.snapshots import RunningSnapshot, SnapshotContents
 
 GROUPS: Final = 8
 _KEYS: Final = range(24)
 _NAMESPACES: Final = ("w", ("w", 2))
 _QUEUES: Final = ("one", "other")
 _TTL_MS: Final = 1000
-_KEPT: Final = 2
-"""Checkpoints that a job may go back to."""
+_RETAINED: Final = 2
+"""Number of checkpoints that a job retains."""
 _ANY: Final = Types.PICKLED_BYTE_ARRAY()
 
 
 class _Joined:
-    """Keeps what was added, in an accumulator that is changed in place."""
+    """Aggregation that collects values, in an accumulator that is changed in place."""
 
     def create_accumulator(self) -> list[int]:
         return []
@@ -80,7 +80,7 @@ def _groups_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
 
 @dataclass
 class _Model:
-    """What the state is to be, as dicts by key; what expires stands beside the time at which it was written."""
+    """The expected state, as dicts by key; values that expire are paired with the time of their last write."""
 
     values: dict[str, dict[Any, Any]] = field(default_factory=dict)
     timers: set[tuple[str, int, int, Any]] = field(default_factory=set)
@@ -89,7 +89,7 @@ class _Model:
         return self.values.setdefault(name, {})
 
     def alive(self, now: int) -> dict[str, dict[Any, Any]]:
-        """What readers see."""
+        """Return the state that readers see at a time: without expired values."""
 
         def lives(pair: tuple[Any, int]) -> bool:
             return pair[1] + _TTL_MS > now
@@ -104,23 +104,25 @@ class _Model:
             for key, entries in self.of("short-map").items()
         }
         visible["map"] = {key: list(entries.items()) for key, entries in visible.get("map", {}).items()}
-        there = {
+        expected = {
             name: {key: value for key, value in model.items() if value not in (None, [])}
             for name, model in visible.items()
         }
-        there["timers"] = dict.fromkeys(self.timers)
-        return {name: model for name, model in there.items() if model}
+        expected["timers"] = dict.fromkeys(self.timers)
+        return {name: model for name, model in expected.items() if model}
 
 
 class _Subtask:
-    """One backend with its key groups."""
+    """One subtask: a backend with its key groups."""
 
-    def __init__(self, backend: StateBackend, own: range, directory: Path, memory: int, clock: ManualClock) -> None:
-        self.own = own
+    def __init__(
+        self, backend: StateBackend, key_groups: range, directory: Path, memory: int, clock: ManualClock
+    ) -> None:
+        self.key_groups = key_groups
         self.keyed = backend.create_keyed_state(
             KeyedStateParameters(
                 key_group_of=lambda key: key % GROUPS,
-                key_groups=own,
+                key_groups=key_groups,
                 key_groups_of=_groups_of,
                 max_parallelism=GROUPS,
                 clock=clock,
@@ -131,14 +133,14 @@ class _Subtask:
         )
         self.columns = self.keyed.columns("columns", [pa.int64()])
         self.numbers = self.columns.column("number", pa.int64())
-        self.taking: Taking | None = None
+        self.taking: RunningSnapshot | None = None
 
     def read(self, state: dict[str, dict[Any, Any]]) -> None:
-        """Add all that is there."""
+        """Add all state of this subtask to ``state``."""
         keyed, times = self.keyed, 0
-        for key in [key for key in _KEYS if key % GROUPS in self.own]:
+        for key in [key for key in _KEYS if key % GROUPS in self.key_groups]:
             keyed.key = key
-            there = {
+            values = {
                 "value": keyed.get_state(_VALUE).value(),
                 "list": list(keyed.get_list_state(_LIST).get()),
                 "map": list(keyed.get_map_state(_MAP).items()),
@@ -149,7 +151,7 @@ class _Subtask:
                 "short-map": list(keyed.get_map_state(_SHORT_MAP).items()),
                 "table": keyed.table("rows").get(key),
             }
-            for name, value in there.items():
+            for name, value in values.items():
                 if value not in (None, []):
                     state.setdefault(name, {})[key] = copy.deepcopy(value)
             for namespace in _NAMESPACES:
@@ -161,9 +163,9 @@ class _Subtask:
                 state.setdefault("records", {})[key] = copy.deepcopy(records)
                 times += len({time for time, _ in records})
         keyed.key = NO_KEY
-        there_are = len(keyed.timeline("records"))
-        require(there_are == times, f"there are records of {there_are} times and keys, and {times} of them are its own")
-        foreign = [key for key in (*keyed.keys(), *keyed.table("rows")) if key % GROUPS not in self.own]
+        count = len(keyed.timeline("records"))
+        require(count == times, f"there are records of {count} times and keys, and {times} of them are its own")
+        foreign = [key for key in (*keyed.keys(), *keyed.table("rows")) if key % GROUPS not in self.key_groups]
         require(not foreign, f"keys {foreign[:3]} are in a subtask that does not own them")
         for name in _QUEUES:
             timers = [(name, timer.timestamp, timer.key, timer.namespace) for timer in keyed.timers(name)]
@@ -181,18 +183,18 @@ class _Subtask:
 class _Checkpoint:
     number: int
     model: _Model
-    taken: list[Taken]
+    taken: list[SnapshotContents]
     canonical: bool
 
 
 class _Job:
-    """Subtasks of some parallelism over backends that may take over from each other, and their model."""
+    """A job with some parallelism, over backends that may replace each other, and the model of its state."""
 
     def __init__(self, backends: Sequence[StateBackend], folder: Path, rng: random.Random, name: str) -> None:
         self._backends, self._folder, self._rng, self._name = backends, folder, rng, name
         self._memory = rng.choice((1, 1 << 20))
         self.clock = ManualClock()
-        self._made = self._number = 0
+        self._subtask_count = self._number = 0
         self.model = _Model()
         self._complete: list[_Checkpoint] = []
         self._running: _Checkpoint | None = None
@@ -203,20 +205,22 @@ class _Job:
     def _new(self, parallelism: int) -> list[_Subtask]:
         subtasks = []
         for subtask in range(parallelism):
-            self._made += 1
-            own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
-            subtasks.append(_Subtask(self.backend, own, self._folder / str(self._made), self._memory, self.clock))
+            self._subtask_count += 1
+            key_groups = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
+            subtasks.append(
+                _Subtask(self.backend, key_groups, self._folder / str(self._subtask_count), self._memory, self.clock)
+            )
         self._story.append(f"{self.backend.name} x {parallelism}")
         return subtasks
 
     def of(self, key: int) -> _Subtask:
-        """The subtask of a key."""
-        (owner,) = (subtask for subtask in self.subtasks if key % GROUPS in subtask.own)
+        """Return the subtask that owns a key, with the key as its current one."""
+        (owner,) = (subtask for subtask in self.subtasks if key % GROUPS in subtask.key_groups)
         owner.keyed.key = key
         return owner
 
     def check(self, when: str) -> None:
-        """State and model are the same."""
+        """Check that state and model are equal."""
         state: dict[str, dict[Any, Any]] = {}
         for subtask in self.subtasks:
             subtask.read(state)
@@ -231,7 +235,7 @@ class _Job:
     # -- checkpoints
 
     def begin(self) -> None:
-        """A checkpoint, or a savepoint, begins."""
+        """Begin a checkpoint or a savepoint."""
         self._number += 1
         rng, last = self._rng, self._complete[-1] if self._complete else None
         canonical = rng.random() < 0.25
@@ -239,16 +243,16 @@ class _Job:
         for position, subtask in enumerate(self.subtasks):
             base = None
             if last is not None and not last.canonical and position < len(last.taken):
-                base = last.taken[position] if last.taken[position].key_groups == subtask.own else None
+                base = last.taken[position] if last.taken[position].key_groups == subtask.key_groups else None
             purpose = Purpose(self._number, True, last.number if base is not None and last is not None else None)
             if canonical:
                 purpose = Purpose(self._number, canonical=True)
             snapshot = subtask.keyed.snapshot(rng.choice((0.0, 0.002)), purpose)
-            subtask.taking = Taking(snapshot, subtask.own, None if canonical else base)
-        self._taken: dict[int, Taken] = {}
+            subtask.taking = RunningSnapshot(snapshot, subtask.key_groups, None if canonical else base)
+        self._taken: dict[int, SnapshotContents] = {}
 
     def go_on(self) -> None:
-        """Some subtask writes a slice; a checkpoint that begins if there is none."""
+        """Have some subtask write a slice of the running checkpoint; begin one if none is running."""
         if self._running is None:
             self.begin()
             return
@@ -262,17 +266,17 @@ class _Job:
         subtask.taking, self._taken[position] = None, taken
         if len(self._taken) == len(self.subtasks):
             self._running.taken = [self._taken[index] for index in range(len(self.subtasks))]
-            self._complete = [*self._complete[1 - _KEPT :], self._running]
+            self._complete = [*self._complete[1 - _RETAINED :], self._running]
             self._running = None
 
     def complete(self) -> None:
-        """Until the checkpoint is complete."""
+        """Run a checkpoint to its end."""
         self.go_on()
         while self._running is not None:
             self.go_on()
 
     def fail(self) -> None:
-        """All subtasks die; the job goes on from its last checkpoint, in another form perhaps."""
+        """Fail all subtasks, and restart from the last checkpoint, perhaps with another parallelism or backend."""
         for subtask in self.subtasks:
             if subtask.taking is not None:
                 subtask.taking.snapshot.close()
@@ -287,8 +291,8 @@ class _Job:
         if last is not None:
             self.model = copy.deepcopy(last.model)
             for subtask in self.subtasks:
-                parts = [part for part in last.taken if set(part.key_groups) & set(subtask.own)]
-                subtask.keyed.restore([part.of(subtask.own) for part in parts])
+                parts = [part for part in last.taken if set(part.key_groups) & set(subtask.key_groups)]
+                subtask.keyed.restore([part.of(subtask.key_groups) for part in parts])
         self.check("restored")
 
     def close(self) -> None:
@@ -298,7 +302,7 @@ class _Job:
             subtask.keyed.close()
 
 
-# -- what programs do to state; each gives the same to backend and model
+# -- changes of state; each is applied to the backend and to the model
 
 
 def _put_value(job: _Job, key: int, rng: random.Random) -> None:
@@ -428,31 +432,31 @@ def _add_timers(job: _Job, key: int, rng: random.Random) -> None:
     name, queue = rng.choice(_QUEUES), job.of(key).keyed
     for _ in range(rng.randrange(1, 4)):
         timer = (name, rng.randrange(-5, 60), key, rng.choice((None, "w")))
-        new = queue.timers(name).add(*timer[1:])
-        require(new == (timer not in job.model.timers), f"add() of {timer} gives {new}")
+        is_new = queue.timers(name).add(*timer[1:])
+        require(is_new == (timer not in job.model.timers), f"add() of {timer} gives {is_new}")
         job.model.timers.add(timer)
 
 
 def _discard_timer(job: _Job, key: int, rng: random.Random) -> None:
     timer = (rng.choice(_QUEUES), rng.randrange(-5, 60), key, rng.choice((None, "w")))
-    own = sorted((candidate for candidate in job.model.timers if candidate[2] == key), key=repr)
-    if own and rng.random() < 0.7:
-        timer = rng.choice(own)
+    own_timers = sorted((candidate for candidate in job.model.timers if candidate[2] == key), key=repr)
+    if own_timers and rng.random() < 0.7:
+        timer = rng.choice(own_timers)
     was_there = job.of(key).keyed.timers(timer[0]).discard(*timer[1:])
     require(was_there == (timer in job.model.timers), f"discard() of {timer} gives {was_there}")
     job.model.timers.discard(timer)
 
 
 def _fire(job: _Job, key: int, rng: random.Random) -> None:
-    name, until, subtask = rng.choice(_QUEUES), rng.randrange(40), job.of(key)
+    name, time, subtask = rng.choice(_QUEUES), rng.randrange(40), job.of(key)
     due, last, again = (
-        {fired for fired in job.model.timers if fired[0] == name and fired[1] <= until},
+        {fired for fired in job.model.timers if fired[0] == name and fired[1] <= time},
         -100,
         rng.random() < 0.3,
     )
-    due = {fired for fired in due if fired[2] % GROUPS in subtask.own}
+    due = {fired for fired in due if fired[2] % GROUPS in subtask.key_groups}
     queue = subtask.keyed.timers(name)
-    for timer in queue.due(until):
+    for timer in queue.due(time):
         fired = (name, *timer)
         require(fired in due and timer.timestamp >= last, f"{fired} fires behind {last}; those are due: {due}")
         last = timer.timestamp
@@ -463,12 +467,12 @@ def _fire(job: _Job, key: int, rng: random.Random) -> None:
             queue.add(last, timer.key, "again")
             due.add((name, last, timer.key, "again"))
             job.model.timers.add((name, last, timer.key, "again"))
-    require(not due, f"these do not fire: {due}")
+    require(not due, f"timers that are due do not fire: {due}")
 
 
 def _put_columns(job: _Job, key: int, rng: random.Random) -> None:
     for subtask in job.subtasks:
-        keys = rng.sample([key for key in _KEYS if key % GROUPS in subtask.own], 2)
+        keys = rng.sample([key for key in _KEYS if key % GROUPS in subtask.key_groups], 2)
         slots = subtask.columns.slots([pa.array(keys, pa.int64())])
         subtask.columns.touch(slots)
         numbers = [rng.randrange(1 << 40) for _ in keys]
@@ -488,19 +492,19 @@ CHANGES: Final[Sequence[Callable[[_Job, int, random.Random], None]]] = (
     _change_row, _add_records, _remove_records, _look_at_records, _change_window, _add_timers, _discard_timer, _fire,
     _put_columns, _remove_columns,
 )  # fmt: skip
-"""What programs do to state."""
+"""All kinds of changes."""
 
 
 def check_rescaling(backends: Sequence[StateBackend], *, seeds: Iterable[int] = range(4), steps: int = 300) -> None:
-    """Random programs with all kinds of state, on several subtasks, which die and come back as others: equal a dict.
+    """Run random programs with all kinds of state on several subtasks that fail and are rescaled; compare with a dict.
 
     Args:
-        backends: a job may go from one to another one with a savepoint; one will do.
-        seeds: one program each.
-        steps: of each program.
+        backends: one or more backends, between which a job may change with a savepoint.
+        seeds: seeds of random programs, one program each.
+        steps: number of steps of each program.
 
     Raises:
-        AssertionError: says what is lost or doubled, and where the state had been.
+        AssertionError: the message says which state is lost or duplicated, and the history of the job.
     """
     for seed in seeds:
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""How the conformance kits say which rule of a contract is broken."""
+"""Assertions by which the conformance kits say which rule of a contract is broken."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ T = TypeVar("T")
 
 
 def require(holds: bool, rule: str) -> None:
-    """Raise an ``AssertionError`` with the rule if it is broken; also where Python runs with ``-O``."""
+    """Raise an ``AssertionError`` with the rule if it is broken, also if Python runs with ``-O``."""
     if not holds:
         raise AssertionError(rule)
 
 
 def require_some(value: T | None, rule: str) -> T:
-    """The value, which has to be there."""
+    """Return a value; None is an ``AssertionError`` with the rule."""
     if value is None:
         raise AssertionError(rule)
     return value
 
 
 def require_raises(kind: type[BaseException], call: Callable[[], Any], rule: str) -> BaseException:
-    """The error of a call that has to be refused, with a message for people.
+    """Return the error of a call that must raise it, with a message.
 
-    Errors of another kind come out as they are.
+    Other errors are passed on.
     """
     try:
         call()
@@ -35,7 +35,7 @@ def require_raises(kind: type[BaseException], call: Callable[[], Any], rule: str
 
 
 def require_returns(call: Callable[[], T], rule: str) -> T:
-    """What a call returns that must not be refused."""
+    """Return the result of a call that must not raise."""
     try:
         return call()
     except Exception as error:

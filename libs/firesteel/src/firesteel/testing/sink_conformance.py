@@ -1,4 +1,4 @@
-"""Holds a sink against the sink contract (``firesteel.functions.sink``)."""
+"""Tests a sink against the sink contract (``firesteel.functions.sink``)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def check_sink(
     *,
     parallelism: int = 2,
 ) -> None:
-    """Write, finish, commit and abort, and look at what is visible after each.
+    """Write, finish, commit and abort; compare the visible records after each step.
 
     Args:
-        make_sink: makes a sink to a place that is empty at first; each time the same place.
-        records: to write, split over the subtasks.
-        visible: what a reader of that place sees now, in the form of ``records``, in any order.
+        make_sink: makes a sink to a place that is empty at first, the same place each time.
+        records: records to write, spread over the subtasks.
+        visible: returns the records that a reader of that place sees, in the form of ``records``, in any order.
         parallelism: number of writers.
 
     Raises:
-        AssertionError: says which rule is broken.
+        AssertionError: the message says which rule is broken.
     """
     pickle.loads(pickle.dumps(make_sink()))
     require(list(visible()) == [], "the place is not empty before the first record")

@@ -1,4 +1,4 @@
-"""Snapshots as the runtime takes them, in memory: for kits and tests."""
+"""Takes snapshots as the runtime does, but into memory: for kits and tests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from firesteel.state.snapshots import SEVERAL, KeyedSnapshot, SnapshotFiles, StateChunk, StateInfo, WrittenState
 
 
-class Taken:
-    """What a checkpoint has of a state backend.
+class SnapshotContents:
+    """The snapshot of a state backend, as a checkpoint stores it.
 
     Args:
-        states: descriptions.
-        chunks: in order.
-        files: contents by name.
-        key_groups: of the subtask that wrote it.
+        states: descriptions of the states.
+        chunks: the chunks, in their order.
+        files: contents of files, by name.
+        key_groups: key groups of the subtask that wrote it.
     """
 
     def __init__(
@@ -29,58 +29,60 @@ class Taken:
         self.states = [StateInfo.from_json(info.to_json()) for info in states]
         self.chunks, self.files, self.key_groups = list(chunks), dict(files or {}), key_groups
 
-    def of(self, own: range) -> WrittenState:
-        """As a subtask gets it that owns these key groups."""
-        return _Handle(self, own)
+    def of(self, key_groups: range) -> WrittenState:
+        """Return the snapshot as a subtask with these key groups gets it."""
+        return _Handle(self, key_groups)
 
 
 class _Handle(WrittenState):
-    def __init__(self, taken: Taken, own: range) -> None:
-        self._taken, self._own = taken, own
-        self.states, self.key_groups = taken.states, taken.key_groups
-        self.files = {name: len(data) for name, data in taken.files.items()}
+    def __init__(self, contents: SnapshotContents, key_groups: range) -> None:
+        self._contents, self._own_groups = contents, key_groups
+        self.states, self.key_groups = contents.states, contents.key_groups
+        self.files = {name: len(data) for name, data in contents.files.items()}
 
     def chunks(self) -> Iterator[StateChunk]:
-        own, theirs = self._own, self.key_groups
-        all_own = theirs.start >= own.start and theirs.stop <= own.stop
-        for chunk in self._taken.chunks:
+        own_groups, written = self._own_groups, self.key_groups
+        all_own = written.start >= own_groups.start and written.stop <= own_groups.stop
+        for chunk in self._contents.chunks:
             if chunk.key_group == SEVERAL:
-                yield replace(chunk, key_group=own.start) if all_own else chunk
-            elif chunk.key_group in own:
+                yield replace(chunk, key_group=own_groups.start) if all_own else chunk
+            elif chunk.key_group in own_groups:
                 yield chunk
 
     def fetch(self, name: str, path: str) -> None:
         with open(path, "xb") as file:
-            file.write(self._taken.files[name])
+            file.write(self._contents.files[name])
 
 
 class _Files(SnapshotFiles):
-    def __init__(self, before: Mapping[str, bytes]) -> None:
-        self._before, self.stored = before, dict[str, bytes]()
-        self.known = {name: len(data) for name, data in before.items()}
+    def __init__(self, base_files: Mapping[str, bytes]) -> None:
+        self._base_files, self.stored = base_files, dict[str, bytes]()
+        self.known = {name: len(data) for name, data in base_files.items()}
 
     def keep(self, name: str) -> None:
-        self.stored[name] = self._before[name]
+        self.stored[name] = self._base_files[name]
 
     def put(self, name: str, path: str) -> None:
         self.stored[name] = Path(path).read_bytes()
 
 
-class Taking:
+class RunningSnapshot:
     """A snapshot that is being taken.
 
     Args:
-        snapshot: has just begun.
-        key_groups: of the backend.
-        base: what the checkpoint has that it may build on.
+        snapshot: the backend's snapshot, which has just begun.
+        key_groups: key groups of the backend.
+        base: the stored snapshot that it may build on.
     """
 
-    def __init__(self, snapshot: KeyedSnapshot, key_groups: range = range(1), base: Taken | None = None) -> None:
+    def __init__(
+        self, snapshot: KeyedSnapshot, key_groups: range = range(1), base: SnapshotContents | None = None
+    ) -> None:
         self.snapshot, self._key_groups, self._base = snapshot, key_groups, base
         self._chunks: list[StateChunk] = []
 
-    def step(self) -> Taken | None:
-        """The next slice; what was taken if that was the last one."""
+    def step(self) -> SnapshotContents | None:
+        """Take the next slice; return the contents of the whole snapshot if it was the last one, else None."""
         chunks = next(self.snapshot, None)
         if chunks is not None:
             self._chunks += chunks
@@ -89,19 +91,21 @@ class Taking:
         files = _Files({} if self._base is None else self._base.files)
         if self.snapshot.has_files:
             self.snapshot.write_files(files)
-        before = []
+        base_chunks = []
         if self.snapshot.base is not None:
-            assert self._base is not None, "the snapshot builds on one that it was not told of"
-            before = self._base.chunks
-        return Taken(self.snapshot.states, [*before, *self._chunks], files.stored, self._key_groups)
+            assert self._base is not None, "the snapshot builds on one that it was not given"
+            base_chunks = self._base.chunks
+        return SnapshotContents(self.snapshot.states, [*base_chunks, *self._chunks], files.stored, self._key_groups)
 
-    def rest(self, between: Callable[[], None] = lambda: None) -> Taken:
-        """Take all slices that are left; with something to do between two."""
-        while (taken := self.step()) is None:
+    def rest(self, between: Callable[[], None] = lambda: None) -> SnapshotContents:
+        """Take the remaining slices, calling ``between`` after each but the last; return the contents."""
+        while (contents := self.step()) is None:
             between()
-        return taken
+        return contents
 
 
-def take(snapshot: KeyedSnapshot, key_groups: range = range(1), base: Taken | None = None) -> Taken:
-    """Take a snapshot at once."""
-    return Taking(snapshot, key_groups, base).rest()
+def take_snapshot(
+    snapshot: KeyedSnapshot, key_groups: range = range(1), base: SnapshotContents | None = None
+) -> SnapshotContents:
+    """Take a whole snapshot, and return its contents."""
+    return RunningSnapshot(snapshot, key_groups, base).rest()

@@ -1,4 +1,4 @@
-"""Holds a source against the source contract (``firesteel.functions.source``)."""
+"""Tests a source against the source contract (``firesteel.functions.source``)."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ from firesteel.testing.enumerator_conformance import Driven, check_enumerator, d
 from firesteel.testing.rules import require
 
 _LONGEST: Final = 100_000
-"""Polls without an end after which a source counts as hanging."""
+"""Number of polls without an end after which a source counts as hanging."""
 
 
 class ReaderStub(ReaderContext):
-    """Of a reader that is driven by hand."""
+    """Context of a reader that a kit or test drives."""
 
     def __init__(self, subtask: int, parallelism: int, clock: ManualClock) -> None:
         self._subtask, self._parallelism, self._clock = subtask, parallelism, clock
 
     @property
     def subtask_index(self) -> int:
-        """As it was given."""
+        """The one that the context was made with."""
         return self._subtask
 
     @property
     def parallelism(self) -> int:
-        """As it was given."""
+        """The one that the context was made with."""
         return self._parallelism
 
     def monotonic(self) -> float:
-        """Of the clock."""
+        """Return the seconds of the clock."""
         return self._clock.monotonic()
 
     def wake_up(self) -> None:
-        """Whoever drives it polls anyhow."""
+        """Do nothing: the driver polls anyway."""
 
 
 class _Run:
-    """One subtask of the source, driven by hand as the runtime drives it."""
+    """One subtask of the source, driven as the runtime does it."""
 
     def __init__(self, source: Source[Any], subtask: int, parallelism: int, enumerator: Driven) -> None:
         self._type, self._codec = source.produced_type(), SplitCodec("source", source)
@@ -73,7 +73,7 @@ class _Run:
         self._polls = 0
 
     def step(self, max_records: int) -> SourceBatch[Any] | None:
-        """One poll; hands out splits and moves the clock as the answer asks."""
+        """Poll once, then supply splits or move the clock as the answer requires; return the batch, if it was one."""
         self._polls += 1
         require(self._polls < _LONGEST, f"no end after {_LONGEST} polls")
         polled: Any = self.reader.poll(max_records)
@@ -91,7 +91,7 @@ class _Run:
             require(self._told, "END before no_more_splits()")
             self.ended = True
         else:
-            raise AssertionError(f"poll() returned {answer!r}, which is none of the contract's answers")
+            raise AssertionError(f"poll() returned {answer!r}, which is not an answer of the contract")
         return None
 
     def _supply(self) -> None:
@@ -129,20 +129,20 @@ def check_source(
     parallelisms: Sequence[int] = (1, 2, 3),
     batch_sizes: Sequence[int] = (1, 7, 1000),
 ) -> None:
-    """Run a bounded source in many ways and compare what it gives.
+    """Read a bounded source in many ways, and compare its records with those expected.
 
-    It is read with several parallelisms and batch sizes; stopped after every poll and continued from its snapshot by
-    a new reader; paused and resumed; given splits of an unknown version; and pickled. If it has an enumerator of its
-    own, that is stopped after each request, while splits are on their way, and continued from its state.
+    It is read with several parallelisms and batch sizes; stopped after every poll and resumed from its snapshot by a
+    new reader; paused and resumed; given splits of an unknown version; and pickled. If it has an enumerator of its own,
+    that is stopped after each request, while splits are on their way, and resumed from its state.
 
     Args:
         make_source: makes the source; called often.
-        expected: all records that it gives, in any order.
-        parallelisms: to run it with.
-        batch_sizes: to poll it with.
+        expected: all records of the source, in any order.
+        parallelisms: parallelisms to read it with.
+        batch_sizes: largest numbers of records to poll.
 
     Raises:
-        AssertionError: says which rule is broken.
+        AssertionError: the message says which rule is broken.
     """
     in_order = _sorted(expected)
     source = make_source()
@@ -170,7 +170,7 @@ def check_source(
 
 
 def _travelled(codec: SplitCodec, split: Split) -> Split:
-    """As plain data and back."""
+    """Return a split after its conversion to plain data and back."""
     try:
         plain = json.loads(json.dumps(codec.to_plain(split)))
     except ProgramError as error:
@@ -209,14 +209,14 @@ def _read_with_restore(source: Source[Any], stop: int) -> list[Any]:
     splits = [_travelled(SplitCodec("source", source), split) for split in run.reader.snapshot()]
     state = enumerator.snapshot()
     run.reader.close()
-    again = drive(source, state)
-    rest = _Run(source, 0, 1, again)
+    resumed_enumerator = drive(source, state)
+    resumed = _Run(source, 0, 1, resumed_enumerator)
     if splits:
-        rest.reader.add_splits(splits)
-    while not rest.ended:
-        rest.step(3)
-    rest.reader.close()
-    return run.records + rest.records
+        resumed.reader.add_splits(splits)
+    while not resumed.ended:
+        resumed.step(3)
+    resumed.reader.close()
+    return run.records + resumed.records
 
 
 def _read_with_pauses(source: Source[Any]) -> list[Any]:
@@ -228,8 +228,8 @@ def _read_with_pauses(source: Source[Any]) -> list[Any]:
         if batch is not None and turn % 3 == 0:
             run.reader.pause_splits([batch.split_id])
             for _ in range(4):
-                other = run.step(2) if not run.ended else None
-                require(other is None or other.split_id != batch.split_id, "a paused split was read")
+                next_batch = run.step(2) if not run.ended else None
+                require(next_batch is None or next_batch.split_id != batch.split_id, "a paused split was read")
             run.reader.resume_splits([batch.split_id])
     run.reader.close()
     return run.records

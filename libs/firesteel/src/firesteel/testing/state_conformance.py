@@ -1,4 +1,4 @@
-"""Holds a state backend against its contract (``firesteel.state.backend``)."""
+"""Tests a state backend against its contract (``firesteel.state.backend``)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from firesteel.state.snapshots import NO_CHECKPOINT, SEVERAL, Purpose, StateInfo
 from firesteel.testing.clock import ManualClock
 from firesteel.testing.columnar_state_conformance import check_columnar_state
 from firesteel.testing.rules import require, require_raises
-from firesteel.testing.taken import Taken, Taking, take
+from firesteel.testing.snapshots import RunningSnapshot, SnapshotContents, take_snapshot
 
 GROUPS: Final = 8
 _ANY: Final = Types.PICKLED_BYTE_ARRAY()
@@ -75,18 +75,18 @@ _MEAN: Final = AggregatingStateDescriptor("mean", _Mean(), _ANY)
 
 
 def group_of(key: Any) -> int:
-    """A key group of the kit's own."""
+    """Return the key group of a key, by a hash of the kit's own."""
     return sum(repr(key).encode()) % GROUPS
 
 
 def read(keyed: KeyedStateBackend, namespaces: Iterable[Any] = (None,)) -> dict[Any, Any]:
-    """All state of the kit's keys, as plain objects: (key, namespace) -> what is there."""
+    """Return all state of the kit's keys as plain objects: (key, namespace) -> values by name of the state."""
     state: dict[Any, Any] = {}
     for key in _KEYS:
         keyed.key = key
         for namespace in namespaces:
             store = keyed.store(namespace)
-            there = {
+            values = {
                 "number": store.get_state(_NUMBER).value(),
                 "things": copy.deepcopy(store.get_state(_THINGS).value()),
                 "list": list(store.get_list_state(_LIST).get()),
@@ -94,9 +94,9 @@ def read(keyed: KeyedStateBackend, namespaces: Iterable[Any] = (None,)) -> dict[
                 "sum": store.get_reducing_state(_SUM).get(),
                 "mean": store.get_aggregating_state(_MEAN).get(),
             }
-            there = {name: value for name, value in there.items() if value not in (None, [])}
-            if there:
-                state[key, namespace] = there
+            values = {name: value for name, value in values.items() if value not in (None, [])}
+            if values:
+                state[key, namespace] = values
         row = keyed.table("raw").get(key)
         if row is not None:
             state[key, "raw"] = copy.deepcopy(row)
@@ -111,7 +111,7 @@ def read(keyed: KeyedStateBackend, namespaces: Iterable[Any] = (None,)) -> dict[
 
 
 def _change(keyed: KeyedStateBackend, store: KeyedStateStore, rng: random.Random) -> None:
-    """Something that programs do to the state of the current key."""
+    """Make a random change to the state of the current key, as programs do."""
     number = rng.randrange(100)
     kind = rng.randrange(20)
     if kind == 0:
@@ -171,15 +171,15 @@ def _change(keyed: KeyedStateBackend, store: KeyedStateStore, rng: random.Random
 
 
 class _Kit:
-    """Makes what the checks need."""
+    """Makes backends and snapshots for the checks."""
 
     def __init__(self, backend: StateBackend, folder: Path) -> None:
         self._backend, self._folder = backend, folder
-        self._made = 0
+        self._count = 0
         self.clock = ManualClock()
 
-    def make(self, groups: range = range(GROUPS), **more: Any) -> KeyedStateBackend:
-        self._made += 1
+    def make(self, groups: range = range(GROUPS), **parameters: Any) -> KeyedStateBackend:
+        self._count += 1
         return self._backend.create_keyed_state(
             KeyedStateParameters(
                 key_group_of=group_of,
@@ -187,65 +187,70 @@ class _Kit:
                 max_parallelism=GROUPS,
                 clock=self.clock,
                 operator="kit",
-                directory=str(self._folder / "state" / str(self._made)),
-                **more,
+                directory=str(self._folder / "state" / str(self._count)),
+                **parameters,
             )
         )
 
-    def written(self, keyed: KeyedStateBackend) -> Taken:
-        """A whole snapshot."""
-        return take(keyed.snapshot(), range(GROUPS))
+    def written(self, keyed: KeyedStateBackend) -> SnapshotContents:
+        """Take a complete snapshot of a backend at once."""
+        return take_snapshot(keyed.snapshot(), range(GROUPS))
 
-    def later(self, taken: Taken) -> KeyedStateBackend:
-        """A backend that goes on from it."""
+    def later(self, contents: SnapshotContents) -> KeyedStateBackend:
+        """Make a backend that is restored from a snapshot."""
         keyed = self.make()
-        keyed.restore([taken.of(range(GROUPS))])
+        keyed.restore([contents.of(range(GROUPS))])
         return keyed
 
-    def restored(self, taken: Taken, parallelism: int, memory: int = 0, *, canonical: bool = False) -> dict[Any, Any]:
-        """What subtasks of another parallelism find; of what is canonical, those of ``hashmap``."""
+    def restored(
+        self, contents: SnapshotContents, parallelism: int, memory: int = 0, *, canonical: bool = False
+    ) -> dict[Any, Any]:
+        """Return the state that subtasks of another parallelism restore; from a canonical snapshot with ``hashmap``."""
         state: dict[Any, Any] = {}
         backend = self._backend
         if canonical:
-            require(not taken.files, f"a canonical snapshot has files: {list(taken.files)[:3]}")
-            several = [chunk for chunk in taken.chunks if chunk.key_group == SEVERAL]
+            require(not contents.files, f"a canonical snapshot has files: {list(contents.files)[:3]}")
+            several = [chunk for chunk in contents.chunks if chunk.key_group == SEVERAL]
             require(not several, "a chunk of a canonical snapshot has several key groups")
-            _check_groups(taken)
+            _check_groups(contents)
             self._backend = HeapStateBackend()
         try:
-            return self._restored(taken, parallelism, memory, state)
+            return self._restored(contents, parallelism, memory, state)
         finally:
             self._backend = backend
 
-    def _restored(self, taken: Taken, parallelism: int, memory: int, state: dict[Any, Any]) -> dict[Any, Any]:
+    def _restored(
+        self, contents: SnapshotContents, parallelism: int, memory: int, state: dict[Any, Any]
+    ) -> dict[Any, Any]:
         for subtask in range(parallelism):
-            own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
-            keyed = self.make(own, memory=memory)
-            keyed.restore([taken.of(own)])
+            key_groups = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
+            keyed = self.make(key_groups, memory=memory)
+            keyed.restore([contents.of(key_groups)])
             for place, value in read(keyed, (None, "w1", ("w", 2))).items():
                 require(
-                    group_of(place[0]) in own, f"restore() brought key {place[0]!r} to a subtask that does not own it"
+                    group_of(place[0]) in key_groups,
+                    f"restore() brought key {place[0]!r} to a subtask that does not own it",
                 )
                 state[place] = value
             keyed.close()
         return state
 
     def check_tidy(self) -> None:
-        """Nothing may be left when all backends are closed."""
+        """Check that closed backends leave no directories behind."""
         paths = [str(path) for path in (self._folder / "state").rglob("*")]
         require(not [path for path in paths if Path(path).name.isdigit()], f"close() leaves {paths[:3]}")
 
 
 def check_state_backend(backend: StateBackend, *, seeds: Iterable[int] = range(12), steps: int = 300) -> None:
-    """Every rule of the contract, and random programs with snapshots in slices between their steps.
+    """Check every rule of the contract, and run random programs that take snapshots in slices between their steps.
 
     Args:
-        backend: makes empty state each time.
-        seeds: one random program each.
-        steps: of each program.
+        backend: the backend; it makes empty state each time.
+        seeds: seeds of random programs, one program each.
+        steps: number of steps of each program.
 
     Raises:
-        AssertionError: says which rule is broken.
+        AssertionError: the message says which rule is broken.
     """
     with tempfile.TemporaryDirectory() as folder:
         kit = _Kit(backend, Path(folder))
@@ -270,8 +275,8 @@ def _check_random_program(kit: _Kit, seed: int, steps: int) -> None:
     memory = rng.choice((0, 1, 1 << 20))  # with one byte nothing stays in any cache
     keyed = kit.make(memory=memory)
     namespaces = (None, "w1", ("w", 2))
-    taking: Taking | None = None
-    complete: dict[int, Taken] = {}
+    taking: RunningSnapshot | None = None
+    complete: dict[int, SnapshotContents] = {}
     expected: dict[Any, Any] = {}
     for number in range(1, steps + 1):
         if taking is None and rng.random() < 0.08:
@@ -281,14 +286,14 @@ def _check_random_program(kit: _Kit, seed: int, steps: int) -> None:
             if rng.random() < 0.2:  # a savepoint between two checkpoints
                 purpose = Purpose(number, canonical=True)
             running = keyed.snapshot(rng.choice((0.0, 0.0, 0.002)), purpose)
-            taking = Taking(running, range(GROUPS), complete.get(base or 0))
+            taking = RunningSnapshot(running, range(GROUPS), complete.get(base or 0))
         elif taking is not None and rng.random() < 0.3:
-            taken = taking.step()
-            if taken is not None:
-                restored = kit.restored(taken, rng.choice((1, 2, 3, 8)), memory, canonical=purpose.canonical)
+            contents = taking.step()
+            if contents is not None:
+                restored = kit.restored(contents, rng.choice((1, 2, 3, 8)), memory, canonical=purpose.canonical)
                 require(restored == expected, f"seed {seed}: a snapshot holds {restored!r}, the state was {expected!r}")
-                if rng.random() < 0.7 and purpose.shares:  # else nobody says that it is complete
-                    complete = {purpose.checkpoint_id: taken}
+                if rng.random() < 0.7 and purpose.shares:  # else it counts as never completed
+                    complete = {purpose.checkpoint_id: contents}
                 taking = None
         elif taking is not None and rng.random() < 0.02:
             taking.snapshot.close()
@@ -302,10 +307,10 @@ def _check_random_program(kit: _Kit, seed: int, steps: int) -> None:
     keyed.close()
 
 
-def _check_groups(taken: Taken) -> None:
-    """Entries are in chunks of their key groups."""
-    for chunk in taken.chunks:
-        info = taken.states[chunk.state]
+def _check_groups(contents: SnapshotContents) -> None:
+    """Check that all entries are in chunks of their key groups."""
+    for chunk in contents.chunks:
+        info = contents.states[chunk.state]
         if info.kind == "timers":
             keys = [key for _, key, _ in timers_in(chunk.data)]
         else:
@@ -335,14 +340,14 @@ def _check_timers(kit: _Kit) -> None:
     require(fired == expected, f"due() gives {fired}, not {expected}: by timestamp, then by registration")
     for number in range(1000):
         queue.add(100 + number % 7, number, "w")
-    running = Taking(keyed.snapshot(0.0), range(GROUPS))
+    running = RunningSnapshot(keyed.snapshot(0.0), range(GROUPS))
     running.step()
     queue.add(1, "later", None)
     for timer in list(queue.due(102)):
         queue.add(200, timer.key, None)
-    taken = running.rest()
+    contents = running.rest()
     expected_timers = {Timer(30, "a", None), *(Timer(100 + number % 7, number, "w") for number in range(1000))}
-    later = kit.later(taken)
+    later = kit.later(contents)
     restored_timers = list(later.timers("one"))
     require(
         len(restored_timers) == len(expected_timers) and set(restored_timers) == expected_timers,
@@ -356,13 +361,15 @@ def _check_timers(kit: _Kit) -> None:
 
 
 def _check_what_is_not_restored(kit: _Kit) -> None:
-    unknown = Taken([StateInfo("strange", "columns", {"keys": ["int64"], "columns": {}})], [], None, range(GROUPS))
+    unknown = SnapshotContents(
+        [StateInfo("strange", "columns", {"keys": ["int64"], "columns": {}})], [], None, range(GROUPS)
+    )
     keyed = kit.make()
     handle = unknown.of(range(GROUPS))
     require_raises(StateRestoreError, lambda: keyed.restore([handle]), "columns that nobody has asked for were taken")
     keyed.close()
     strange = kit.make()
-    files = Taken([], [], {"of.another": b"backend"}, range(GROUPS)).of(range(GROUPS))
+    files = SnapshotContents([], [], {"of.another": b"backend"}, range(GROUPS)).of(range(GROUPS))
     error = require_raises(StateRestoreError, lambda: strange.restore([files]), "files of another backend were taken")
     require("kit" in str(error), f"the error does not name the operator: {error}")
     strange.close()
@@ -377,8 +384,8 @@ def _check_keys_and_types(kit: _Kit) -> None:
     keyed.key = 1.0
     require(number.value() == 7, "1 and 1.0 are equal, but have different state")
     require(keyed.get_state(_NUMBER) is number, "a state is another object the second time")
-    other = ValueStateDescriptor("number", Types.STRING())
-    require_raises(ProgramError, lambda: keyed.get_state(other), "a name was given a second type")
+    same_name = ValueStateDescriptor("number", Types.STRING())
+    require_raises(ProgramError, lambda: keyed.get_state(same_name), "a name was given a second type")
     require_raises(ProgramError, lambda: keyed.get_state(_LIST), "get_state() took a ListStateDescriptor")  # type: ignore[arg-type]
     error = require_raises(TypeMismatchError, lambda: number.update("x"), "a value of another type was taken")
     require("number" in str(error), f"the error does not name the state: {error}")
@@ -400,15 +407,15 @@ def _check_tables(kit: _Kit) -> None:
     require(keyed.table("one") is keyed.table("one"), "a table is another object the second time")
     keyed.table("one")["a"] = {"x": [1]}
     keyed.table("two")["b"] = 2
-    running = Taking(keyed.snapshot(0.0), range(GROUPS))
+    running = RunningSnapshot(keyed.snapshot(0.0), range(GROUPS))
     keyed.table("one")["a"]["x"].append("changed in place")
     keyed.drop_table("one")
     keyed.drop_table("never made")
     require(keyed.table_names() == ["two"], f"drop_table() leaves {keyed.table_names()}")
     require("a" not in keyed.table("one"), "a table that was dropped is not empty when it is made again")
-    taken = running.rest()
+    contents = running.rest()
     keyed.close()
-    later = kit.later(taken)
+    later = kit.later(contents)
     require(sorted(later.table_names()) == ["one", "two"], "table_names() does not know restored tables")
     restored = later.table("one").get("a")
     require(restored == {"x": [1]}, f"a table that was dropped during a snapshot is {restored!r} in it")
@@ -432,13 +439,13 @@ def _check_timelines(kit: _Kit) -> None:
         between = list(records.between("a", first, last))
         require(between == expected, f"records between {first} and {last} are {between}, and are to be {expected}")
     require(len(records) == 7, f"a timeline with records of 7 times and keys says {len(records)}")
-    running = Taking(keyed.snapshot(0.0), range(GROUPS))
+    running = RunningSnapshot(keyed.snapshot(0.0), range(GROUPS))
     records.remove("a", 5)
     records.add("a", 4, "later")
-    taken = running.rest()
+    contents = running.rest()
     require(list(records.between("a", 4, 5)) == [(4, 7), (4, "later")], "a timeline is another one after a snapshot")
     keyed.close()
-    later = kit.later(taken)
+    later = kit.later(contents)
     between = list(later.timeline("one").between("a", 4, 5))
     require(between == [(4, 7), (5, 0), (5, 4)], f"records that were restored are {between}")
     later.close()
@@ -469,9 +476,9 @@ def _check_all_kinds_together(kit: _Kit) -> None:
     keyed.timers("queue").add(3, "a", None)
     numbers.set(columns.slots([pa.array([5])]), [4])
     for purpose in (NO_CHECKPOINT, Purpose(1, shares=True), Purpose(2, shares=True, base=1)):
-        taken = take(keyed.snapshot(purpose=purpose), range(GROUPS))
+        contents = take_snapshot(keyed.snapshot(purpose=purpose), range(GROUPS))
         later, columns_then, numbers_then = create()
-        later.restore([taken.of(range(GROUPS))])
+        later.restore([contents.of(range(GROUPS))])
         later.key = "a"
         slots = columns_then.find([pa.array([5])])
         restored = (
@@ -518,17 +525,17 @@ def _check_snapshot_rules(kit: _Kit) -> None:
     for key in _KEYS:
         keyed.key = key
         things.update({"in": [key]})
-    running = Taking(keyed.snapshot(0.0), range(GROUPS))
+    running = RunningSnapshot(keyed.snapshot(0.0), range(GROUPS))
     require_raises(RuntimeError, keyed.snapshot, "two snapshots run at once")
     for key in _KEYS:
         keyed.key = key
         value: Any = things.value()
         value["in"].append("changed in place, not written back")
         things.clear()
-    taken = running.rest()
-    if not taken.files:
-        require(sum(chunk.count for chunk in taken.chunks) == len(_KEYS), "chunks do not count their entries")
-    restored = kit.restored(taken, 2)
+    contents = running.rest()
+    if not contents.files:
+        require(sum(chunk.count for chunk in contents.chunks) == len(_KEYS), "chunks do not count their entries")
+    restored = kit.restored(contents, 2)
     expected = {(key, None): {"things": {"in": [key]}} for key in _KEYS}
     require(restored == expected, f"a change in place is in the snapshot: {restored!r}")
     things.update({"bad": (letter for letter in "x")})
@@ -541,20 +548,22 @@ def _check_snapshot_rules(kit: _Kit) -> None:
 
 
 def _check_migration(kit: _Kit) -> None:
-    old = ValueStateDescriptor("row", Types.ROW_NAMED(["id", "gone", "n"], [Types.INT(), Types.STRING(), Types.INT()]))
-    new = ValueStateDescriptor(
+    former_type = ValueStateDescriptor(
+        "row", Types.ROW_NAMED(["id", "gone", "n"], [Types.INT(), Types.STRING(), Types.INT()])
+    )
+    migrated_type = ValueStateDescriptor(
         "row", Types.ROW_NAMED(["n", "id", "added"], [Types.DOUBLE(), Types.LONG(), Types.INT()])
     )
     bad = ValueStateDescriptor("row", Types.ROW_NAMED(["id", "n"], [Types.INT(), Types.STRING()]))
     keyed = kit.make()
     keyed.key = "a"
-    keyed.get_state(old).update({"id": 1, "gone": "x", "n": 2})
+    keyed.get_state(former_type).update({"id": 1, "gone": "x", "n": 2})
     keyed.get_state(_NUMBER).update(5)
-    taken = kit.written(keyed)
+    contents = kit.written(keyed)
     keyed.close()
-    later = kit.later(taken)
+    later = kit.later(contents)
     later.key = "a"
-    row: Any = later.get_state(new).value()
+    row: Any = later.get_state(migrated_type).value()
     require((row.n, row.id, row.added) == (2.0, 1, None) and type(row.n) is float, f"the row was migrated to {row!r}")
     again = kit.written(later)
     later.close()
@@ -562,7 +571,7 @@ def _check_migration(kit: _Kit) -> None:
     last.key = "a"
     require(last.get_state(_NUMBER).value() == 5, "state that nobody asked for is not in the next snapshot")
     last.close()
-    refused = kit.later(taken)
+    refused = kit.later(contents)
     error = require_raises(StateMigrationError, lambda: refused.get_state(bad), "an incompatible type was taken")
     require(getattr(error, "field", "") == "n", f"the error does not name the field: {error}")
     refused.close()
@@ -587,15 +596,15 @@ def _check_time_to_live(kit: _Kit) -> None:
     kit.clock.advance(4)
     require(value.value() == 2, "an entry expired too early")
     require(list(mapped.items()) == [("new", 2)], "each entry of a map lives by itself")
-    taken = kit.written(keyed)
-    if not taken.files:
-        require(sum(chunk.count for chunk in taken.chunks) == 2, "what has expired is in the snapshot")
+    contents = kit.written(keyed)
+    if not contents.files:
+        require(sum(chunk.count for chunk in contents.chunks) == 2, "what has expired is in the snapshot")
     for _ in range(4 * len(_KEYS)):
         value.value()
         mapped.get("new")
     require(list(keyed.keys()) == ["a"], f"what has expired is not cleaned up: {list(keyed.keys())}")
     keyed.close()
-    later = kit.later(taken)
+    later = kit.later(contents)
     later.key = "a"
     without = ValueStateDescriptor("kept", Types.LONG())
     require(later.get_state(without).value() == 2, "time-to-live can't be taken away")

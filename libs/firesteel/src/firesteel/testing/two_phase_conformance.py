@@ -1,4 +1,4 @@
-"""Holds a two-phase sink against its contract (``firesteel.functions.two_phase``)."""
+"""Tests a two-phase sink against its contract (``firesteel.functions.two_phase``)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Subtask:
         states: Sequence[bytes] = (),
         committables: Mapping[int, Sequence[bytes]] | None = None,
     ) -> None:
-        """Go on from a checkpoint that holds these states, and committables by the checkpoint they were prepared at."""
+        """Resume from a checkpoint with these states, and committables by the id of their checkpoint."""
         self.sink, self.context, self.closed = sink, context, False
         _OPEN.append(self)
         self.writer: TwoPhaseWriter[Any] = sink.create_writer(context)
@@ -79,7 +79,7 @@ class _Subtask:
 
 
 _OPEN: list[_Subtask] = []
-"""Those of the check that runs; one that fails closes them, too."""
+"""Subtasks of the running check, so that a failed check closes them, too."""
 
 
 def check_two_phase_sink(
@@ -89,19 +89,19 @@ def check_two_phase_sink(
     *,
     leftovers: Callable[[], Iterable[Any]] = tuple,
 ) -> None:
-    """Write, prepare, fail, go on from a checkpoint, commit, and look at what is visible after each.
+    """Write, prepare, fail, resume from a checkpoint and commit; compare the visible records after each step.
 
-    Committables come as in a job: checkpoint by checkpoint, the oldest first, with their ``checkpoint_id``, and after a
-    restart those of two checkpoints.
+    Committables are committed as in a job: checkpoint by checkpoint, the oldest first, with their ``checkpoint_id``,
+    and after a restart those of two checkpoints.
 
     Args:
-        make_sink: makes a sink to a place that is empty at first; each time the same place.
-        records: at least six, all different; each is to be visible once.
-        visible: what a reader of that place sees now, in the form of ``records``, in any order.
-        leftovers: what is there besides, and must not be there at the end.
+        make_sink: makes a sink to a place that is empty at first, the same place each time.
+        records: at least six different records, each of which is to become visible once.
+        visible: returns the records that a reader of that place sees, in the form of ``records``, in any order.
+        leftovers: lists everything else in that place, which must be empty at the end.
 
     Raises:
-        AssertionError: says which rule is broken.
+        AssertionError: the message says which rule is broken.
     """
     try:
         _check(make_sink, records, visible, leftovers)
@@ -143,21 +143,20 @@ def _check(
     second.commit(1, committables, CommitOutcome.ALREADY_COMMITTED)
     half = len(lost) // 2
     uncommitted: dict[int, list[bytes]] = {}
-    for number, some in ((3, lost[:half]), (4, lost[half:])):
-        second.write(some)
+    for number, part in ((3, lost[:half]), (4, lost[half:])):
+        second.write(part)
         uncommitted[number], states = second.prepare(), list(second.writer.snapshot_state())
         second.context.reached(number)
     second.writer.abort()  # the checkpoints are complete, and the process dies before it hears of them
     second.close()
 
-    neighbour = _Subtask(make_sink(), Context(1, 2, 2, 4, checkpointing=True))  # a new one: it is there sooner
+    neighbour = _Subtask(make_sink(), Context(1, 2, 2, 4, checkpointing=True))  # a subtask that rescaling has added
     third_attempt = _Subtask(make_sink(), Context(0, 2, 2, 4, checkpointing=True), states, uncommitted)
     third_attempt.write(after)
     last = third_attempt.prepare(end_of_input=True)
     third_attempt.context.reached(5)
     states = list(third_attempt.writer.snapshot_state())
-    seen = list(visible())
-    require(len(seen) < len(records), "records are visible before the commit of the end")
+    require(len(list(visible())) < len(records), "records are visible before the commit of the end")
     neighbour.commit(5, neighbour.prepare(end_of_input=True), CommitOutcome.COMMITTED)
     neighbour.close()
     third_attempt.commit(5, last, CommitOutcome.COMMITTED)
@@ -179,7 +178,7 @@ def _check_abort(
     visible: Callable[[], Iterable[Any]],
     leftovers: Callable[[], Iterable[Any]],
 ) -> None:
-    """In a job without checkpoints nothing is left of a failed attempt."""
+    """Check that nothing is left of a failed attempt in a job without checkpoints."""
     for prepare in (False, True):
         when = "after" if prepare else "before"
         subtask = _Subtask(sink, Context(0, 1, 0, checkpointing=False))
@@ -189,7 +188,7 @@ def _check_abort(
         subtask.writer.abort()
         subtask.writer.abort()
         subtask.close()
-        what = f"after abort() {when} prepare_commit()"
-        require(list(visible()) == [], f"records are visible {what}")
-        require(list(leftovers()) == [], f"something is left over {what}: {list(leftovers())}")
-        require(not subtask.context.temporary, f"temporary files are still registered {what}")
+        moment = f"after abort() {when} prepare_commit()"
+        require(list(visible()) == [], f"records are visible {moment}")
+        require(list(leftovers()) == [], f"something is left over {moment}: {list(leftovers())}")
+        require(not subtask.context.temporary, f"temporary files are still registered {moment}")

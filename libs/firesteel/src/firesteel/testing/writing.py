@@ -1,4 +1,4 @@
-"""What the conformance kits of sinks share."""
+"""Context and comparison that the conformance kits of sinks share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from firesteel.testing.rules import require
 
 
 class Context(WriterContext):
-    """Of a writer under test.
+    """Context of a writer under test.
 
     Attributes:
-        temporary: files that are registered now.
+        temporary: files that are registered as temporary at present.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class Context(WriterContext):
 
     @property
     def attempt(self) -> int:
-        """From 0."""
+        """Attempt number of the execution, from 0."""
         return self._attempt
 
     @property
     def job_id(self) -> str:
-        """The same for all."""
+        """Id of the job, the same for all writers."""
         return "0" * 32
 
     @property
@@ -52,11 +52,11 @@ class Context(WriterContext):
 
     @property
     def checkpoint_id(self) -> int:
-        """Of the last one that was reached."""
+        """Id of the last checkpoint that was reached."""
         return self._checkpoint_id
 
     def reached(self, checkpoint_id: int) -> None:
-        """A checkpoint is prepared."""
+        """Set the checkpoint whose barrier the writer has reached."""
         self._checkpoint_id = checkpoint_id
 
     @override
@@ -68,8 +68,8 @@ class Context(WriterContext):
         self.temporary.discard(path)
 
 
-def require_equal(seen: Iterable[Any], records: Sequence[Any], when: str = "") -> None:
-    """Raise an ``AssertionError`` if these are not the same records, in any order."""
-    visible = sorted(seen, key=repr)
-    message = f"{len(visible)} records are visible instead of {len(records)} {when}"
-    require(visible == sorted(records, key=repr), message.rstrip())
+def require_equal(visible: Iterable[Any], records: Sequence[Any], when: str = "") -> None:
+    """Raise an ``AssertionError`` unless the visible records are the expected ones, in any order."""
+    in_order = sorted(visible, key=repr)
+    message = f"{len(in_order)} records are visible instead of {len(records)} {when}"
+    require(in_order == sorted(records, key=repr), message.rstrip())
