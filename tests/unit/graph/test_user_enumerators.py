@@ -80,5 +80,5 @@ def test_graphs_that_do_not_fit_are_refused() -> None:
         (replace(enumerator, enumerates=rest[0].id if rest else "e" * 32), source, *rest),
     ]
     for vertices in wrong:
-        with pytest.raises(GraphError, match="splits|coordinator|runs an enumerator"):
+        with pytest.raises(GraphError, match=r"splits|coordinator|runs an enumerator"):
             replace(graph, vertices=vertices).validate()

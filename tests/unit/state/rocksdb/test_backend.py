@@ -353,13 +353,13 @@ def test_records_that_changed_while_a_snapshot_was_written_can_be_removed_later(
     records = keyed.timeline("records")
     assert list(records.between(1, 0, 100)) == []  # from here on the table knows that the database has nothing
     records.add(1, 10, "first")
-    running = Taking(keyed.snapshot(), range(GROUPS))
+    running = RunningSnapshot(keyed.snapshot(), range(GROUPS))
     records.add(1, 10, "second")
     taken = running.rest()
     records.remove(1, 10)
     earlier, later = make(), make()
     earlier.restore([taken.of(range(GROUPS))])
-    later.restore([take(keyed.snapshot(), range(GROUPS)).of(range(GROUPS))])
+    later.restore([take_snapshot(keyed.snapshot(), range(GROUPS)).of(range(GROUPS))])
     assert list(earlier.timeline("records").between(1, 0, 100)) == [(10, "first")]
     assert list(later.timeline("records").between(1, 0, 100)) == []
 
