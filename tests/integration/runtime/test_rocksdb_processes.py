@@ -66,7 +66,7 @@ from firesteel.functions.state import ValueStateDescriptor
 from firesteel.state.backend import KeyedStateParameters
 from firesteel_rocksdb.backend import RocksDBKeyedState
 from firesteel_rocksdb.settings import RocksDBSettings
-from firesteel.testing.snapshots import take
+from firesteel.testing.snapshots import take_snapshot
 
 def made(name):
     parameters = KeyedStateParameters(operator="counting", memory=1 << 20, directory=sys.argv[1] + name)
@@ -81,13 +81,13 @@ def fill(keyed, keys):
 
 keyed = made("/one")
 fill(keyed, range(2000))
-taken = take(keyed.snapshot())
+taken = take_snapshot(keyed.snapshot())
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY))
 try:
     for start in range(2000, 400_000, 1000):
         fill(keyed, range(start, start + 1000))
-    take(keyed.snapshot())
+    take_snapshot(keyed.snapshot())
 except StateDatabaseError as error:
     print("failed:", error, flush=True)
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

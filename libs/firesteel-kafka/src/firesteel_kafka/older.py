@@ -155,7 +155,7 @@ class FlinkKafkaProducer(KafkaSink):
         """Has no effect: records that have a timestamp are written with it."""
 
     def ignore_failures_after_transaction_timeout(self) -> FlinkKafkaProducer:
-        """Has no effect: docs/kafka.md says how long a job may be away."""
+        """Accepted, no effect: docs/kafka.md says how long a job may be away."""
         return self
 
     def check(self) -> None:
