@@ -13,7 +13,7 @@ from firesteel_jobmaster.checkpoints.queue import WorkQueue
 from firesteel_jobmaster.dispatcher import DispatcherReporter
 from firesteel_jobmaster.event_door import EventDoor, Performer
 from firesteel_jobmaster.handover import HandoverNotes
-from firesteel_jobmaster.resourcemanager import ResourceManagerLink
+from firesteel_jobmaster.resourcemanager import JobMasterResourceManagerLink
 from firesteel_jobmaster.slot_calls import SlotCalls
 from firesteel_jobmaster.stage_run_link import StageRunLink
 from firesteel_jobmaster.taskmanagers import TaskManagerLinks
@@ -38,7 +38,7 @@ class InstructionPerformer(Performer):
         door: EventDoor,
         notes: HandoverNotes,
         dispatcher: DispatcherReporter,
-        resourcemanager: ResourceManagerLink,
+        resourcemanager: JobMasterResourceManagerLink,
         taskmanagers: TaskManagerLinks,
         slot_calls: SlotCalls,
         stages: StageRunLink,

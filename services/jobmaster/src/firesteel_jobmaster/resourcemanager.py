@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 GOODBYE_TRIES = 3
 
 
-class ResourceManagerLink(LeaderLink):
+class JobMasterResourceManagerLink(LeaderLink):
     """Registers a job, keeps the registration alive by heartbeats, and declares the slots that the job needs.
 
     Args:

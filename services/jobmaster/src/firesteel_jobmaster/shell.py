@@ -39,7 +39,7 @@ from firesteel_jobmaster.dispatcher import DispatcherReporter
 from firesteel_jobmaster.event_door import EventDoor
 from firesteel_jobmaster.handover import HandoverNotes, JobAttempts
 from firesteel_jobmaster.performer import InstructionPerformer
-from firesteel_jobmaster.resourcemanager import ResourceManagerLink
+from firesteel_jobmaster.resourcemanager import JobMasterResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.slot_calls import SlotCalls
 from firesteel_jobmaster.stage_run_link import StageRunLink
@@ -142,7 +142,7 @@ class JobMaster:
             epoch=attempts.epoch if attempts is not None else 0,
             former_taskmanagers=attempts.former_taskmanagers if attempts is not None else None,
         )  # fmt: skip
-        self.resourcemanager = ResourceManagerLink(
+        self.resourcemanager = JobMasterResourceManagerLink(
             leaders or FixedLeaders({}),
             start.resourcemanager_address,
             rpc,

@@ -17,7 +17,7 @@ from firesteel.service.lanes import Spawn
 from firesteel.service.retries import FIRST_PAUSE
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.event_door import EventDoor
-from firesteel_jobmaster.resourcemanager import ResourceManagerLink
+from firesteel_jobmaster.resourcemanager import JobMasterResourceManagerLink
 
 logger = logging.getLogger(__name__)
 LONGEST_PAUSE = 5.0
@@ -41,7 +41,7 @@ class StageRunLink:
         self,
         door: EventDoor,
         token: str,
-        resourcemanager: ResourceManagerLink,
+        resourcemanager: JobMasterResourceManagerLink,
         blob_address: Callable[[], str],
         spawn: Spawn,
     ) -> None:

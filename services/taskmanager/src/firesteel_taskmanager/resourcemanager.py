@@ -33,7 +33,7 @@ class _Owner(Protocol):
         """The ResourceManager is not to be had."""
 
 
-class ResourceManagerLink(LeaderLink):
+class TaskManagerResourceManagerLink(LeaderLink):
     """Registration, and what a TaskManager says under it. The ResourceManager sends heartbeats."""
 
     def __init__(self, owner: _Owner, leaders: LeaderRetrieval, settings: RegistrationSettings, clock: Clock) -> None:

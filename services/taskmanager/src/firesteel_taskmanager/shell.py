@@ -45,7 +45,7 @@ from firesteel_taskmanager.jobmasters import JobMasterLinks
 from firesteel_taskmanager.local_directories import LocalDirectories
 from firesteel_taskmanager.measured import of_slots
 from firesteel_taskmanager.memory import MemoryWatch, SlotUse, offer_to_oom_killer, warn_if_too_large
-from firesteel_taskmanager.resourcemanager import ResourceManagerLink
+from firesteel_taskmanager.resourcemanager import TaskManagerResourceManagerLink
 from firesteel_taskmanager.settings import TaskManagerSettings, cancellation_of
 from firesteel_taskmanager.slot_messages import SlotMessages
 from firesteel_taskmanager.traces import deployed
@@ -90,7 +90,7 @@ class TaskManagerService(Service):
         self.taskmanager_id = taskmanager_id
         self.environment = ""
         """Fingerprint of the Python packages here, to compare TaskManagers; empty: unknown."""
-        self._link = ResourceManagerLink(self, leaders, taskmanager_settings.registration, clock)
+        self._link = TaskManagerResourceManagerLink(self, leaders, taskmanager_settings.registration, clock)
         self.executors: ExecutorSupervisor | FixedExecutor = FixedExecutor(executor_id)
         if executors is not None:
             self.executors = ExecutorSupervisor(
