@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from firesteel import config
 from firesteel.common import Configuration
-from firesteel.config import ConfigOption, Secret, Settings, load_settings, options, parse_definitions, reference
+from firesteel.config import Option, Secret, Settings, load_settings, options, parse_definitions, reference
 from firesteel.config.keys import current_name, environment_form, flink_keys, is_flink_key, near
 from firesteel.config.load import read_config_file, read_environment
 from firesteel.config.option import INT, LIST, MAP, PORTS, SECRET, enum_of
@@ -182,7 +182,7 @@ def test_fallback_keys_are_asked_after_the_key_itself() -> None:
 
 
 def test_secrets_mask_themselves() -> None:
-    option: ConfigOption[Secret | None] = ConfigOption("x.key", SECRET, None, "A secret.")
+    option: Option[Secret | None] = Option("x.key", SECRET, None, "A secret.")
     secret = Settings({"x.key": "hunter2"}).get(option)
     assert secret is not None
     assert secret.reveal() == "hunter2"
@@ -192,7 +192,7 @@ def test_secrets_mask_themselves() -> None:
         assert "swordfish" not in text
     assert settings.to_shown()["rest.port"] == "1"
     assert settings.to_plain()["x.key"] == "hunter2"
-    bad = ConfigOption("x.token", INT, 0, "A number.")
+    bad = Option("x.token", INT, 0, "A number.")
     with pytest.raises(ConfigurationError, match=r"\*{6}") as caught:
         Settings({"x.token": "hunter2"}).get(bad)
     assert "hunter2" not in str(caught.value)
@@ -385,7 +385,7 @@ def test_no_option_is_declared_twice() -> None:
     for module in pkgutil.iter_modules(config.__path__):
         if module.name.endswith("_options"):
             for value in vars(importlib.import_module(f"{config.__name__}.{module.name}")).values():
-                if isinstance(value, ConfigOption):
+                if isinstance(value, Option):
                     declared.setdefault(value.key, set()).add(id(value))
     assert len(declared) > 200
     assert [key for key, values in declared.items() if len(values) > 1] == []

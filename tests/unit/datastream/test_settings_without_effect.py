@@ -7,17 +7,17 @@ from typing import Any, Final
 import pytest
 
 from firesteel.common.configuration import Configuration
-from firesteel.config import ConfigOption, reference
+from firesteel.config import Option, reference
 from firesteel.config.option import BOOL, DURATION, FLOAT, INT, STRING
 from firesteel.config.options import ALL_OPTIONS
 from firesteel.datastream import StreamExecutionEnvironment
 
-WITHOUT: Final[list[ConfigOption[Any]]] = [option for option in ALL_OPTIONS if option.instead]
+WITHOUT: Final[list[Option[Any]]] = [option for option in ALL_OPTIONS if option.instead]
 OTHERS: Final = {BOOL.name: "true", INT.name: "9", FLOAT.name: "0.5", STRING.name: "/x", DURATION.name: "7 s"}
 NAMES: Final = ("FLASH_SSD_OPTIMIZED", "ROCKSDB")
 
 
-def other(option: ConfigOption[Any]) -> str:
+def other(option: Option[Any]) -> str:
     """A value that is not the default."""
     return OTHERS.get(option.type.name) or next(name for name in NAMES if name in option.type.name)
 
@@ -35,7 +35,7 @@ def test_there_are_some() -> None:
 
 @pytest.mark.parametrize("option", WITHOUT, ids=lambda option: option.key)
 def test_a_setting_without_effect_is_said(
-    option: ConfigOption[Any], env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
+    option: Option[Any], env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     (row,) = [line for line in reference.render().splitlines() if line.startswith(f"| `{option.key}` |")]
     assert f"Has no effect in this version: {option.instead}." in row

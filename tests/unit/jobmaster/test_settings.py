@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.config import Settings, options
-from firesteel.config.option import ConfigOption
+from firesteel.config.option import Option
 from firesteel_jobmaster.settings import READ_IN_SLOTS, JobMasterSettings
 
 LIBS = Path(__file__).parents[3] / "libs"
@@ -46,7 +46,7 @@ def test_the_cluster_tells_slots_all_options_that_they_read_and_no_others() -> N
     others = {LIBRARY / name for name in NOT_IN_SLOTS}
     assert others < modules
     read = {key for path in modules - others for key in read_in(path)}
-    some: set[ConfigOption[Any]] = {options.STATE_BACKEND, options.CHECKPOINTING_DIRECTORY, options.EXCHANGE_MAX_CHUNK}
+    some: set[Option[Any]] = {options.STATE_BACKEND, options.CHECKPOINTING_DIRECTORY, options.EXCHANGE_MAX_CHUNK}
     assert {option.key for option in some} <= read, "it looks at the wrong places"
     assert {option.key for option in READ_IN_SLOTS} == read
 

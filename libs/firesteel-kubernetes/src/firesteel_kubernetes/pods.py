@@ -17,7 +17,7 @@ import yaml
 
 from firesteel.config import Settings
 from firesteel.config import kubernetes_options as o
-from firesteel.config.option import ConfigOption
+from firesteel.config.option import Option
 from firesteel.config.recovery_options import HA_TYPE
 from firesteel.config.values import parse_map
 from firesteel.core.errors import ConfigurationError
@@ -112,7 +112,7 @@ class PodMaker:
         self._variables = [_variable(text) for text in settings.get(o.KUBERNETES_SECRET_VARIABLES) or ()]
 
     def _get(self, key: str) -> Any:
-        option: ConfigOption[Any] = self._options[key]
+        option: Option[Any] = self._options[key]
         return self._settings.get(option)
 
     def _own(self, name: str) -> Any:
@@ -140,7 +140,7 @@ class PodMaker:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *self._tolerations]
         pulled = [{"name": name} for name in self._settings.get(o.KUBERNETES_PULL_SECRETS) or ()]
         spec["imagePullSecrets"] = [*(spec.get("imagePullSecrets") or ()), *pulled]
-        account: ConfigOption[Any] = self._options[f"kubernetes.{self._component}.service-account"]
+        account: Option[Any] = self._options[f"kubernetes.{self._component}.service-account"]
         if self._settings.is_set(account) or "serviceAccountName" not in spec:
             spec["serviceAccountName"] = self._settings.get(account)
         if self._component == TASKMANAGER:
@@ -162,8 +162,8 @@ class PodMaker:
 
     def _warn_of_rights(self) -> None:
         """Warn if code of users has the rights of the JobManager."""
-        jobmanager: ConfigOption[Any] = o.JOBMANAGER_POD["kubernetes.jobmanager.service-account"]
-        account: ConfigOption[Any] = o.TASKMANAGER_POD["kubernetes.taskmanager.service-account"]
+        jobmanager: Option[Any] = o.JOBMANAGER_POD["kubernetes.jobmanager.service-account"]
+        account: Option[Any] = o.TASKMANAGER_POD["kubernetes.taskmanager.service-account"]
         shared = self._settings.get(account)
         if self._looks_up_leaders and shared == self._settings.get(jobmanager):
             logger.warning(

@@ -19,7 +19,7 @@ from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
 from firesteel.config import options
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
-from firesteel.config.option import ConfigOption
+from firesteel.config.option import Option
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.ids import parse_job_id
@@ -31,7 +31,7 @@ from firesteel_yarn.gateway import YarnError
 TARGET: Final = "yarn-session"
 _HERE: Final = "{{PWD}}"
 _SESSION_NAME, _APPLICATION_NAME = "Firesteel session cluster", "Firesteel application"
-_SHIPPED: Final[Mapping[str, ConfigOption[str | None]]] = {
+_SHIPPED: Final[Mapping[str, Option[str | None]]] = {
     "python_files": options.PYTHON_FILES,
     "python_requirements": options.PYTHON_REQUIREMENTS,
     "python_archives": options.PYTHON_ARCHIVES,

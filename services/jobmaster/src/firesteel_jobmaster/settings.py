@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings, options
-from firesteel.config.option import ConfigOption
+from firesteel.config.option import Option
 from firesteel.service.registration import RegistrationSettings
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.reactive import ReactiveSettings
 from firesteel_jobmaster.restart_strategies import NoRestart, RestartStrategy, restart_strategy
 
-READ_IN_SLOTS: Final[tuple[ConfigOption[Any], ...]] = (
+READ_IN_SLOTS: Final[tuple[Option[Any], ...]] = (
     options.BATCH_MAX_COLUMNAR_RECORDS,
     options.BATCH_MAX_RECORDS,
     options.BUFFER_DEBLOAT_ENABLED,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from firesteel.config.load import load_settings, parse_definitions, read_config_file, read_environment
-from firesteel.config.option import ConfigOption, OptionType, Secret
+from firesteel.config.option import Option, OptionType, Secret
 from firesteel.config.settings import Settings
 
 __all__ = [
-    "ConfigOption",
+    "Option",
     "OptionType",
     "Secret",
     "Settings",

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from firesteel.config.option import ConfigOption
+from firesteel.config.option import Option
 from firesteel.config.options import (
     DISPATCHER_ADDRESS,
     HA_STORAGE_DIRECTORY,
@@ -69,7 +69,7 @@ def leaders_are_announced(settings: Settings) -> bool:
 
 
 def advertised_host(
-    settings: Settings, address_option: ConfigOption[str | None], is_here: Callable[[str], bool] | None = None
+    settings: Settings, address_option: Option[str | None], is_here: Callable[[str], bool] | None = None
 ) -> str:
     """The host under which others find a service of the JobManager: that of its own address option, or the common one.
 
@@ -135,7 +135,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def split_address(option: ConfigOption[str | None], text: str) -> tuple[str, int]:
+def split_address(option: Option[str | None], text: str) -> tuple[str, int]:
     """Host and port of a ``host:port``.
 
     Raises:
@@ -151,7 +151,7 @@ def split_address(option: ConfigOption[str | None], text: str) -> tuple[str, int
     raise ConfigurationError(f"{option.key} = {text!r} is not valid: expected host:port, such as jobmanager:6123.")
 
 
-def _peer(settings: Settings, address_option: ConfigOption[str | None], port: ConfigOption[int]) -> str:
+def _peer(settings: Settings, address_option: Option[str | None], port: Option[int]) -> str:
     address = settings.get(address_option)
     if address is not None:
         return base_url(*split_address(address_option, address))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firesteel.config import options, values
-from firesteel.config.option import ConfigOption
+from firesteel.config.option import Option
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError
 
@@ -243,9 +243,9 @@ class _Range:
         self,
         settings: Settings,
         name: str,
-        least: ConfigOption[int],
-        most: ConfigOption[int],
-        fraction: ConfigOption[float],
+        least: Option[int],
+        most: Option[int],
+        fraction: Option[float],
     ) -> None:
         self._name, self._keys = name, (least.key, most.key, fraction.key)
         self._least, self._most, self._fraction = settings.get(least), settings.get(most), settings.get(fraction)

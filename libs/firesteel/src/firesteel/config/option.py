@@ -1,4 +1,4 @@
-"""``ConfigOption``: an option is declared once, with key, type, default, unit, bounds and description."""
+"""``Option``: an option is declared once, with key, type, default, unit, bounds and description."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "PORTS",
     "SECRET",
     "STRING",
-    "ConfigOption",
+    "Option",
     "OptionType",
     "Secret",
     "enum_of",
@@ -113,7 +113,7 @@ def enum_of(*names: str, **also: str) -> OptionType[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class ConfigOption(Generic[T]):
+class Option(Generic[T]):
     """A declared option.
 
     Attributes:

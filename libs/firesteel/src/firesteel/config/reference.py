@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from firesteel.config.keys import RENAMED, RENAMED_PREFIXES
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, ENVIRONMENT_PREFIX
-from firesteel.config.option import ConfigOption
+from firesteel.config.option import Option
 from firesteel.config.options import ALL_OPTIONS
 
 _HEAD = f"""# Configuration
@@ -57,7 +57,7 @@ def render() -> str:
     )
 
 
-def _table(options: list[ConfigOption[object]]) -> list[str]:
+def _table(options: list[Option[object]]) -> list[str]:
     lines = ["| Key | Default | Type | What it does |", "| --- | --- | --- | --- |"]
     for option in sorted(options, key=lambda declared: declared.key):
         default = "(none)" if option.default in (None, {}) else f"`{option.type.show(option.default)}`"

@@ -5,29 +5,29 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from firesteel.config.option import DURATION, INT, LIST, ConfigOption
+from firesteel.config.option import DURATION, INT, LIST, Option
 
-METRICS_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+METRICS_REPORTERS: Option[tuple[str, ...] | None] = Option(
     "metrics.reporters",
     LIST,
     None,
     "Names of the metric reporters that are used; each is described by metrics.reporter.<name>.*, above all by "
     "metrics.reporter.<name>.factory.class. Not set: all that are described.",
 )
-TRACES_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+TRACES_REPORTERS: Option[tuple[str, ...] | None] = Option(
     "traces.reporters",
     LIST,
     None,
     "Names of the trace reporters that are used; each is described by traces.reporter.<name>.*, above all by "
     "traces.reporter.<name>.factory.class. Not set: all that are described.",
 )
-METRICS_HISTORY_INTERVAL = ConfigOption(
+METRICS_HISTORY_INTERVAL = Option(
     "firesteel.metrics.history.interval",
     DURATION,
     timedelta(seconds=5),
     "How often the Dispatcher notes what jobs do, for the dashboard's charts; 0: never.",
 )
-METRICS_HISTORY_SIZE = ConfigOption(
+METRICS_HISTORY_SIZE = Option(
     "firesteel.metrics.history.size",
     INT,
     720,
@@ -35,7 +35,7 @@ METRICS_HISTORY_SIZE = ConfigOption(
     at_least=1,
     at_most=100_000,
 )
-LOGS_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+LOGS_REPORTERS: Option[tuple[str, ...] | None] = Option(
     "firesteel.logs.reporters",
     LIST,
     None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from firesteel.config.option import ConfigOption
+from firesteel.config.option import Option
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError
 
@@ -37,7 +37,7 @@ class Reporter:
 
 
 def reporters_of(
-    settings: Settings, names: ConfigOption[tuple[str, ...] | None], prefix: str, factories: Mapping[str, str]
+    settings: Settings, names: Option[tuple[str, ...] | None], prefix: str, factories: Mapping[str, str]
 ) -> list[Reporter]:
     """The reporters to use, in the order of their list.
 

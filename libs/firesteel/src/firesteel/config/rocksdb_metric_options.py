@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from firesteel.config.option import BOOL, ConfigOption
+from firesteel.config.option import BOOL, Option
 
 __all__ = ["ROCKSDB_METRICS", "ROCKSDB_METRICS_BY_VARIABLE", "ROCKSDB_STATISTICS"]
 
 _PREFIX: Final = "state.backend.rocksdb.metrics."
-ROCKSDB_METRICS_BY_VARIABLE = ConfigOption(
+ROCKSDB_METRICS_BY_VARIABLE = Option(
     f"{_PREFIX}column-family-as-variable",
     BOOL,
     False,
@@ -61,8 +61,8 @@ _STATISTICS: Final = {
 _COUNTED: Final = "; counts take time with each access, and some 20 ms of the process every five seconds"
 
 
-def _option(name: str, doc: str) -> ConfigOption[bool]:
-    return ConfigOption(f"{_PREFIX}{name}", BOOL, False, f"A metric of RocksDB: {doc}.")
+def _option(name: str, doc: str) -> Option[bool]:
+    return Option(f"{_PREFIX}{name}", BOOL, False, f"A metric of RocksDB: {doc}.")
 
 
 ROCKSDB_METRICS: Final = {name: _option(name, doc) for name, doc in _PROPERTIES.items()}

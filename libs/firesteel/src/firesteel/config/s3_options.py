@@ -8,24 +8,24 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
-from firesteel.config.option import BOOL, DURATION, INT, MEMORY, SECRET, STRING, ConfigOption, Secret
+from firesteel.config.option import BOOL, DURATION, INT, MEMORY, SECRET, STRING, Option, Secret
 
 _MILLISECOND = timedelta(milliseconds=1)
 
-S3_ENDPOINT: ConfigOption[str | None] = ConfigOption(
+S3_ENDPOINT: Option[str | None] = Option(
     "s3.endpoint",
     STRING,
     None,
     "URL of the server for s3:// paths, as https://minio.example:9000; without one it is https. Not set: Amazon's.",
 )
-S3_REGION = ConfigOption(
+S3_REGION = Option(
     "s3.endpoint.region",
     STRING,
     "us-east-1",
     "Region of the buckets; requests are signed with it.",
     fallback_keys=("s3.region",),
 )
-S3_ACCESS_KEY: ConfigOption[Secret | None] = ConfigOption(
+S3_ACCESS_KEY: Option[Secret | None] = Option(
     "s3.access-key",
     SECRET,
     None,
@@ -34,20 +34,20 @@ S3_ACCESS_KEY: ConfigOption[Secret | None] = ConfigOption(
     "~/.aws/credentials, on each host; else, at Amazon, the instance's role.",
     fallback_keys=("s3.access.key",),
 )
-S3_SECRET_KEY: ConfigOption[Secret | None] = ConfigOption(
+S3_SECRET_KEY: Option[Secret | None] = Option(
     "s3.secret-key", SECRET, None, "Secret key that belongs to s3.access-key.", fallback_keys=("s3.secret.key",)
 )
-S3_SESSION_TOKEN: ConfigOption[Secret | None] = ConfigOption(
+S3_SESSION_TOKEN: Option[Secret | None] = Option(
     "s3.session.token", SECRET, None, "Session token that belongs to both, where they are temporary."
 )
-S3_CREDENTIALS_FILE: ConfigOption[str | None] = ConfigOption(
+S3_CREDENTIALS_FILE: Option[str | None] = Option(
     "firesteel.s3.credentials-file",
     STRING,
     None,
     "File with aws_access_key_id, aws_secret_access_key and perhaps aws_session_token in a section [default], which "
     "each host has; it is read again when it changes.",
 )
-S3_PATH_STYLE: ConfigOption[bool | None] = ConfigOption(
+S3_PATH_STYLE: Option[bool | None] = Option(
     "s3.path.style.access",
     BOOL,
     None,
@@ -55,14 +55,14 @@ S3_PATH_STYLE: ConfigOption[bool | None] = ConfigOption(
     "(http://bucket.host/key). Not set: of the host at Amazon, else of the path.",
     fallback_keys=("s3.path-style-access",),
 )
-S3_CA_FILE: ConfigOption[str | None] = ConfigOption(
+S3_CA_FILE: Option[str | None] = Option(
     "firesteel.s3.ca-file",
     STRING,
     None,
     "File of certificates (PEM) that the server's is checked with, on each host. Not set: that of the variable "
     "SSL_CERT_FILE, else the usual authorities.",
 )
-S3_PROXY: ConfigOption[Secret | None] = ConfigOption(
+S3_PROXY: Option[Secret | None] = Option(
     "firesteel.s3.proxy",
     SECRET,
     None,
@@ -70,7 +70,7 @@ S3_PROXY: ConfigOption[Secret | None] = ConfigOption(
     "none. Not set: HTTPS_PROXY or HTTP_PROXY, and NO_PROXY, of each process, which count for names and addresses of "
     "the internet only. A loopback address is never asked by a proxy.",
 )
-S3_CONNECT_TIMEOUT = ConfigOption(
+S3_CONNECT_TIMEOUT = Option(
     "s3.connection.establish.timeout",
     DURATION,
     timedelta(seconds=5),
@@ -78,7 +78,7 @@ S3_CONNECT_TIMEOUT = ConfigOption(
     unit="ms",
     at_least=_MILLISECOND,
 )
-S3_READ_TIMEOUT = ConfigOption(
+S3_READ_TIMEOUT = Option(
     "s3.connection.timeout",
     DURATION,
     timedelta(seconds=15),
@@ -86,24 +86,24 @@ S3_READ_TIMEOUT = ConfigOption(
     unit="ms",
     at_least=_MILLISECOND,
 )
-S3_ATTEMPTS = ConfigOption(
+S3_ATTEMPTS = Option(
     "s3.attempts.maximum",
     INT,
     6,
     "Attempts at a request that the server did not answer or was too busy for, with growing pauses between them.",
     at_least=1,
 )
-S3_RETRY_TIMEOUT = ConfigOption(
+S3_RETRY_TIMEOUT = Option(
     "firesteel.s3.retry-timeout",
     DURATION,
     timedelta(seconds=20),
     "After this time no further attempt at a request begins.",
     at_least=timedelta(0),
 )
-S3_CONNECTIONS = ConfigOption(
+S3_CONNECTIONS = Option(
     "s3.connection.maximum", INT, 32, "Most open connections of a process to the server that are kept.", at_least=1
 )
-S3_PART_SIZE = ConfigOption(
+S3_PART_SIZE = Option(
     "s3.upload.min.part.size",
     MEMORY,
     8 << 20,
@@ -113,11 +113,11 @@ S3_PART_SIZE = ConfigOption(
     at_least=5 << 20,
     at_most=1 << 30,
 )
-S3_CONCURRENT_PARTS = ConfigOption(
+S3_CONCURRENT_PARTS = Option(
     "s3.upload.max.concurrent.uploads", INT, 4, "Parts that a slot uploads at once.", at_least=1, at_most=64
 )
 
-S3_OPTIONS: Final[tuple[ConfigOption[Any], ...]] = (
+S3_OPTIONS: Final[tuple[Option[Any], ...]] = (
     S3_ACCESS_KEY,
     S3_ATTEMPTS,
     S3_CA_FILE,

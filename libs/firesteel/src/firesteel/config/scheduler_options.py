@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from firesteel.config.option import DURATION, INT, ConfigOption, enum_of
+from firesteel.config.option import DURATION, INT, Option, enum_of
 
 _ZERO = timedelta(0)
 
-SCHEDULER_MODE: ConfigOption[str | None] = ConfigOption(
+SCHEDULER_MODE: Option[str | None] = Option(
     "scheduler-mode",
     enum_of("reactive"),
     None,
     "reactive: the jobs of a standalone application cluster take all slots that there are, and are rescaled from their "
     "last checkpoints when TaskManagers come or go. Not set: the parallelism of a job is what its program says.",
 )
-RESCALE_WAIT: ConfigOption[timedelta | None] = ConfigOption(
+RESCALE_WAIT: Option[timedelta | None] = Option(
     "jobmanager.adaptive-scheduler.submission.resource-wait-timeout",
     DURATION,
     None,
@@ -23,7 +23,7 @@ RESCALE_WAIT: ConfigOption[timedelta | None] = ConfigOption(
     fallback_keys=("jobmanager.adaptive-scheduler.resource-wait-timeout",),
     at_least=_ZERO,
 )
-RESCALE_SUBMISSION_STABILIZATION = ConfigOption(
+RESCALE_SUBMISSION_STABILIZATION = Option(
     "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout",
     DURATION,
     timedelta(seconds=2),
@@ -32,7 +32,7 @@ RESCALE_SUBMISSION_STABILIZATION = ConfigOption(
     fallback_keys=("jobmanager.adaptive-scheduler.resource-stabilization-timeout",),
     at_least=_ZERO,
 )
-RESCALE_COOLDOWN = ConfigOption(
+RESCALE_COOLDOWN = Option(
     "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling",
     DURATION,
     timedelta(seconds=30),
@@ -40,7 +40,7 @@ RESCALE_COOLDOWN = ConfigOption(
     fallback_keys=("jobmanager.adaptive-scheduler.scaling-interval.min",),
     at_least=_ZERO,
 )
-RESCALE_STABILIZATION = ConfigOption(
+RESCALE_STABILIZATION = Option(
     "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout",
     DURATION,
     timedelta(minutes=1),
@@ -49,7 +49,7 @@ RESCALE_STABILIZATION = ConfigOption(
     fallback_keys=("jobmanager.adaptive-scheduler.scaling-interval.max",),
     at_least=_ZERO,
 )
-RESCALE_MAX_CHECKPOINT_FAILURES = ConfigOption(
+RESCALE_MAX_CHECKPOINT_FAILURES = Option(
     "jobmanager.adaptive-scheduler.rescale-trigger.max-checkpoint-failures",
     INT,
     2,
@@ -57,7 +57,7 @@ RESCALE_MAX_CHECKPOINT_FAILURES = ConfigOption(
     "is rescaled all the same.",
     at_least=1,
 )
-RESCALE_MAX_DELAY: ConfigOption[timedelta | None] = ConfigOption(
+RESCALE_MAX_DELAY: Option[timedelta | None] = Option(
     "jobmanager.adaptive-scheduler.rescale-trigger.max-delay",
     DURATION,
     None,
@@ -65,7 +65,7 @@ RESCALE_MAX_DELAY: ConfigOption[timedelta | None] = ConfigOption(
     "the interval of checkpoints, times one more than the failures that are waited for; nothing where it takes none.",
     at_least=_ZERO,
 )
-RESCALE_HISTORY_SIZE = ConfigOption(
+RESCALE_HISTORY_SIZE = Option(
     "web.adaptive-scheduler.rescale-history.size",
     INT,
     10,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from firesteel.config.application_options import APPLICATION_ARGUMENTS
 from firesteel.config.keys import OWN_PREFIX, REFUSED, current_name, flink_keys, is_flink_key, near
-from firesteel.config.option import ConfigOption, Secret
+from firesteel.config.option import Option, Secret
 from firesteel.config.options import ENVIRONMENT_PREFIXES, OPTIONS, REPORTER_PREFIXES
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.option_texts import show
@@ -60,7 +60,7 @@ class Settings:
             self._values[name] = value
             self._layer_of[name] = layer
 
-    def get(self, option: ConfigOption[T]) -> T:
+    def get(self, option: Option[T]) -> T:
         """Returns the option's value: what was set, else what a fall-back key was set to, else its default.
 
         Raises:
@@ -78,14 +78,14 @@ class Settings:
                 f"{key} = {shown} (from {self._layer_of[key]}) is not valid: expected {error}."
             ) from None
 
-    def _set_key(self, option: ConfigOption[Any]) -> str | None:
+    def _set_key(self, option: Option[Any]) -> str | None:
         return next((key for key in (option.key, *option.fallback_keys) if key in self._values), None)
 
-    def is_set(self, option: ConfigOption[Any]) -> bool:
+    def is_set(self, option: Option[Any]) -> bool:
         """Returns whether somebody set the option or one of its fall-back keys."""
         return self._set_key(option) is not None
 
-    def source_of(self, option: ConfigOption[Any]) -> str:
+    def source_of(self, option: Option[Any]) -> str:
         """Returns the layer that the option's value comes from; ``default`` if none set it."""
         key = self._set_key(option)
         return "default" if key is None else self._layer_of[key]
@@ -102,7 +102,7 @@ class Settings:
         """Returns the values of keys with this prefix, as text, by their keys without the prefix."""
         return {key[len(prefix) :]: show(_open(v)) for key, v in self._values.items() if key.startswith(prefix)}
 
-    def slice(self, options: Iterable[ConfigOption[Any]]) -> Settings:
+    def slice(self, options: Iterable[Option[Any]]) -> Settings:
         """Returns settings of these options only."""
         keys = {key for option in options for key in (option.key, *option.fallback_keys)}
         sliced = Settings()

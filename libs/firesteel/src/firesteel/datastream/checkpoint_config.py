@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from firesteel.common.configuration import Configuration
 from firesteel.common.time import Duration, Span, whole_millis
-from firesteel.config import ConfigOption, Settings
+from firesteel.config import Option, Settings
 from firesteel.config import options as opt
 from firesteel.config.checkpoint_settings import aligned_timeout
 from firesteel.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage, storage_of
@@ -34,16 +34,16 @@ class CheckpointConfig:
     def __init__(self, configuration: Callable[[], Configuration], settings: Callable[[], Settings]) -> None:
         self._configuration, self._settings = configuration, settings
 
-    def _get(self, option: ConfigOption[T]) -> T:
+    def _get(self, option: Option[T]) -> T:
         return self._settings().get(option)
 
-    def _set(self, option: ConfigOption[Any], value: Any) -> CheckpointConfig:
+    def _set(self, option: Option[Any], value: Any) -> CheckpointConfig:
         text = option.type.show(value)
         option.parse(text)
         self._configuration().set_string(option.key, text)
         return self
 
-    def _set_ms(self, option: ConfigOption[Any], name: str, value: int, least: int) -> CheckpointConfig:
+    def _set_ms(self, option: Option[Any], name: str, value: int, least: int) -> CheckpointConfig:
         return self._set(option, timedelta(milliseconds=whole_number(name, value, least)))
 
     def is_checkpointing_enabled(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Final, NoReturn
 
-from firesteel.config import ConfigOption, Settings
+from firesteel.config import Option, Settings
 from firesteel.config import options as opt
 from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.datastream.checks import some_text, whole_number
@@ -152,5 +152,5 @@ def storage_of(settings: Settings) -> CheckpointStorage | None:
     return None
 
 
-def _option(option: ConfigOption[Any], value: Any) -> dict[str, str]:
+def _option(option: Option[Any], value: Any) -> dict[str, str]:
     return {} if value is None else {option.key: option.type.show(value)}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from firesteel.common.configuration import Configuration
 from firesteel.common.execution_config import ExecutionConfig
 from firesteel.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
-from firesteel.config import ConfigOption, Settings, load_settings
+from firesteel.config import Option, Settings, load_settings
 from firesteel.config import options as opt
 from firesteel.config.definitions import handed_on
 from firesteel.config.options import ALL_OPTIONS
@@ -28,7 +28,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 class _Shared(NamedTuple):
     """A setting that ``ExecutionConfig`` has methods for too."""
 
-    option: ConfigOption[Any]
+    option: Option[Any]
     read: Callable[[ExecutionConfig], Any]
     write: Callable[[ExecutionConfig, Any], object]
     unset: Any = None
@@ -140,7 +140,7 @@ def buffer_timeout_ms(settings: Settings) -> int:
     return -(-interval // _MILLISECOND)  # rounded up: a timeout below 1 ms is not none
 
 
-def restart_options(strategy: RestartStrategyConfiguration) -> list[tuple[ConfigOption[Any], Any]]:
+def restart_options(strategy: RestartStrategyConfiguration) -> list[tuple[Option[Any], Any]]:
     """Options, and their values, that mean the same as a restart strategy."""
     if isinstance(strategy, RestartStrategies.NoRestartStrategyConfiguration):
         return [(opt.RESTART_STRATEGY, "none")]

@@ -19,7 +19,7 @@ from firesteel.common.job_execution_result import JobExecutionResult
 from firesteel.common.restart_strategy import RestartStrategyConfiguration
 from firesteel.common.typeinfo import TypeDescriptor, TypeInformation
 from firesteel.common.watermark_strategy import WatermarkStrategy
-from firesteel.config import ConfigOption, Settings
+from firesteel.config import Option, Settings
 from firesteel.config import options as opt
 from firesteel.connectors.collection import CollectionSource
 from firesteel.connectors.number_sequence import NumberSequenceSource
@@ -662,11 +662,11 @@ class StreamExecutionEnvironment(NearNames):
             self._executor = factory(Configuration(self._configuration))
         return self._executor
 
-    def _append(self, option: ConfigOption[Any], text: str) -> None:
+    def _append(self, option: Option[Any], text: str) -> None:
         earlier_paths = self._settings().get(option)
         self._configuration.set_string(option.key, f"{earlier_paths},{text}" if earlier_paths else text)
 
-    def _ignored(self, method: str, option: ConfigOption[Any], paths: tuple[str, ...]) -> None:
+    def _ignored(self, method: str, option: Option[Any], paths: tuple[str, ...]) -> None:
         new_paths = [checks.some_text(f"an argument of {method}()", path) for path in paths]
         earlier_paths = self._settings().get(option)
         self._configuration.set_string(option.key, ";".join([*([earlier_paths] if earlier_paths else []), *new_paths]))

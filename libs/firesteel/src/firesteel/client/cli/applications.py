@@ -22,7 +22,7 @@ from firesteel.client.cli.definitions import read
 from firesteel.client.console import Console
 from firesteel.config import options
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
-from firesteel.config.option import ConfigOption
+from firesteel.config.option import Option
 from firesteel.core.environment import SECRET_VARIABLE
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.run_directory import is_held, private_directory
@@ -37,7 +37,7 @@ _LOG: Final = "standalone-job.log"
 _PREFIX: Final = "application-"
 _KEPT_LOGS: Final = 20
 _LOG_SECONDS: Final = 14 * 86_400.0
-_PORTS: Final[Sequence[ConfigOption[int]]] = (
+_PORTS: Final[Sequence[Option[int]]] = (
     options.JOBMANAGER_RPC_PORT,
     options.RESOURCEMANAGER_PORT,
     options.JOBMASTER_PORT,

@@ -12,11 +12,11 @@ from firesteel.client.cli.arguments import SAVEPOINT
 from firesteel.config import options
 from firesteel.config.definitions import hand_on
 from firesteel.config.load import load_settings, parse_definitions
-from firesteel.config.option import ConfigOption
+from firesteel.config.option import Option
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError
 
-_PYTHON: Final[Mapping[str, ConfigOption[str | None]]] = {
+_PYTHON: Final[Mapping[str, Option[str | None]]] = {
     "python_files": options.PYTHON_FILES,
     "python_requirements": options.PYTHON_REQUIREMENTS,
     "python_archives": options.PYTHON_ARCHIVES,
@@ -135,7 +135,7 @@ def _checked(definitions: list[str]) -> Settings:
     return settings
 
 
-def _define(option: ConfigOption[Any], text: str) -> str:
+def _define(option: Option[Any], text: str) -> str:
     return f"{option.key}={text}"
 
 
