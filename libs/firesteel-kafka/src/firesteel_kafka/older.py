@@ -149,10 +149,10 @@ class FlinkKafkaProducer(KafkaSink):
             raise ProgramError("FlinkKafkaProducer: set_log_failures_only(True) would lose records; it is not possible")
 
     def set_flush_on_checkpoint(self, flush_on_checkpoint: bool) -> None:
-        """Has no effect: what was written before a checkpoint is always with Kafka when the checkpoint is complete."""
+        """Accepted, no effect: what was written before a checkpoint is always with Kafka when the checkpoint is complete."""
 
     def set_write_timestamp_to_kafka(self, write_timestamp_to_kafka: bool) -> None:
-        """Has no effect: records that have a timestamp are written with it."""
+        """Accepted, no effect: records that have a timestamp are written with it."""
 
     def ignore_failures_after_transaction_timeout(self) -> FlinkKafkaProducer:
         """Accepted, no effect: docs/kafka.md says how long a job may be away."""

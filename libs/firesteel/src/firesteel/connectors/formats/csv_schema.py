@@ -173,7 +173,7 @@ class CsvSchemaBuilder:
         return self._with(allow_comments=allow)
 
     def set_any_property_name(self, name: str) -> CsvSchemaBuilder:
-        """Raise an error: rows have no place for columns that the schema does not name.
+        """Refused: rows have no place for columns that the schema does not name.
 
         Raises:
             ProgramError: always.

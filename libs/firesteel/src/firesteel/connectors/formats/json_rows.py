@@ -90,7 +90,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             return self
 
         def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
-            """Raise UnsupportedFeatureError: the type is set with ``type_info()``."""
+            """Refused: UnsupportedFeatureError; set the type with ``type_info()``."""
             raise UnsupportedFeatureError("json_schema(): give the type of the rows with type_info() instead")
 
         def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
