@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +87,40 @@ def test_a_job_without_an_archive_is_unknown(tmp_path: Path) -> None:
                     await endpoint.handle(service, request)
 
     asyncio.run(answers())
+
+
+class LockedPlace(DirectoryPlace):
+    """Some archives in it belong to another user."""
+
+    locked: frozenset[str] = frozenset()
+
+    def read(self, job_id: str) -> bytes | None:
+        if job_id in self.locked:
+            raise PermissionError(errno.EACCES, "Permission denied", job_id)
+        return super().read(job_id)
+
+
+def test_an_archive_that_can_not_be_read_hides_no_other_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def shown() -> list[str]:
+        await service_with_archive(tmp_path)
+        place = LockedPlace(tmp_path)
+        content = DirectoryPlace(tmp_path).read(JOB)
+        assert content is not None
+        archive = JobArchive.decode(content)
+        for job_id in ("a" * 32, "b" * 32):
+            place.write(job_id, replace(archive, job_id=job_id, archive={**archive.archive, "jid": job_id}).encode())
+        place.locked = frozenset(list(place.listed())[:2])
+        service = HistoryService([place], HistorySettings(), SystemClock())
+        await service.look()
+        await service.look()
+        assert {row["jid"] for row in service.core.overviews()} == place.listed().keys() - place.locked
+        place.locked = frozenset()
+        await service.look()
+        return [row["jid"] for row in service.core.overviews()]
+
+    assert sorted(asyncio.run(shown())) == sorted([JOB, "a" * 32, "b" * 32])
+    warnings = [record for record in caplog.records if "can't be read for now" in record.getMessage()]
+    assert len(warnings) == 1, "once, and not at each look"
 
 
 def test_paths_are_the_dispatchers() -> None:

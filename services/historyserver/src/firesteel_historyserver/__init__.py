@@ -1,1 +1,1 @@
-"""The history server."""
+"""The history server: shows jobs that have ended from their archives."""

@@ -10,7 +10,7 @@ from firesteel_historyserver.app import create_service
 
 
 def build(context: ServiceContext) -> ServicePlan:
-    """The service, and where it listens.
+    """The service and its port.
 
     Raises:
         ConfigurationError: an option has a bad value.
@@ -24,7 +24,7 @@ def build(context: ServiceContext) -> ServicePlan:
 
 
 def main() -> int:
-    """Run it; returns the exit code."""
+    """Run the service; returns the exit code."""
     return run_service("historyserver", build)
 
 

@@ -1,4 +1,4 @@
-"""Makes the service."""
+"""Makes a history server from settings."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def create_service(
     """A history server, not started yet.
 
     Args:
-        settings: of the cluster, or its own.
+        settings: of the cluster, or of the history server alone.
         secret: of the cluster.
         clock: for the age of archives.
-        config_directory: where a relative ``firesteel.rest.token-file`` begins.
-        host_names: under which the service may be asked for, beside the usual ones.
+        config_directory: base of a relative ``firesteel.rest.token-file``.
+        host_names: names that requests may carry in ``Host``, beside the usual ones.
 
     Raises:
         ConfigurationError: an option has a bad value, or the service would be open to other hosts.
     """
     key = options.HISTORY_DIRECTORIES.key
-    named = settings.get(options.HISTORY_DIRECTORIES) or settings.get(options.ARCHIVE_DIRECTORY) or ""
-    texts = [text.strip() for text in named.split(",") if text.strip()]
+    configured = settings.get(options.HISTORY_DIRECTORIES) or settings.get(options.ARCHIVE_DIRECTORY) or ""
+    texts = [text.strip() for text in configured.split(",") if text.strip()]
     if not texts:
         raise ConfigurationError(
             f"{key} is not set: name the directories whose archives are to be shown, those that Dispatchers write to "
@@ -46,15 +46,15 @@ def create_service(
         )
     address = settings.get(options.HISTORY_ADDRESS)
     check_binding(settings, address, options.HISTORY_ADDRESS.key)
-    kept, ttl = settings.get(options.HISTORY_RETAINED_JOBS), settings.get(options.HISTORY_RETAINED_TTL)
-    if kept == 0:
+    most, ttl = settings.get(options.HISTORY_RETAINED_JOBS), settings.get(options.HISTORY_RETAINED_TTL)
+    if most == 0:
         raise ConfigurationError(f"{options.HISTORY_RETAINED_JOBS.key} is 0, but has to be -1 (all) or at least 1")
     service = HistoryService(
         [open_place(text, key, settings) for text in texts],
         HistorySettings(
             settings.get(options.HISTORY_REFRESH).total_seconds(),
             int(settings.get(options.HISTORY_WEB_REFRESH).total_seconds() * 1000),
-            ArchiveRetention(None if kept < 0 else kept, None if ttl is None else int(ttl.total_seconds() * 1000)),
+            ArchiveRetention(None if most < 0 else most, None if ttl is None else int(ttl.total_seconds() * 1000)),
             settings.get(options.HISTORY_JOBMANAGER_LOGS) or "",
             settings.get(options.HISTORY_TASKMANAGER_LOGS) or "",
         ),

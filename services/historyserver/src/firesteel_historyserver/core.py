@@ -1,4 +1,4 @@
-"""Which archives a history server shows: listings in, work out. Pure."""
+"""Decides which archives a history server reads, shows and removes. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from firesteel.rest import types as t
 
 @dataclass(frozen=True)
 class ArchiveRetention:
-    """For how long, and how many, archives stay.
+    """Bounds of the archives that stay.
 
     Attributes:
-        most: jobs of each place, the newest; None = all.
-        age_ms: since the end of a job; None = for ever.
+        most: number of archives that stay in each place, the newest; None = all.
+        age_ms: time since the end of a job after which its archive goes; None = never.
     """
 
     most: int | None = None
@@ -26,10 +26,10 @@ class ArchiveEntry:
     """An archive that was read.
 
     Attributes:
-        stamp: of the file that was read.
-        ended_ms: epoch.
-        overview: line of ``/jobs/overview``; None = it is damaged.
-        application: that the job belongs to.
+        stamp: version of the file that was read.
+        ended_ms: epoch ms of the job's end.
+        overview: row of ``/jobs/overview``; None = the archive is damaged.
+        application: id of the job's application.
     """
 
     stamp: str
@@ -40,7 +40,7 @@ class ArchiveEntry:
 
 @dataclass
 class HistoryCore:
-    """What is known of the places.
+    """The archives in all places, as far as they were read.
 
     Args:
         retention: of archives.
@@ -48,33 +48,33 @@ class HistoryCore:
 
     retention: ArchiveRetention = field(default_factory=ArchiveRetention)
     places: dict[int, dict[str, ArchiveEntry]] = field(default_factory=dict)
-    """Number of the place -> job -> its archive there."""
+    """Archives by number of the place, and by job id."""
 
     def to_read(self, place: int, listed: Mapping[str, str]) -> list[str]:
-        """Jobs whose archives are new or were replaced; what is not listed any more is forgotten.
+        """Jobs whose archives are new or were replaced; archives that are not listed any more are forgotten.
 
         Args:
             place: number of the place.
-            listed: all of it: job -> stamp.
+            listed: stamps of all archives in the place, by job id.
         """
-        known = self.places.setdefault(place, {})
-        for job_id in known.keys() - listed.keys():
-            del known[job_id]
-        return [job_id for job_id, stamp in listed.items() if job_id not in known or known[job_id].stamp != stamp]
+        entries = self.places.setdefault(place, {})
+        for job_id in entries.keys() - listed.keys():
+            del entries[job_id]
+        return [job_id for job_id, stamp in listed.items() if job_id not in entries or entries[job_id].stamp != stamp]
 
     def read(self, place: int, job_id: str, entry: ArchiveEntry) -> None:
         """An archive was read."""
         self.places[place][job_id] = entry
 
     def gone(self, place: int, job_id: str) -> None:
-        """An archive went while it was to be read."""
+        """An archive was removed before it could be read."""
         self.places[place].pop(job_id, None)
 
     def expired(self, now_ms: int) -> list[tuple[int, str]]:
-        """Place and job of the archives that nobody is to see any more; damaged ones stay, for whoever looks."""
+        """Place and job id of the archives that have expired; damaged ones stay, so that operators can look at them."""
         expired = []
-        for place, known in self.places.items():
-            good = [(job_id, entry) for job_id, entry in known.items() if entry.overview is not None]
+        for place, entries in self.places.items():
+            good = [(job_id, entry) for job_id, entry in entries.items() if entry.overview is not None]
             good.sort(key=lambda job: job[1].ended_ms, reverse=True)
             for position, (job_id, entry) in enumerate(good):
                 most, age = self.retention.most, self.retention.age_ms
@@ -83,16 +83,16 @@ class HistoryCore:
         return expired
 
     def place_of(self, job_id: str) -> tuple[int, ArchiveEntry] | None:
-        """Where the archive of a job is; the first place that has a good one wins."""
-        entries = [(place, known[job_id]) for place, known in self.places.items() if job_id in known]
+        """The place of a job's archive, and the archive: the first good one, else a damaged one."""
+        entries = [(place, archives[job_id]) for place, archives in self.places.items() if job_id in archives]
         return min(entries, key=lambda entry: (entry[1].overview is None, entry[0]), default=None)
 
     def overviews(self) -> list[t.JobRow]:
-        """Of all jobs, in the order in which they ended."""
+        """Rows of ``/jobs/overview`` of all jobs, in the order in which they ended."""
         return [entry.overview for entry in self._shown() if entry.overview is not None]
 
     def applications(self) -> dict[str, list[t.JobRow]]:
-        """Application -> lines of its jobs, in the same order."""
+        """Rows of jobs by application, in the same order."""
         applications: dict[str, list[t.JobRow]] = {}
         for entry in self._shown():
             if entry.overview is not None:
@@ -101,8 +101,8 @@ class HistoryCore:
 
     def _shown(self) -> list[ArchiveEntry]:
         shown: dict[str, ArchiveEntry] = {}
-        for _, known in sorted(self.places.items(), reverse=True):
-            shown |= {job_id: entry for job_id, entry in known.items() if entry.overview is not None}
+        for _, entries in sorted(self.places.items(), reverse=True):
+            shown |= {job_id: entry for job_id, entry in entries.items() if entry.overview is not None}
         return sorted(shown.values(), key=lambda entry: entry.ended_ms)
 
 

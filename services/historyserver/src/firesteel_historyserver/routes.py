@@ -1,4 +1,4 @@
-"""The paths of the history server: the Dispatcher's that need only the archive of a job, and what pages begin with."""
+"""The paths of the history server: those of the Dispatcher that need only archives of jobs, and the dashboard."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def config(service: HistoryService, _: RestCall) -> t.DashboardConfigurati
 
 
 async def overview(service: HistoryService, _: RestCall) -> t.ClusterOverview:
-    """Counters; there are no TaskManagers."""
+    """Numbers of jobs; there are no TaskManagers."""
     return {
         "taskmanagers": 0,
         "slots-total": 0,
@@ -86,7 +86,7 @@ async def job_overviews(service: HistoryService, _: RestCall) -> t.JobsOverview:
 
 
 async def applications(service: HistoryService, _: RestCall) -> t.ApplicationsOverview:
-    """Programs by their jobs: what ``main()`` did itself is not archived."""
+    """Applications by their jobs, since failures of ``main()`` itself are not archived."""
     now = service.clock.epoch_ms()
     rows = service.core.applications().items()
     return {"applications": [application_row(application_id, None, jobs, now) for application_id, jobs in rows]}
@@ -99,7 +99,7 @@ async def application(service: HistoryService, call: RestCall) -> t.ApplicationD
 
 
 async def application_failures(service: HistoryService, call: RestCall) -> t.ApplicationExceptions:
-    """What ended the jobs of an application."""
+    """Failures that ended the jobs of an application."""
     return application_exceptions(None, [await service.archive_of(job["jid"]) for job in _jobs_of(service, call)])
 
 
@@ -123,7 +123,7 @@ def jobmanager_config(archive: Archive) -> list[t.Setting]:
 
 
 async def jobmanager_log(service: HistoryService, call: RestCall) -> t.LogUrl | web.Response:
-    """Where the log of the JobMaster is: by the pattern that is configured, else the file."""
+    """The URL of the JobMaster's log: from the configured pattern, else that of the file."""
     logs = (await service.archive_of(call.job_id)).get(LOGS) or {}
     pattern = service.settings.jobmanager_logs
     if pattern:
@@ -134,7 +134,7 @@ async def jobmanager_log(service: HistoryService, call: RestCall) -> t.LogUrl | 
 
 
 async def taskmanager_log(service: HistoryService, call: RestCall) -> t.LogUrl | web.Response:
-    """Where the log of a TaskManager is, by the pattern that is configured."""
+    """The URL of a TaskManager's log, from the configured pattern."""
     await service.archive_of(call.job_id)
     pattern = service.settings.taskmanager_logs
     if not pattern:
@@ -173,7 +173,7 @@ ENDPOINTS: Final = (
 
 
 def history_routes(service: HistoryService) -> list[web.RouteDef]:
-    """All of them, bare and below ``/v1``; and the dashboard's files, where its package is installed."""
+    """All routes, bare and below ``/v1``, and the dashboard's files, where its package is installed."""
     return [
         *_pages(),
         *(
@@ -194,12 +194,12 @@ def _pages() -> list[web.RouteDef]:
 
 
 async def _page(_: web.Request) -> web.StreamResponse:
-    """A pointer for people."""
+    """A page with links to the REST API, where there is no dashboard."""
     return web.Response(text=_PAGE.format(version=firesteel.__version__), content_type="text/html")
 
 
 def _route_handler(service: HistoryService, endpoint: Endpoint) -> Handler:
-    """Answers requests to an endpoint of callers that may ask, errors included."""
+    """A handler of an endpoint that checks the caller, and turns errors into answers."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         try:

@@ -1,4 +1,4 @@
-"""The history server at work: looks for archives, reads them, removes what has expired."""
+"""The history server at work: finds archives, reads them, and removes those that have expired."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ CACHE_BYTES: Final = 50 << 20
 
 
 class UnknownArchiveError(FiresteelError):
-    """There is no archive of the job."""
+    """No place has an archive of the job."""
 
 
 @dataclass(frozen=True)
 class HistorySettings:
-    """What it takes from the settings.
+    """Settings of a history server.
 
     Attributes:
-        refresh: seconds between two looks.
-        web_refresh_ms: what pages are told.
+        refresh: seconds between two looks at the places.
+        web_refresh_ms: interval in which pages refresh.
         retention: of archives.
         jobmanager_logs, taskmanager_logs: patterns of URLs (``historyserver.log.*.url-pattern``); empty: none.
     """
@@ -48,13 +48,13 @@ class HistorySettings:
 
 
 class HistoryService(Service):
-    """The service.
+    """Shows the archives of jobs that have ended.
 
     Args:
-        places: of archives.
-        settings: see there.
+        places: directories of archives.
+        settings: of the history server.
         clock: for the age of archives.
-        access: who may ask.
+        access: decides who may call.
         host_names: see ``Service``.
     """
 
@@ -72,63 +72,70 @@ class HistoryService(Service):
         self.core = HistoryCore(settings.retention)
         self._places, self._cache = list(places), ArchiveCache(CACHE_BYTES)
         self._threads = [CallPool(f"archives in {place}", deadline=20.0) for place in self._places]
-        """Each place has its own: one that hangs holds up no other one."""
+        """Threads of each place: a place that hangs must not hold up another one."""
         self._troubled: set[int] = set()
         self._looked = asyncio.Event()
 
     async def on_start(self) -> None:
-        """Look for archives, now and then."""
-        self.spawn(self._look_again_and_again(), "looking for archives")
+        """Begin to look for archives."""
+        self.spawn(self._look_periodically(), "looking for archives")
 
     def is_ready(self) -> bool:
-        """Whether it has looked once."""
+        """Whether all places were looked at once."""
         return super().is_ready() and self._looked.is_set()
 
-    async def _look_again_and_again(self) -> None:
+    async def _look_periodically(self) -> None:
         while True:
             await self.look()
             await asyncio.sleep(self.settings.refresh)
 
     async def look(self) -> None:
-        """See what there is now; a place that does not answer keeps what was there."""
+        """Look at all places; of a place that does not answer, the archives that were there stay listed."""
         await asyncio.gather(*(self._look_at(number, place) for number, place in enumerate(self._places)))
         for number, job_id in self.core.expired(self.clock.epoch_ms()):
             await self._remove(number, job_id)
         self._looked.set()
 
     async def _look_at(self, number: int, place: ArchivePlace) -> None:
+        trouble: OSError | None = None
         try:
             listed = await self._threads[number].call(place.listed)
-            wanted = self.core.to_read(number, listed)
-            for job_id in wanted:
-                await self._read(number, job_id, listed[job_id])
+            for job_id in self.core.to_read(number, listed):
+                try:
+                    await self._read(number, job_id, listed[job_id])
+                except TimeoutError:  # the place hangs: each further archive would take its time as well
+                    raise
+                except OSError as error:  # one archive that can't be read must not hide those behind it
+                    trouble = error
         except OSError as error:
+            trouble = error
+        if trouble is not None:
             if number not in self._troubled:
-                logger.warning("archives in %s can't be read for now: %s", place, error)
+                logger.warning("archives in %s can't be read for now: %s", place, trouble)
             self._troubled.add(number)
-        else:
-            if number in self._troubled:
-                logger.info("archives in %s can be read again", place)
+        elif number in self._troubled:
+            logger.info("archives in %s can be read again", place)
             self._troubled.discard(number)
 
     async def _read(self, number: int, job_id: str, stamp: str) -> None:
         self._cache.forget(job_id)
         place = self._places[number]
         try:
-            found = await self._threads[number].call(_decoded, place, job_id)
-            overview = None if found is None else job_overview(found.archive)
+            job_archive = await self._threads[number].call(_decoded, place, job_id)
+            overview = None if job_archive is None else job_overview(job_archive.archive)
         except (DamagedEntryError, KeyError, TypeError, ValueError, AttributeError) as error:
             reason = str(error) if isinstance(error, DamagedEntryError) else repr(error)
             logger.error("the archive of job %s in %s is damaged and left out: %s", job_id, place, reason)
             self.core.read(number, job_id, ArchiveEntry(stamp))
             return
-        if found is None or overview is None:
+        if job_archive is None or overview is None:
             self.core.gone(number, job_id)
-        elif found.job_id != job_id:
-            logger.error("%s.archive in %s holds job %s; it is left out", job_id, place, found.job_id)
+        elif job_archive.job_id != job_id:
+            logger.error("%s.archive in %s holds job %s; it is left out", job_id, place, job_archive.job_id)
             self.core.read(number, job_id, ArchiveEntry(stamp))
         else:
-            self.core.read(number, job_id, ArchiveEntry(stamp, found.ended_ms, overview, application_id(found.archive)))
+            application = application_id(job_archive.archive)
+            self.core.read(number, job_id, ArchiveEntry(stamp, job_archive.ended_ms, overview, application))
 
     async def _remove(self, number: int, job_id: str) -> None:
         try:
@@ -141,30 +148,31 @@ class HistoryService(Service):
         self._cache.forget(job_id)
 
     async def archive_of(self, job_id: str, vertex_id: str = "") -> Archive:
-        """A job as it ended.
+        """The archive of a job.
 
         Args:
             job_id: of the job.
-            vertex_id: whose subtasks are wanted, if any are.
+            vertex_id: vertex whose rows of subtasks the archive has; empty = none.
 
         Raises:
-            UnknownArchiveError: there is no archive of it.
-            DamagedEntryError: it is damaged.
-            OSError: it can't be read for now.
+            UnknownArchiveError: there is no archive of the job.
+            DamagedEntryError: the archive is damaged.
+            OSError: the archive can't be read for now.
         """
-        found = self.core.place_of(job_id)
-        if found is None:
+        located = self.core.place_of(job_id)
+        if located is None:
             raise UnknownArchiveError(f"There is no archive of job {job_id} in {', '.join(map(str, self._places))}")
-        number, entry = found
+        number, entry = located
         if entry.overview is None:
             raise DamagedEntryError(f"the archive of job {job_id} in {self._places[number]} is damaged")
         archive: Archive | None = self._cache.get(job_id)
         if archive is None:
-            read = await self._threads[number].call(_decoded, self._places[number], job_id)
-            if read is None:
+            job_archive = await self._threads[number].call(_decoded, self._places[number], job_id)
+            if job_archive is None:
                 self.core.gone(number, job_id)
                 raise UnknownArchiveError(f"The archive of job {job_id} was removed")
-            archive = {**read.archive, HISTORY: {"environment": read.environment, "config": read.config}}
+            history = {"environment": job_archive.environment, "config": job_archive.config}
+            archive = {**job_archive.archive, HISTORY: history}
             self._cache.put(job_id, archive)
         return await in_slices(with_rows(archive, vertex_id))
 
