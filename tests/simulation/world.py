@@ -191,7 +191,7 @@ class World:
         """In place of HTTP routes."""
         process = asyncio.get_running_loop().process  # type: ignore[attr-defined]
         pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", prefix) + r"/rpc/(?P<method>\w+)")
-        answers = rpc_server._Answers(process)
+        answers = rpc_server._AnswerCache(process)
         process.endpoints.append((pattern, handlers, answers))
 
     # -- network

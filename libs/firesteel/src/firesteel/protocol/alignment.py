@@ -1,4 +1,4 @@
-"""Messages about watermark alignment."""
+"""Payloads about watermark alignment between sources."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from firesteel.protocol.message import Message
 
 @dataclass(frozen=True)
 class ReportWatermark(Message):
-    """How far a source subtask has come.
+    """The watermark of a source subtask.
 
     Attributes:
-        group: of the watermark strategy.
+        group: alignment group of the watermark strategy.
         watermark: epoch milliseconds; the largest 64-bit integer while it is idle.
     """
 

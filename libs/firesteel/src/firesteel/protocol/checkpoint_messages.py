@@ -14,15 +14,15 @@ class DeclineReason(StrEnum):
     """Why a task does not take part in a checkpoint; the names are Flink's."""
 
     TASK_NOT_READY = "CHECKPOINT_DECLINED_TASK_NOT_READY"
-    """It does not run yet, or not any more. Counts as no failure of the checkpoint."""
+    """The task does not run yet, or not any more. Counts as no failure of the checkpoint."""
     TASK_CLOSING = "CHECKPOINT_DECLINED_TASK_CLOSING"
-    """It is ending. Counts as no failure."""
+    """The task is ending. Counts as no failure."""
     SUBSUMED = "CHECKPOINT_DECLINED_SUBSUMED"
     """A barrier of a later checkpoint came first. Counts as no failure."""
     ASYNC_EXCEPTION = "CHECKPOINT_ASYNC_EXCEPTION"
-    """State could not be serialised or written, after the barrier had gone on. Counts."""
+    """State could not be serialised or written, after the barrier had gone on. Counts as a failure."""
     TASK_FAILURE = "TASK_CHECKPOINT_FAILURE"
-    """Something else. Counts."""
+    """Any other cause. Counts as a failure."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class TriggerCheckpoint(Message):
 
 @dataclass(frozen=True)
 class TriggerJobCheckpoint(Message):
-    """A user wants a checkpoint of a job now; what becomes of it is in the job's archive, under ``trigger_id``.
+    """A user wants a checkpoint of a job now; the job's archive has its outcome under ``trigger_id``.
 
-    ``full``: with all state, also where checkpoints are incremental.
+    ``full``: with all state, even where checkpoints are incremental.
     """
 
     trigger_id: str
@@ -60,9 +60,9 @@ class TriggerJobSavepoint(Message):
     """A user wants a savepoint of a job now; as ``TriggerJobCheckpoint``.
 
     Attributes:
-        target_directory: below which it is to be.
+        target_directory: parent directory of the savepoint.
         format: ``CANONICAL`` or ``NATIVE``.
-        stop: the job ends with it: ``suspend``, ``drain`` or ``cancel``; empty = it goes on.
+        stop: how the job ends with the savepoint: ``suspend``, ``drain`` or ``cancel``; empty = it goes on.
     """
 
     trigger_id: str
@@ -82,7 +82,7 @@ class NotifyCheckpoint(Message):
 
 @dataclass(frozen=True)
 class UnknownSlots(Message):
-    """Allocations that a call names and that the caller does not have here (any more): their tasks heard nothing."""
+    """Allocations of a call that the caller does not have here, or not any more; their tasks did not get the call."""
 
     allocation_ids: tuple[str, ...] = ()
 
@@ -93,7 +93,7 @@ class AcknowledgeCheckpoint(Message):
 
     Attributes:
         metrics: ``start_delay_ms``, ``alignment_ms``, ``sync_ms``, ``async_ms``, ``state_size``,
-            ``checkpointed_size`` (what was written for this one), ``processed_in_alignment``, ``persisted`` (bytes),
+            ``checkpointed_size`` (bytes written for this one), ``processed_in_alignment``, ``persisted`` (bytes),
             ``unaligned`` (0 or 1).
         state: JSON text of a ``firesteel.checkpoint.subtask_state.TaskState``.
     """
@@ -116,7 +116,7 @@ class DeclineCheckpoint(Message):
     """A task does not take part in a checkpoint.
 
     Attributes:
-        reason: a ``DeclineReason``; one that is not known counts as ``TASK_CHECKPOINT_FAILURE``.
+        reason: a ``DeclineReason``; an unknown one counts as ``TASK_CHECKPOINT_FAILURE``.
         failure: plain ``firesteel.protocol.deployment.TaskFailure``, if there was an exception.
     """
 

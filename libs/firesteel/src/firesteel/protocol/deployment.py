@@ -1,4 +1,4 @@
-"""What a JobMaster sends to a slot (through its TaskManager) to run subtasks, and how a failure comes back."""
+"""Deployments, which a JobMaster sends through TaskManagers to slots, and the failures of tasks that come back."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class TaskDescriptor:
         vertex_id, vertex_name, subtask, parallelism, max_parallelism, attempt: of the subtask.
         chain: SHA-256 of the blob with the pickled ``ChainSpec``.
         is_source, needs_commit: as in the vertex.
-        restore: plain ``firesteel.checkpoint.assign.TaskRestore`` that it goes on from; None = it begins anew.
-        readers: of a task that runs a user's enumerator: parallelism of the source.
+        restore: plain ``firesteel.checkpoint.assign.TaskRestore``, the state to start from; None = there is none.
+        readers: parallelism of the source, for a task that runs a user's enumerator.
     """
 
     execution_id: str
@@ -62,7 +62,7 @@ class EdgeDescriptor:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where subtasks run: the same for all tasks of a pipelined region, so that it is packed, and travels, only once.
+    """Where subtasks run. All tasks of a pipelined region share it, so it is packed, and travels, only once.
 
     Attributes:
         slots: vertex id -> subtask -> allocation id of its slot.
@@ -74,7 +74,8 @@ class Placement:
 
     @cached_property
     def packed(self) -> str:
-        """As text: compressed JSON; of numbers that are mostly in a row the steps, which take next to no room."""
+        """The placement as text: compressed JSON. Numbers that mostly follow one another are stored as their
+        differences, which compress to almost nothing."""
         index = {allocation: number for number, allocation in enumerate(self.peers)}
         plain = {
             "peers": list(self.peers.items()),
@@ -94,7 +95,7 @@ class Placement:
         """The inverse of ``packed``.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the text is no packed placement.
         """
         try:
             plain = json.loads(zlib.decompress(base64.b64decode(text)))
@@ -111,11 +112,11 @@ class Placement:
 
 
 def _steps(numbers: Iterable[int]) -> list[int]:
-    """The first one, and from each to the next; ``accumulate`` is the inverse."""
-    before, steps = 0, []
+    """The first number, and the difference of each to the next; ``accumulate`` is the inverse."""
+    previous, steps = 0, []
     for number in numbers:
-        steps.append(number - before)
-        before = number
+        steps.append(number - previous)
+        previous = number
     return steps
 
 
@@ -124,22 +125,21 @@ class Deployment:
     """All subtasks of one slot, of one attempt of the job.
 
     Attributes:
-        job_id, job_name, job_attempt: attempt counts restarts of the job, from 0; old attempts are refused by channels.
-        salt: of the job's attempt; whoever knows the cluster's secret makes ``secret`` of it.
+        job_id, job_name, job_attempt: of the job; attempts count its restarts, from 0, and channels refuse old ones.
+        salt: of the job's attempt; ``secret`` is derived from it and the cluster's secret.
         secret: of the data plane's handshake (hex); filled in by the TaskManager, so that it is never on the network.
-        tasks: to run in this slot.
-        edges: that touch them.
-        placement: of all subtasks that the slot's tasks exchange records with.
+        tasks: tasks to run in this slot.
+        edges: edges that touch these tasks.
+        placement: of all subtasks with which the slot's tasks exchange records.
         blobs: SHA-256 -> local path; filled in by the TaskManager.
         main_blob, python_path, python_files: as in the JobGraph.
         config: effective settings, text to text.
-        managed_memory: bytes for state backends, of all tasks of the slot together; filled in by the TaskManager; 0 =
-            its memory is not configured.
-        local_directories: of the job, for local copies of its state; filled in by the TaskManager; empty = beside its
-            blobs.
-        trace: ``traceparent`` of the span above those of the tasks' attempts, and plain ``OtlpReporter``s
-            (``reporters``), if there are traces; such reporters of ``metrics``, to which meters of functions go; empty
-            = nothing is exported.
+        managed_memory: bytes for the state backends of all tasks of the slot together; filled in by the TaskManager; 0
+            = its memory is not configured.
+        local_directories: directories for local copies of the job's state; filled in by the TaskManager; empty = beside
+            its blobs.
+        trace: where traces are on: ``traceparent`` of the span above those of the tasks' attempts, and ``reporters``,
+            plain ``OtlpReporter``s; ``metrics``: such reporters for meters of functions. Empty = nothing is exported.
     """
 
     job_id: str
@@ -189,16 +189,16 @@ class Deployment:
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """Why a task failed.
+    """The failure of a task.
 
     Attributes:
-        kind: ``user`` (the user's function, or what the program was given), ``type`` (a record against its declared
-            type), ``internal`` (our bug), ``external`` (a peer, a slot or the machine), ``cancel`` (would not end).
+        kind: ``user`` (the user's function, or the program's input), ``type`` (a record against its declared type),
+            ``internal`` (our bug), ``external`` (a peer, a slot or the machine), ``cancel`` (the task did not end).
         error_class: qualified class name of the exception.
-        message: its text.
+        message: text of the exception.
         traceback: for ``user`` only the user's frames; else all.
-        operator, vertex_name, subtask, attempt: where.
-        record: shortened repr of the record at hand; of a window that is evaluated itself and its key; or None.
+        operator, vertex_name, subtask, attempt: place of the failure.
+        record: shortened repr of the record that was processed, or of the window and its key; None: neither.
         pickled: base64 of the pickled exception if it could be pickled, else None; only clients unpickle it.
         recoverable: another attempt may succeed; where not, the job is not restarted.
     """
@@ -235,13 +235,13 @@ METRIC_TOTALS = (
 )
 """Running totals that a slot reports for each task."""
 METRIC_RATES = {name: f"{name}PerSecond" for name in METRIC_TOTALS}
-"""Totals -> their rates, which a slot reports as well: over the last minute, or since the task began."""
+"""Totals -> their rates, which a slot reports as well: over the last minute, or since the start of the task."""
 POOL_USAGES = ("buffers.inPoolUsage", "buffers.outPoolUsage")
-"""How much of its room the fullest channel has filled, in front of a task and behind it: 0 to 1, or a bit more."""
+"""Use of the fullest channel in front of a task, and of the fullest behind it: 0 to 1, or a bit more."""
 QUEUE_SIZES = ("buffers.inputQueueSize", "buffers.outputQueueSize")
 """Bytes in all of these channels."""
 CHECKPOINT_TIMES = ("checkpointAlignmentTime", "checkpointStartDelayNanos")
-"""Of the last checkpoint, in nanoseconds."""
+"""Times of the last checkpoint, in nanoseconds."""
 METRIC_NAMES = (
     *METRIC_TOTALS,
     *METRIC_RATES.values(),
@@ -252,7 +252,7 @@ METRIC_NAMES = (
     "currentInputWatermark",
     "currentOutputWatermark",
 )
-"""What a slot reports for each task: totals, rates, gauges and watermarks.
+"""All metrics that a slot reports for each task: totals, rates, gauges and watermarks.
 
 Sources have no ``currentInputWatermark``; tasks with two inputs have ``currentInput1Watermark`` and so on as well.
 """

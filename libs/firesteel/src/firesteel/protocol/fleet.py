@@ -1,4 +1,4 @@
-"""The fleet: whatever runs slots. Code above it must not care which kind it is."""
+"""The contract of fleets, which run slots. Code above does not know which kind of fleet it has."""
 
 from __future__ import annotations
 
@@ -14,42 +14,39 @@ from firesteel.protocol.stages import Places, RunLook, StageRun
 
 @dataclass(frozen=True)
 class SlotLaunch:
-    """What travels to the Spark task of a slot; plain data."""
+    """The order that the Spark task of a slot gets; plain data."""
 
     allocation_id: str
     taskmanager_id: str
     executor_id: str
-    """The executor on which the slot has to run; a copy that finds itself elsewhere returns MISPLACED."""
+    """The executor on which the slot has to run; a task on another executor returns MISPLACED."""
     control_socket: str
-    """Where the slot finds its TaskManager: path of a Unix socket."""
+    """Path of the Unix socket of the slot's TaskManager."""
 
 
 class SlotOutcome(Enum):
     """How a slot ended."""
 
     RETURNED = "RETURNED"
-    """The slot's function came to its end."""
+    """The slot's function returned."""
     MISPLACED = "MISPLACED"
-    """It ran on the wrong executor, or was a second copy, and gave up at once."""
+    """The task ran on the wrong executor, or was a second copy, and ended at once."""
     UNREGISTERED = "UNREGISTERED"
-    """It came to its end before its TaskManager had accepted it; the message says why."""
+    """The slot ended before its TaskManager had accepted it; the message has the cause."""
     LOST = "LOST"
-    """It raised, was cancelled, or went down with its executor or driver."""
+    """The slot raised, was cancelled, or was lost with its executor or driver."""
 
 
 class WithoutStages:
-    """The part of a ``Fleet`` that has slots only."""
+    """The stage methods of a ``Fleet`` that runs no bounded stages."""
 
     def start_stages(self, run: StageRun) -> None:
-        """See ``Fleet``."""
         raise FleetError("this fleet runs no bounded stages")
 
     def look_at_stages(self, run_id: str, places: Places | None = None, known: Collection[str] = ()) -> RunLook:
-        """See ``Fleet``."""
         return RunLook("unknown")
 
     def stage_results(self, run_id: str) -> list[bytes]:
-        """See ``Fleet``."""
         raise FleetError("this fleet runs no bounded stages")
 
     def drop_stages(self, run_id: str) -> None:
@@ -64,29 +61,29 @@ class Fleet(Protocol):
 
     @property
     def slots_outlive_driver(self) -> bool:
-        """Whether running slots go on when the fleet is lost; only their TaskManagers know them from then on."""
+        """Whether running slots go on when the fleet is lost; from then on only their TaskManagers know them."""
 
     def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
-        """What a TaskManager has to start so that slots can run on it; None where it needs nothing (embedded).
+        """The executor that a TaskManager has to start for its slots; None where it needs none (embedded).
 
-        Each call names another executor.
+        Each call returns another executor.
 
         Raises:
             FleetError: the fleet does not run.
         """
 
     def attached_executors(self) -> frozenset[str] | None:
-        """Ids of the executors that can take slots now; None where TaskManagers need none of their own (embedded)."""
+        """Ids of the executors that can run slots now; None where TaskManagers need no executors (embedded)."""
 
     def start(self) -> None:
         """Make the fleet ready for slots.
 
         Raises:
-            FleetError: it can't be started; the message says what to do.
+            FleetError: the fleet can't be started; the message says what to do.
         """
 
     def start_slot(self, launch: SlotLaunch) -> None:
-        """Ask for a slot; returns once the request was accepted, before the slot runs.
+        """Request a slot; returns once the request was accepted, before the slot runs.
 
         Raises:
             FleetError: the fleet does not run, or knows this allocation already.
@@ -96,48 +93,48 @@ class Fleet(Protocol):
         """(allocation id, outcome, message) of each slot that ended since the last call; each is reported once."""
 
     def cancel_slot(self, allocation_id: str) -> None:
-        """Give up a slot: it is not started (again). Its process may live on: the caller has to kill it *after* this.
+        """Give a slot up, so that it is not started again. The caller has to kill its process *after* this call.
 
-        Unknown allocations are ignored. The slot is reported by `ended_slots` as LOST unless it has ended before.
+        Unknown allocations are ignored. `ended_slots` reports the slot as LOST unless it has ended before.
         """
 
     def start_stages(self, run: StageRun) -> None:
-        """Submit a run of bounded stages; one that was submitted before goes on.
+        """Submit a run of bounded stages; a run that was submitted before goes on.
 
         Raises:
             FleetError: the fleet does not run, or has no stages.
         """
 
     def look_at_stages(self, run_id: str, places: Places | None = None, known: Collection[str] = ()) -> RunLook:
-        """How a run goes; its tasks may be at these places from now on, None: as before.
+        """The progress of a run, without the tasks of stages that are ``known``.
 
-        Of stages that are ``known`` tasks are not told.
+        From now on the tasks of the run may run at ``places``; None: as before.
 
         Raises:
             FleetError: the fleet does not run, or does not answer.
         """
 
     def stage_results(self, run_id: str) -> list[bytes]:
-        """What the tasks of a run that is done have told, each as ``firesteel.protocol.stages`` says, in no order.
+        """The results of the tasks of a run that is done, as ``firesteel.protocol.stages`` describes them, unordered.
 
         Raises:
             FleetError: the fleet does not run, or does not answer.
         """
 
     def drop_stages(self, run_id: str) -> None:
-        """End a run, if it goes on, and remove what it has left; unknown ones are ignored."""
+        """End a run that may still go on, and remove all that it has left; unknown runs are ignored."""
 
     def drop_stages_of(self, owner: str) -> None:
-        """The same with all runs of a job."""
+        """As ``drop_stages``, for all runs of a job."""
 
     def is_alive(self) -> bool:
         """Whether slots can be started now; False before `start`, after `stop` and after the loss of the fleet."""
 
     def detach(self) -> None:
-        """Leave the fleet and all slots to whoever starts one for the same cluster next; may be called at any time.
+        """Leave the fleet and all slots to the next process that starts a fleet for this cluster; allowed at any time.
 
         Where slots can't outlive the process that started them (embedded), this is ``stop``.
         """
 
     def stop(self) -> None:
-        """End all slots and the fleet, and leave no process or file behind. May be called at any time and again."""
+        """End all slots and the fleet, and leave no process or file behind. Idempotent, and allowed at any time."""

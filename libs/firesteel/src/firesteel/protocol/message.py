@@ -1,4 +1,4 @@
-"""What all messages have in common: plain JSON form, strict reading, and the codes of refused calls."""
+"""The base of all messages: their plain JSON form, strict reading, and the codes of refused calls."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ class RpcCode(StrEnum):
     FENCED = "FENCED"
     NOT_FOUND = "NOT_FOUND"
     UNKNOWN_EXECUTION = "UNKNOWN_EXECUTION"
-    """The JobMaster is the right one, and has no such attempt of a task (any more)."""
+    """The JobMaster has no such attempt of a task, or has none any more."""
     UNKNOWN_PLACEMENT = "UNKNOWN_PLACEMENT"
-    """The TaskManager does not know (any more) where the tasks of a submit run: it has to be shared first."""
+    """The TaskManager does not know the placement of a submit, or not any more: it has to be shared first."""
     BAD_REQUEST = "BAD_REQUEST"
     REFUSED = "REFUSED"
-    """The message is well, but what it is about (a graph, its settings) is not, and never will be."""
+    """The message is well-formed, but its content (a graph, its settings) is wrong, so no repeat will help."""
     UNAUTHORIZED = "UNAUTHORIZED"
     ANOTHER_PROCESS = "ANOTHER_PROCESS"
-    """The call does not name the process that answers: its caller learns the identity, and calls again."""
+    """The call does not name the process that answers; the caller learns its identity, and repeats the call."""
     INTERNAL = "INTERNAL"
     VERSION = "VERSION"
     NO_RESOURCES = "NO_RESOURCES"
     GONE = "GONE"
-    """What was asked for was there, and can't be had any more."""
+    """The requested thing existed, and does not any more."""
 
 
 class RpcFault(RpcError):
     """The callee refused a call, or failed in it; handlers raise it, and callers get it.
 
     Attributes:
-        code: why.
-        said: what the callee said, without where it was called.
+        code: kind of the refusal.
+        said: the callee's own message, without the URL of the call.
     """
 
     def __init__(self, code: RpcCode, message: str, said: str | None = None) -> None:
@@ -62,7 +62,7 @@ class Message:
 
     @classmethod
     def from_plain(cls, plain: Any) -> Self:
-        """Check and read what a peer sent.
+        """Check and read the plain form that a peer sent.
 
         Raises:
             ProtocolError: a field is missing or of a wrong type; the message names it.

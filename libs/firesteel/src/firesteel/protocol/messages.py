@@ -34,7 +34,7 @@ from firesteel.protocol.stage_messages import StageRunRef as StageRunRef
 from firesteel.protocol.stage_messages import StageRunResults as StageRunResults
 
 DEFAULT_PROFILE = "default"
-"""The only resource profile so far: the share of a slot in its TaskManager."""
+"""The only resource profile: a slot's share of its TaskManager."""
 
 
 # ResourceManager
@@ -42,14 +42,15 @@ DEFAULT_PROFILE = "default"
 
 @dataclass(frozen=True)
 class RegisterTaskManager(Message):
-    """A TaskManager presents itself; again after every lost connection.
+    """A TaskManager registers; again after each loss of the registration.
 
     Attributes:
         hardware: cpuCores, physicalMemory, freeMemory, managedMemory (bytes).
-        slot_report: its slots as they are now; a ResourceManager that was started anew learns from it who runs what.
+        slot_report: present state of its slots, from which a ResourceManager that was started anew learns which jobs
+            have them.
         versions: of ``firesteel``, ``python`` and ``pyspark``, which have to be the same on all nodes.
-        executor_id: Spark's name of its newest executor, if that runs; empty if it has none. A ResourceManager that was
-            started anew goes on with it.
+        executor_id: Spark's id of its newest executor, if that runs; empty: there is none. A ResourceManager that was
+            started anew goes on with this executor.
     """
 
     taskmanager_id: str
@@ -64,7 +65,7 @@ class RegisterTaskManager(Message):
 
 @dataclass(frozen=True)
 class TaskManagerRegistered(Message):
-    """``token`` is the ResourceManager's; it stands in every later call to it."""
+    """The registration is accepted; ``token`` is the ResourceManager's, and each later call to it carries it."""
 
     token: str
     heartbeat_interval_ms: int
@@ -72,7 +73,7 @@ class TaskManagerRegistered(Message):
 
 @dataclass(frozen=True)
 class ExecutorLost(Message):
-    """A TaskManager says that a Spark executor of its own ended or could not be started; it waits for another one."""
+    """A Spark executor of a TaskManager ended or could not be started; the TaskManager waits for another one."""
 
     taskmanager_id: str
     executor_id: str
@@ -81,7 +82,7 @@ class ExecutorLost(Message):
 
 @dataclass(frozen=True)
 class SlotAvailable(Message):
-    """A TaskManager's slot is free again."""
+    """A slot of a TaskManager is free again."""
 
     taskmanager_id: str
     slot_index: int
@@ -90,7 +91,7 @@ class SlotAvailable(Message):
 
 @dataclass(frozen=True)
 class SlotEnd(Message):
-    """What the fleet knows about the end of a slot that a TaskManager gives up; empty: nothing."""
+    """The fleet's knowledge about the end of a slot that a TaskManager gives up; empty: it knows nothing."""
 
     cause: str = ""
 
@@ -114,7 +115,7 @@ class ClusterOverview(Message):
 
 @dataclass(frozen=True)
 class SetSlots(Message):
-    """Change how many slots a TaskManager has (embedded mode grows)."""
+    """Change the number of slots of a TaskManager; an embedded cluster grows so."""
 
     taskmanager_id: str
     slots: int
@@ -125,7 +126,7 @@ class SetSlots(Message):
 
 @dataclass(frozen=True)
 class SlotStatus(Message):
-    """``state`` is FREE, ALLOCATED, ACTIVE or RELEASING; ``jobmaster_epoch`` that of the JobMaster that has it."""
+    """State of a slot: FREE, ALLOCATED, ACTIVE or RELEASING; ``jobmaster_epoch`` is that of the slot's JobMaster."""
 
     slot_index: int
     state: str
@@ -144,9 +145,10 @@ class SlotReport(Message):
 
 @dataclass(frozen=True)
 class HeartbeatFromJobMaster(Message):
-    """``allocations`` is the JobMaster's view; the TaskManager frees other active slots of the job.
+    """A sign of life of a JobMaster, with the slots that it believes to have.
 
-    It is for ``taskmanager_id``: another one that has its address now knows nothing of these allocations.
+    The TaskManager frees active slots of the job that are not among ``allocations``. Only the TaskManager with this
+    ``taskmanager_id`` may do so: another one that has its address now does not know the allocations.
     """
 
     job_id: str
@@ -156,9 +158,9 @@ class HeartbeatFromJobMaster(Message):
 
 @dataclass(frozen=True)
 class ExecutionReport(Message):
-    """What a TaskManager runs of a job: execution id -> state, execution id -> final totals of those that have ended.
+    """The tasks of a job at a TaskManager: states by execution id, and final totals of those that have ended.
 
-    Running totals come by ``report_metrics`` alone.
+    Totals of running tasks come by ``report_metrics`` alone.
     """
 
     executions: Mapping[str, str]
@@ -175,7 +177,7 @@ class ExecutorSpec(Message):
         app_id: of the Spark application.
         spark_salt: of the secret that authenticates the executor at the driver (`firesteel.core.secret.spark_secret`);
             the secret itself is never on the network.
-        cores: tasks that it may run at once: its slots and the spare ones.
+        cores: tasks that it may run at the same time: its slots and the spare ones.
     """
 
     executor_id: str
@@ -190,8 +192,8 @@ class RequestSlot(Message):
     """The ResourceManager gives a slot to a job.
 
     Attributes:
-        python: what the slot needs of Python; see ``RegisterJobMaster``.
-        jobmaster_epoch: orders the JobMaster among those of the job; stands in reports of the slot.
+        python: Python environment of the slot; see ``RegisterJobMaster``.
+        jobmaster_epoch: orders the JobMasters of the job; reports of the slot carry it.
     """
 
     slot_index: int
@@ -205,7 +207,7 @@ class RequestSlot(Message):
 
 @dataclass(frozen=True)
 class SlotGranted(Message):
-    """Where the process of the slot is to be started, and where it finds the TaskManager."""
+    """The executor on which the slot's process starts, and the socket at which it finds the TaskManager."""
 
     executor_id: str
     control_socket: str
@@ -213,7 +215,7 @@ class SlotGranted(Message):
 
 @dataclass(frozen=True)
 class SlotCount(Message):
-    """How many slots a TaskManager has from now on."""
+    """The number of slots that a TaskManager has from now on."""
 
     slots: int
 
@@ -223,8 +225,8 @@ class SubmitTasks(Message):
     """Run these tasks in a slot.
 
     Attributes:
-        deployment: plain ``firesteel.protocol.deployment.Deployment``, its ``blobs`` empty, and with the id of its
-            placement in the place of that.
+        deployment: plain ``firesteel.protocol.deployment.Deployment`` with empty ``blobs``, and with the id of its
+            placement in place of the placement.
         blob_address: base URL; blobs are at ``<blob_address>/blobs/<sha>``.
     """
 
@@ -237,10 +239,10 @@ class SubmitTasks(Message):
 
 @dataclass(frozen=True)
 class SharePlacement(Message):
-    """Where subtasks of a job run, for submits to slots of the TaskManager that follow: it travels there only once.
+    """Where subtasks of a job run. It travels to each TaskManager once, and later submits to its slots name it.
 
     Attributes:
-        placement_id: of it.
+        placement_id: id of the placement.
         placement: packed ``firesteel.protocol.deployment.Placement``, which only slots read.
     """
 
@@ -251,7 +253,7 @@ class SharePlacement(Message):
 
 @dataclass(frozen=True)
 class CancelTasks(Message):
-    """``execution_ids`` None = all tasks of the job."""
+    """End tasks of a job; ``execution_ids`` None = all."""
 
     job_id: str
     execution_ids: tuple[str, ...] | None = None
@@ -259,7 +261,7 @@ class CancelTasks(Message):
 
 @dataclass(frozen=True)
 class FreeSlot(Message):
-    """Release a slot. Of files that were kept for checkpoints those go that only ones after this need; None: none."""
+    """Release a slot. Files that only checkpoints after ``last_checkpoint`` need are removed; None: no file is."""
 
     allocation_id: str
     cause: str
@@ -268,7 +270,7 @@ class FreeSlot(Message):
 
 @dataclass(frozen=True)
 class Collect(Message):
-    """Results of a collect operator from ``offset`` (records) on; waits at most ``wait_ms`` for the first one."""
+    """Ask for results of a collect operator from record ``offset`` on; wait at most ``wait_ms`` for the first one."""
 
     execution_id: str
     offset: int
@@ -280,7 +282,8 @@ class Collect(Message):
 
 @dataclass(frozen=True)
 class Collected(Message):
-    """``data`` is a base64 text of a pickled list of ``count`` records, the first at ``offset``."""
+    """Results of a collect operator: ``data`` is base64 of a pickled list of ``count`` records, the first at
+    ``offset``."""
 
     offset: int
     count: int
@@ -296,11 +299,11 @@ class StartJob(Message):
     """The Dispatcher has a JobMaster host run a job; ``dispatcher_term`` as in ``AdoptJob``.
 
     Attributes:
-        takeover: how many JobMasters of this job were lost before, as far as this Dispatcher knows.
-        takeover_cause: why the last of them was lost.
-        given_up: fencing tokens of those that were lost last; a host that still runs one of them kills it first.
-        trace: ``traceparent`` of the submission's span; empty = it was not traced.
-        submitted_ms: when the job was submitted, epoch; 0 = the Dispatcher does not say.
+        takeover: number of JobMasters of this job that were lost before, as far as this Dispatcher knows.
+        takeover_cause: cause of the last loss.
+        given_up: fencing tokens of the last lost JobMasters; a host that still runs one of them kills it first.
+        trace: ``traceparent`` of the submission's span; empty = there is no trace.
+        submitted_ms: epoch ms of the submission; 0 = not known.
     """
 
     job_graph: Mapping[str, Any]
@@ -318,7 +321,7 @@ class StartJob(Message):
 
 @dataclass(frozen=True)
 class JobStarted(Message):
-    """``address`` is the base of the job's calls: ``<address>/rpc/<method>``."""
+    """A JobMaster runs the job; calls go to ``<address>/rpc/<method>``."""
 
     address: str
     jobmaster_token: str
@@ -336,7 +339,7 @@ class RunningJob(Message):
 
 @dataclass(frozen=True)
 class RunningJobs(Message):
-    """Answer of a JobMaster host to ``list_jobs``: a Dispatcher that was started anew adopts them."""
+    """The jobs of a JobMaster host, which a Dispatcher that was started anew adopts."""
 
     jobs: tuple[RunningJob, ...]
 
@@ -346,9 +349,8 @@ class AdoptJob(Message):
     """Another Dispatcher leads (``adopt``): from now on the JobMaster reports to it.
 
     Attributes:
-        dispatcher_address, dispatcher_token: of it.
-        dispatcher_term: grows from one Dispatcher to the next, so that a message of a former one that is late has no
-            effect.
+        dispatcher_address, dispatcher_token: of the Dispatcher that leads.
+        dispatcher_term: grows from one Dispatcher to the next, so that a late message of a former one has no effect.
     """
 
     dispatcher_address: str
@@ -377,7 +379,7 @@ class OfferSlots(Message):
 
 @dataclass(frozen=True)
 class AcceptedSlots(Message):
-    """Allocation ids; the TaskManager frees the others that it offered."""
+    """Ids of the accepted allocations; the TaskManager frees the other slots that it offered."""
 
     accepted: tuple[str, ...]
 
@@ -387,9 +389,9 @@ class TaskStateUpdate(Message):
     """A task changed its state.
 
     Attributes:
-        timestamp_ms: epoch, when it happened.
-        error: plain ``firesteel.protocol.deployment.TaskFailure``, with state FAILED.
-        metrics: running totals, with a final state.
+        timestamp_ms: epoch ms of the change.
+        error: plain ``firesteel.protocol.deployment.TaskFailure``, if the state is FAILED.
+        metrics: final totals, if the state is a final one.
     """
 
     execution_id: str
@@ -401,7 +403,7 @@ class TaskStateUpdate(Message):
 
 @dataclass(frozen=True)
 class UpdateTaskStates(Message):
-    """In the order in which they happened."""
+    """Changes of states of tasks, in the order in which they happened."""
 
     taskmanager_id: str
     updates: tuple[TaskStateUpdate, ...]
@@ -416,7 +418,7 @@ class ExecutionRef(Message):
 
 @dataclass(frozen=True)
 class ReportMetrics(Message):
-    """Execution id -> running totals (``firesteel.protocol.deployment.METRIC_NAMES``)."""
+    """Present totals by execution id (``firesteel.protocol.deployment.METRIC_NAMES``)."""
 
     tasks: Mapping[str, Mapping[str, Any]]
 
@@ -426,7 +428,7 @@ class FailSlot(Message):
     """A slot's process is gone, or never came.
 
     Attributes:
-        in_vain: it would not come another time either, as what the job itself asks for can't be had.
+        in_vain: whether another try would fail as well, since the job itself asks for something that can't be had.
     """
 
     taskmanager_id: str
@@ -437,7 +439,7 @@ class FailSlot(Message):
 
 @dataclass(frozen=True)
 class TaskManagerEnded(Message):
-    """A TaskManager that the ResourceManager had started has ended; ``cause`` is what the cluster manager says."""
+    """A TaskManager that the ResourceManager had started has ended; ``cause`` comes from the cluster manager."""
 
     taskmanager_id: str
     cause: str
@@ -445,7 +447,7 @@ class TaskManagerEnded(Message):
 
 @dataclass(frozen=True)
 class NotifyNoResources(Message):
-    """The cluster cannot give the slots that the job needs: ``needed`` > ``total``."""
+    """The cluster has fewer slots than the job needs: ``needed`` > ``total``."""
 
     needed: int
     total: int
@@ -454,14 +456,14 @@ class NotifyNoResources(Message):
 
 @dataclass(frozen=True)
 class NotifyWaiting(Message):
-    """Why TaskManagers do not come that a job waits for; empty: nothing is known to be wrong."""
+    """Why the TaskManagers that a job waits for do not come; empty: nothing is known to be wrong."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class CollectFromJob(Message):
-    """Results of the collect operator ``operator_id`` from ``offset`` on."""
+    """Ask for results of a collect operator of a job; as ``Collect``."""
 
     operator_id: str
     offset: int
@@ -482,7 +484,7 @@ class CollectedFromJob(Message):
 
 @dataclass(frozen=True)
 class SetLogLevel(Message):
-    """Level of a logger from now on (``firesteel.core.log_levels``)."""
+    """Set the level of a logger (``firesteel.core.log_levels``)."""
 
     logger: str
     level: str
@@ -490,21 +492,21 @@ class SetLogLevel(Message):
 
 @dataclass(frozen=True)
 class LogLevels(Message):
-    """Loggers that have a level of their own, and it."""
+    """Levels by logger, of the loggers that have a level of their own."""
 
     levels: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class LookAtJob(Message):
-    """What somebody wants to see: the job, and the subtasks of these vertices."""
+    """Ask for the details of a job, with the subtasks of these vertices."""
 
     vertices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class JobDetails(Message):
-    """The job as ``firesteel.graph.job_archive`` has it; it travels as it is."""
+    """The archive of a job (``firesteel.graph.job_archive``), which travels as it is."""
 
     archive: Mapping[str, Any]
 
@@ -519,12 +521,12 @@ class JobDetails(Message):
         return cls(plain)
 
 
-# What can be seen of a process
+# Inspection of processes
 
 
 @dataclass(frozen=True)
 class ProcessMetrics(Message):
-    """Flink's names of the metrics of a process, and their values; by allocation what its slots use (as in REST)."""
+    """Metrics of a process by Flink's names; ``slots``: use of the machine by its slots, by allocation, as in REST."""
 
     values: Mapping[str, Any]
     slots: Mapping[str, Any] = field(default_factory=dict)
@@ -532,7 +534,7 @@ class ProcessMetrics(Message):
 
 @dataclass(frozen=True)
 class ThreadDump(Message):
-    """In the shape of the REST answer: ``threadName`` and ``stringifiedThreadInfo``; and which process it is."""
+    """Threads in the shape of the REST answer (``threadName``, ``stringifiedThreadInfo``), and their process."""
 
     threads: tuple[Mapping[str, Any], ...]
     process: str = ""
@@ -540,7 +542,7 @@ class ThreadDump(Message):
 
 @dataclass(frozen=True)
 class LogList(Message):
-    """In the shape of the REST answer: ``name``, ``size`` in bytes, ``mtime`` in epoch ms; the main log is ``main``."""
+    """Logs in the shape of the REST answer (``name``, ``size`` in bytes, ``mtime`` in epoch ms), and the main one."""
 
     logs: tuple[Mapping[str, Any], ...]
     main: str = ""
@@ -549,7 +551,7 @@ class LogList(Message):
 
 @dataclass(frozen=True)
 class ReadLog(Message):
-    """A piece of a log: from the byte ``offset``, at most ``length`` bytes; a negative offset counts from the end."""
+    """Ask for a piece of a log: at most ``length`` bytes from ``offset`` on, which counts from the end if negative."""
 
     name: str
     offset: int = 0
@@ -558,7 +560,7 @@ class ReadLog(Message):
 
 @dataclass(frozen=True)
 class LogPart(Message):
-    """``data`` is base64; ``size`` that of the whole log now, ``offset`` of the first byte that is here."""
+    """A piece of a log: ``data`` is base64, ``offset`` that of its first byte, ``size`` that of the whole log now."""
 
     size: int
     offset: int
@@ -567,7 +569,7 @@ class LogPart(Message):
 
 @dataclass(frozen=True)
 class SampleStacks(Message):
-    """Which tasks are looked at: of a vertex, one subtask of it (-1: all)."""
+    """Ask for samples of the stacks of a vertex's tasks; ``subtask`` -1: of all."""
 
     job_id: str
     vertex_id: str
@@ -579,7 +581,7 @@ class SampleStacks(Message):
 
 @dataclass(frozen=True)
 class SampleThreads(Message):
-    """So many looks, with so many ms between them."""
+    """Ask for samples of the stacks of all threads: number of looks, and ms between two of them."""
 
     samples: int
     interval_ms: int
@@ -587,7 +589,7 @@ class SampleThreads(Message):
 
 @dataclass(frozen=True)
 class StackSamples(Message):
-    """Subtask, or name of a thread -> samples (``firesteel.core.stacks.Samples``)."""
+    """Samples (``firesteel.core.stacks.Samples``) by subtask or by name of the thread."""
 
     subtasks: Mapping[str, Any]
 
@@ -597,7 +599,11 @@ class StackSamples(Message):
 
 @dataclass(frozen=True)
 class JobStateChanged(Message):
-    """``timestamps``: job state -> epoch ms of the last entry, 0 = never. The token says which JobMaster tells it."""
+    """A job entered another state. The token is that of the JobMaster that reports it.
+
+    Attributes:
+        timestamps: job state -> epoch ms of the last entry into it, 0 = never.
+    """
 
     job_id: str
     state: str
@@ -607,22 +613,22 @@ class JobStateChanged(Message):
 
 @dataclass(frozen=True)
 class JobFinished(Message):
-    """The job reached a final state; repeated until it is acknowledged. The token says which JobMaster tells it."""
+    """A job reached a final state; the report is repeated until it is acknowledged. The token is the JobMaster's."""
 
     job_id: str
     archive: Mapping[str, Any]
     jobmaster_token: str = ""
 
     def to_plain(self) -> dict[str, Any]:
-        """The archive is plain."""
+        """The message without a copy of the archive, which is plain already."""
         return {"job_id": self.job_id, "archive": self.archive, "jobmaster_token": self.jobmaster_token}
 
 
 @dataclass(frozen=True)
 class JobMasterLost(Message):
-    """A JobMaster host says that the process of a JobMaster, known by its token, ended before its job did.
+    """The process of a JobMaster, known by its token, ended before its job did; its host reports it.
 
-    The ResourceManager frees the slots of the job then, for nobody else does.
+    The ResourceManager then frees the slots of the job, since no other process does.
     """
 
     job_id: str

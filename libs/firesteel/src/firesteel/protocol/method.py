@@ -1,8 +1,7 @@
-"""What a row of a contract says about one call, and the gateways that are made of such rows.
+"""The rows of a contract, each of which describes one call, and the gateways whose attributes are rows.
 
-A gateway is a class whose attributes are rows. On the calling side it is made with an address, and each row is a method
-to be awaited; on the answering side ``firesteel.rpc.answers`` names the row that a handler answers. Both are checked
-against the same types.
+The calling side makes a gateway with an address, and awaits its rows as methods. On the answering side
+``firesteel.rpc.answers`` marks the handler of a row. Type checkers hold both sides to the same types.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ class Caller(StrEnum):
 
 
 class Fence(Enum):
-    """Whose token a call carries, and what becomes of one with another token."""
+    """Whose fencing token a call carries, and when the call is refused."""
 
     CALLEE = "callee"
-    """That of the callee, as the caller learned it: refused if another one leads by now."""
+    """The callee's token, as the caller knows it: refused if another callee leads by now."""
     CALLEE_IF_KNOWN = "callee if known"
-    """The same; who does not know it yet sends none, and learns it from the answer."""
+    """As ``CALLEE``, but a caller that does not know the token yet sends none, and learns it from the answer."""
     CALLER = "caller"
-    """The caller's own: refused unless it leads what the call is about, as far as the callee knows."""
+    """The caller's own token: refused unless the caller leads the job or slot that the call is about."""
     NONE = "none"
-    """Everyone in the cluster may call: who does so knows no leader."""
+    """No token: every process of the cluster may call, without knowing who leads."""
 
 
 class Channel(Protocol):
@@ -53,15 +52,15 @@ class Channel(Protocol):
 
 
 class Method(Generic[Request, Answer]):
-    """One row: a call that may be made any number of times to the same effect. Its name is that of the attribute.
+    """One row: an idempotent call, whose name is that of the attribute.
 
     Args:
-        request: what it takes; ``Empty``: nothing.
-        answer: what it answers; None: only that it was done.
-        by: who calls it.
-        fence: whom it fences off; default: what its gateway says.
-        at_least: seconds for which an answer is waited for, also where others get less.
-        waits: seconds that the callee may take before it answers, as the message says.
+        request: type of the request; ``Empty``: it has no fields.
+        answer: type of the answer; None: the answer only says that the call was carried out.
+        by: components that may call.
+        fence: whose token the call carries; default: that of the gateway.
+        at_least: seconds for which callers wait for an answer at least, also with a shorter timeout.
+        waits: additional seconds that the callee may take for a message.
     """
 
     name: str
@@ -121,10 +120,10 @@ class Method(Generic[Request, Answer]):
         return self if gateway is None else RemoteMethod(gateway, self)
 
     def read_answer(self, plain: Mapping[str, Any]) -> Answer:
-        """What a callee answered.
+        """Read the answer of a callee.
 
         Raises:
-            ProtocolError: it can't be read.
+            ProtocolError: the answer is malformed.
         """
         return cast(Answer, None if self.answer is None else self.answer.from_plain(plain))
 
@@ -148,21 +147,21 @@ class RemoteMethod(Generic[Request, Answer]):
 
         Raises:
             FencedError: the token is stale: find the leader again.
-            PeerUnreachableError: no answer; the call may or may not have happened.
-            RpcFault: the callee refused it, or failed in it.
-            ProtocolError: its answer can't be read.
+            PeerUnreachableError: no answer; the call may have been carried out.
+            RpcFault: the callee refused the call, or failed in it.
+            ProtocolError: the answer is malformed.
         """
         return self._gateway.call(self._method, cast(Request, message or Empty()))
 
 
 class Gateway:
-    """Through this a service calls another one; nobody ever holds the other service itself.
+    """Calls of a service to another one, as methods; a service never holds another service itself.
 
     Args:
         channel: carries the calls.
-        address: base URL; empty where it is not known.
-        token: that the calls carry, as their fences say.
-        timeout: seconds for which an answer is waited for.
+        address: base URL of the callee; empty where it is not known.
+        token: carried by the calls, as their fences say.
+        timeout: seconds for which callers wait for an answer.
     """
 
     methods: ClassVar[Mapping[str, Method[Any, Any]]]
@@ -179,11 +178,11 @@ class Gateway:
             row.fence = getattr(row, "fence", fence)
 
     def at(self, address: str, token: str) -> Self:
-        """For calls to another one, over the same channel."""
+        """A gateway to another callee, over the same channel."""
         return type(self)(self._channel, address, token, self.timeout)
 
     async def call(self, method: Method[Request, Answer], message: Request) -> Answer:
-        """Call one of the methods; see ``RemoteMethod``."""
+        """Make the call of a row; see ``RemoteMethod``."""
         timeout = max(method.at_least, self.timeout)
         if method.waits is not None:
             timeout += method.waits(message)

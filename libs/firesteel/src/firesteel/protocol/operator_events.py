@@ -1,4 +1,4 @@
-"""What the JobMaster and the task that runs a user's enumerator say to each other: plain events."""
+"""Plain events between the JobMaster and the task that runs a user's enumerator."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ ASSIGN: Final = "assign_splits"
 NO_MORE: Final = "no_more_splits"
 
 Event = Mapping[str, Any]
-"""``type`` is one of the above; the other members are those of the functions below."""
+"""``type`` is one of the constants above; the other members are the arguments of the functions below."""
 
 
 # JobMaster -> task
 
 
 def add_reader(subtask: int, host: str) -> Event:
-    """A reader runs, on this host."""
+    """A reader runs on a host."""
     return {"type": ADD_READER, "subtask": subtask, "host": host}
 
 
 def request_split(subtask: int) -> Event:
-    """A reader, which was added, has nothing left to read."""
+    """A reader has read all its splits, and asks for another one."""
     return {"type": REQUEST, "subtask": subtask}
 
 
 def add_splits_back(subtask: int, splits: Iterable[Mapping[str, Any]]) -> Event:
-    """Plain splits that a reader was given, and that are in no reader's state."""
+    """Plain splits come back that a reader had got, and that are in no reader's state."""
     return {"type": ADD_BACK, "subtask": subtask, "splits": list(splits)}
 
 
 def finish() -> Event:
-    """All readers have come to their end."""
+    """All readers have finished."""
     return {"type": FINISH}
 
 
@@ -43,10 +43,10 @@ def finish() -> Event:
 
 
 def assign_splits(subtask: int, splits: Iterable[Mapping[str, Any]]) -> Event:
-    """Plain splits for a reader, which was added."""
+    """Assign plain splits to a reader."""
     return {"type": ASSIGN, "subtask": subtask, "splits": list(splits)}
 
 
 def no_more_splits(subtask: int) -> Event:
-    """None will come for this reader."""
+    """No more splits will come for a reader."""
     return {"type": NO_MORE, "subtask": subtask}

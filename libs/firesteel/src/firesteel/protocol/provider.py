@@ -7,12 +7,13 @@ talk to the same cluster manager, often through the same JVM.
 To write one, derive from ``Provider``; or from ``firesteel.spark.hosted_provider.HostedProvider``, if TaskManagers are
 to host Spark's executors: its ``fleet.in_jvm`` is the gateway into the JVM of Spark's driver. Then set ``is_active``
 and write the methods that are about workers. Providers are found by the option ``firesteel.resourcemanager.driver`` in
-the entry points ``firesteel.providers``; an entry point names the class, or whatever else takes a ``ProviderContext``
-and returns a ``Provider``. ``firesteel.testing.check_provider`` holds one against this contract.
+the entry points ``firesteel.providers``; an entry point names the class, or another callable that takes a
+``ProviderContext`` and returns a ``Provider``. ``firesteel.testing.check_provider`` checks a provider against this
+contract.
 
-A worker's id is chosen by the ResourceManager and is the TaskManager's ``taskmanager.resource-id``: that is how the
-ResourceManager knows which of the TaskManagers that register is which worker. Workers outlive the ResourceManager that
-has started them; the next one recovers them.
+The ResourceManager chooses the id of a worker, which becomes the TaskManager's ``taskmanager.resource-id``. By it the
+ResourceManager recognizes the worker when it registers. Workers outlive the ResourceManager that has started them; the
+next one recovers them.
 """
 
 from __future__ import annotations
@@ -29,19 +30,18 @@ from firesteel.protocol.fleet import Fleet
 
 
 class WorkerError(FiresteelError):
-    """A worker could not be started; the message says why, and what to do."""
+    """A worker could not be started; the message has the cause, and what to do."""
 
 
 @dataclass(frozen=True)
 class ProviderContext:
-    """What a provider is made of.
+    """The cluster's settings and directories for a provider.
 
     Attributes:
         settings: of the cluster; workers get the same.
         secret: of the cluster; workers need it. It must not get onto a command line or into an environment.
         clock: for timeouts.
-        directory: where a provider keeps what its successor has to find; of mode 0700. It makes directories of its own
-            below it.
+        directory: for files that a successor has to find; of mode 0700. A provider makes directories of its own in it.
         slot_main: the function that a slot runs.
         stage_main: the function that a task of a bounded stage runs; None = there are none.
         bind_host: address that a server of the provider binds to.
@@ -60,11 +60,11 @@ class ProviderContext:
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """A worker that is wanted.
+    """A worker that is to be started.
 
     Attributes:
         worker_id: ``worker-`` and twelve hexadecimal digits; never used twice in a cluster.
-        slots: how many it has to have.
+        slots: number of its slots.
     """
 
     worker_id: str
@@ -72,24 +72,24 @@ class WorkerSpec:
 
 
 class Provider:
-    """One that has a fleet and starts no workers: TaskManagers are started by whoever runs the cluster.
+    """A provider with a fleet that starts no workers: the operator of the cluster starts the TaskManagers.
 
-    To make one must be cheap, and touch nothing: the ResourceManager may be a stand-by that waits for its turn, and
-    calls nothing but ``stand_by`` then. All methods may block, and may be called from any thread, side by side;
+    The constructor must be cheap, and change nothing outside: the ResourceManager may be a stand-by that waits for its
+    turn, and calls only ``stand_by`` then. All methods may block, and may be called from any thread, several at a time.
     ``recover`` is called once, first, and ``terminate`` or ``close`` once, last, before the fleet is stopped or
-    detached. The fleet starts beside ``recover``, and is started again when its driver was lost: until it runs, a
-    provider that needs it raises ``WorkerError``, and is asked again. Of a provider that is not active nothing but
-    ``stand_by`` and ``close`` is called.
+    detached. The fleet starts while ``recover`` runs, and is started again when its driver was lost. Until it runs, a
+    provider that needs it raises ``WorkerError``, and is called again. Of a provider that is not active only
+    ``stand_by`` and ``close`` are called.
 
     Args:
-        fleet: what runs slots; the ResourceManager starts and stops it.
-        is_embedded: all TaskManagers there will ever be are started beside the ResourceManager, at once: a job that
-            needs more slots than they have is told so without delay.
+        fleet: runs slots; the ResourceManager starts and stops it.
+        is_embedded: whether all TaskManagers are started beside the ResourceManager, at the start. A job that needs
+            more slots than they have then fails without delay.
 
     Attributes:
         is_active: whether it can start workers; a constant of the class.
-        ends_within: seconds within which ``ended_workers`` tells of a worker that was killed, where nothing else is
-            wrong. A job that fails because of that waits so long for the reason.
+        ends_within: seconds within which ``ended_workers`` reports a worker that was killed, if nothing else is wrong.
+            A job that fails because of that waits so long for the cause.
     """
 
     is_active = False
@@ -99,58 +99,61 @@ class Provider:
         self.fleet, self.is_embedded = fleet, is_embedded
 
     def stand_by(self) -> None:
-        """The ResourceManager waits for its turn: start what makes its fleet start sooner, and touch nothing of others.
+        """Start whatever makes the fleet start sooner, while the ResourceManager waits for its turn.
 
-        Called again and again while it waits, never beside a call of the fleet; what is up already stays as it is.
+        Called repeatedly, never during a call of the fleet; it must leave alone what runs already, and what belongs to
+        the leader.
 
         Raises:
-            FleetError: it can't be started; the fleet starts without.
+            FleetError: the start failed; the fleet will start without it.
         """
 
     def recover(self, resourcemanager_address: str) -> list[str]:
-        """Begin to work; returns the ids of workers that a former ResourceManager has started and that still run.
+        """Begin to work; returns the ids of running workers that a former ResourceManager has started.
 
-        They are treated from now on as if this provider had started them.
+        From now on this provider treats them as its own.
 
         Args:
             resourcemanager_address: base URL under which workers find the ResourceManager.
 
         Raises:
-            WorkerError: what the former one has left can't be read.
+            WorkerError: the records of the former ResourceManager can't be read.
         """
         return []
 
     def start_worker(self, spec: WorkerSpec) -> None:
-        """Start a worker; returns once it was asked for, long before it registers.
+        """Request a worker; returns long before it registers.
 
-        A worker of this id that runs already stays as it is.
+        A worker with this id that runs already stays as it is.
 
         Raises:
-            WorkerError: it can't be started; nothing is left of it.
+            WorkerError: the worker can't be started; nothing is left of it.
         """
         raise WorkerError(f"Worker {spec.worker_id} can't be started: {type(self).__name__} starts no TaskManagers.")
 
     def stop_worker(self, worker_id: str) -> None:
-        """Have a worker end: in order if it can, by force if it takes too long. Returns before it has ended.
+        """Stop a worker: in order if possible, by force if it takes too long. Returns before it has ended.
 
         Unknown ids, and those of workers that have ended, are ignored.
         """
 
     def ended_workers(self) -> list[tuple[str, str]]:
-        """(worker id, how it ended) of each worker that ended since the last call, whoever ended it.
+        """(worker id, description of the end) of each worker that ended since the last call, for any reason.
 
-        Each is reported once; nothing of it runs any more. Called often: this is also where a provider may look at
-        deadlines.
+        Each is reported once, when all of it has ended. This method is called often, so a provider may check deadlines
+        here.
         """
         return []
 
     def waiting_workers(self) -> dict[str, str]:
-        """Worker id -> why it does not run yet, in the words of the cluster manager; those of which nothing is known to
-        be wrong are left out. Asked as often as ``ended_workers``, after it. Jobs that wait show it."""
+        """Worker id -> why the worker does not run yet, in the words of the cluster manager.
+
+        Workers without known trouble are left out. Called after each ``ended_workers``; jobs that wait show the reason.
+        """
         return {}
 
     def terminate(self) -> None:
-        """End all workers and remove all that is kept for a successor: the cluster ends in order."""
+        """End all workers and remove all records for a successor, as the cluster ends in order."""
 
     def close(self) -> None:
-        """Let go without a word: workers run on, and a successor recovers them."""
+        """Stop without ending workers: they run on, and a successor recovers them."""

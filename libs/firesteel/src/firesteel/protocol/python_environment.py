@@ -1,4 +1,4 @@
-"""What a job's slots need of Python, as it travels from the client to the TaskManagers that prepare it."""
+"""The Python environment of a job's slots, as it travels from the client to the TaskManagers that prepare it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class PythonArchive:
     """An archive that is unpacked in the working directory of the slots.
 
     Attributes:
-        blob: SHA-256.
-        target: name of the directory it goes to.
+        blob: SHA-256 of the archive.
+        target: name of the directory for its content.
         kind: ``zip`` or ``tar``.
     """
 
@@ -31,13 +31,13 @@ class PythonArchive:
 
 @dataclass(frozen=True)
 class PythonEnvironment:
-    """Dependencies of a job; empty: its slots are forked from what the cluster has.
+    """Dependencies of a job; empty: its slots run in the cluster's own environment.
 
     Attributes:
         requirements: SHA-256 of a requirements.txt, or None.
         packages: SHA-256 of a zip archive with the only packages that pip may take; None: pip asks its index.
         archives: unpacked before the interpreter starts, in this order.
-        executable: of the interpreter, absolute or inside of an archive; None: the cluster's.
+        executable: path of the interpreter, absolute or inside of an archive; None: the cluster's interpreter.
     """
 
     requirements: str | None = None
@@ -50,13 +50,13 @@ class PythonEnvironment:
 
     @property
     def id(self) -> str:
-        """The same for the same dependencies: SHA-256 of all of them."""
+        """SHA-256 of all dependencies."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
     def blobs(self) -> list[str]:
-        """All that has to be fetched."""
-        found = [self.requirements, self.packages, *(archive.blob for archive in self.archives)]
-        return [name for name in found if name is not None]
+        """SHA-256 of all blobs that have to be fetched."""
+        names = [self.requirements, self.packages, *(archive.blob for archive in self.archives)]
+        return [name for name in names if name is not None]
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data; empty for an empty one."""
@@ -68,6 +68,6 @@ class PythonEnvironment:
         """The inverse of ``to_plain``.
 
         Raises:
-            ProtocolError: it is malformed.
+            ProtocolError: the plain form is malformed.
         """
         return read_plain(cls, plain, "python environment", ProtocolError) if plain else cls()

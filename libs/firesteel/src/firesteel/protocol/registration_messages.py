@@ -1,7 +1,7 @@
-"""What JobMasters say to the ResourceManager.
+"""Payloads of JobMasters to the ResourceManager; part of ``firesteel.protocol.messages``.
 
-Of two JobMasters of a job the one with the larger epoch leads. The other one may live and not know it: it is refused
-with ``GONE``, and stops.
+Of two JobMasters of a job, the one with the larger epoch leads. The other one may live without knowing that: its calls
+are refused with ``GONE``, and it stops.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from firesteel.protocol.message import Message
 
 @dataclass(frozen=True)
 class RegisterJobMaster(Message):
-    """A JobMaster presents itself; slots will be offered to ``address`` with ``jobmaster_token``.
+    """A JobMaster registers; slots will be offered to ``address`` with ``jobmaster_token``.
 
     Attributes:
-        python: what its slots need of Python (``firesteel.protocol.python_environment``); empty: nothing.
-        epoch: orders it among the JobMasters of the job; 0 where nobody is elected.
-        former_taskmanagers: ids of those where tasks of the JobMasters before may run; None: not known.
+        python: Python environment of its slots (``firesteel.protocol.python_environment``); empty: the cluster's own.
+        epoch: orders the JobMasters of a job; 0 where JobMasters are not elected.
+        former_taskmanagers: ids of TaskManagers where tasks of former JobMasters may run; None: not known.
     """
 
     job_id: str
@@ -37,9 +37,9 @@ class JobMasterRegistered(Message):
     """The JobMaster is known.
 
     Attributes:
-        token: the ResourceManager's.
-        ends_within: seconds within which the ResourceManager learns how a TaskManager has ended that it has started,
-            and says so (``TaskManagerEnded``); 0: it does not.
+        token: fencing token of the ResourceManager.
+        ends_within: seconds within which the ResourceManager reports the end of a TaskManager that it has started
+            (``TaskManagerEnded``); 0: it does not.
     """
 
     token: str
@@ -48,7 +48,7 @@ class JobMasterRegistered(Message):
 
 @dataclass(frozen=True)
 class Requirement(Message):
-    """So many slots of a profile."""
+    """A number of slots of a resource profile."""
 
     profile: str
     count: int
@@ -56,12 +56,12 @@ class Requirement(Message):
 
 @dataclass(frozen=True)
 class DeclareRequirements(Message):
-    """All the slots that a job wants now, held ones included; nothing = it gives all back.
+    """All slots that a job needs now, including those that it has; empty = it gives all back.
 
     Attributes:
-        returned: allocations that the job has had and is done with; they are the ones to take if it holds too many.
-        most: beyond what it wants the job takes all slots that nobody else wants, up to so many in all; 0 = none.
-        sender: token of the JobMaster; empty: that which is registered. So in all messages.
+        returned: allocations that the job does not need any more; they are taken first if it has too many.
+        most: number of slots up to which the job takes those that no other job needs; 0 = none.
+        sender: token of the JobMaster; empty: the registered one. So in all messages.
     """
 
     job_id: str

@@ -68,7 +68,7 @@ class FrameDecoder:
     """Turns received bytes into frames.
 
     Args:
-        peer: named in errors.
+        peer: name of the peer, for errors.
     """
 
     def __init__(self, peer: str) -> None:
@@ -83,10 +83,10 @@ class FrameDecoder:
         """
         self._buffer += data
         while len(self._buffer) >= _LENGTHS.size:
-            rest, text_length = _LENGTHS.unpack_from(self._buffer)
-            if rest > MAX_FRAME or text_length + 4 > rest:
-                raise ProtocolError(self._peer, f"frame of {rest} bytes with {text_length} bytes of JSON")
-            end = 4 + rest
+            length, text_length = _LENGTHS.unpack_from(self._buffer)
+            if length > MAX_FRAME or text_length + 4 > length:
+                raise ProtocolError(self._peer, f"frame of {length} bytes with {text_length} bytes of JSON")
+            end = 4 + length
             if len(self._buffer) < end:
                 return
             text = bytes(self._buffer[8 : 8 + text_length])

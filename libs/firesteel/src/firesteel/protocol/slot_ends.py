@@ -1,7 +1,7 @@
-"""Files by which a TaskManager learns how a process of a slot has died: beside its control socket, named by the pid.
+"""Files by which a TaskManager learns how the process of a slot has died. They are beside the control socket.
 
-``<pid>.status`` has the exit status as ``waitpid`` gives it; the process that has forked the slot writes it, unless the
-status is 0. ``<pid>.crash`` has the stacks that ``faulthandler`` wrote when native code crashed.
+``<pid>.status`` has the exit status of ``waitpid``; the process that has forked the slot writes it, unless it is 0.
+``<pid>.crash`` has the stacks that ``faulthandler`` wrote when native code crashed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ LARGEST_CRASH = 16_384
 
 
 def status_path(control_socket: str | Path, pid: int) -> Path:
-    """Where the exit status of a slot's process is."""
+    """Path of the exit status of a slot's process."""
     return Path(control_socket).parent / f"{pid}.status"
 
 
 def crash_path(control_socket: str | Path, pid: int) -> Path:
-    """Where the stacks of a crash are."""
+    """Path of the stacks of a crash."""
     return Path(control_socket).parent / f"{pid}.crash"
 
 
 def describe_status(status: int) -> str:
-    """An exit status in words, with what it may come from."""
+    """An exit status in words, with its possible cause."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"ended with exit code {code}: user code or a native library left without Python's exit (os._exit)"

@@ -11,12 +11,12 @@ from firesteel.protocol.message import Message
 
 @dataclass(frozen=True)
 class RequestSplits(Message):
-    """A source subtask asks for work.
+    """A source subtask asks for splits.
 
     Attributes:
-        execution_id: who asks.
-        number: 1, 2, 3, ... for each subtask; a repeat carries the same one, and gets the same answer.
-        taken: the TaskManager has all splits up to this serial: answers with larger ones may be lost.
+        execution_id: of the subtask.
+        number: 1, 2, 3, ... for each subtask; a repeat carries the same number, and gets the same answer.
+        taken: the TaskManager has all splits up to this serial; answers with larger serials may be lost.
     """
 
     execution_id: str
@@ -30,9 +30,9 @@ class Splits(Message):
 
     Attributes:
         splits: for one subtask.
-        no_more: after these none will come.
-        serial: 1, 2, 3, ... for each subtask, so that what comes twice is taken once; 0 = there is nothing now, and
-            what there is later comes by ``assign_splits``.
+        no_more: no splits will come after these.
+        serial: 1, 2, 3, ... for each subtask, so that splits that come twice are taken once; 0 = there are none now,
+            and later ones come by ``assign_splits``.
     """
 
     splits: tuple[Mapping[str, Any], ...]
@@ -44,8 +44,8 @@ class Splits(Message):
 class AssignSplits(Message):
     """Plain splits for a source subtask that was told to wait; ``serial`` as in ``Splits``.
 
-    Jobs that run the same program have tasks of the same ids: ``job_id`` and ``allocation_id`` say which one is meant,
-    here and in other calls to a TaskManager.
+    Jobs that run the same program have tasks with the same ids. So ``job_id`` and ``allocation_id`` name the task as
+    well, here and in other calls to a TaskManager.
     """
 
     execution_id: str
@@ -58,12 +58,12 @@ class AssignSplits(Message):
 
 @dataclass(frozen=True)
 class OperatorEvents(Message):
-    """What a task that runs a user's enumerator says to its JobMaster, and the other way round.
+    """Events between a task that runs a user's enumerator and its JobMaster, in either direction.
 
     Attributes:
         execution_id: of that task.
-        number: 1, 2, 3, ... in each direction, so that what comes twice is taken once, and what is lost is noticed.
-        events: plain; which there are stands in ``firesteel.protocol.operator_events``.
+        number: 1, 2, 3, ... in each direction, so that repeats are ignored and losses are noticed.
+        events: plain events of ``firesteel.protocol.operator_events``.
         job_id, allocation_id: as in ``AssignSplits``.
     """
 

@@ -11,15 +11,15 @@ from firesteel.protocol.message import Message
 
 @dataclass(frozen=True)
 class RunStages(Message):
-    """A JobMaster has stages run; again with the same id: they go on.
+    """A JobMaster has stages run; a repeat with the same id changes nothing.
 
     Attributes:
-        run_id: no other run has it.
+        run_id: unique id of the run.
         description: for Spark's user interface.
-        cores: so many tasks may be under way at once.
+        cores: tasks that may run at the same time.
         stages: plain ``firesteel.protocol.stages.Stage``, each behind those that it reads.
-        blobs: SHA-256 of those that tasks need.
-        blob_address: where they are.
+        blobs: SHA-256 of the blobs that tasks need.
+        blob_address: base URL of the blobs.
         sender: token of the JobMaster.
     """
 
@@ -35,11 +35,11 @@ class RunStages(Message):
 
 @dataclass(frozen=True)
 class StageRunRef(Message):
-    """A run.
+    """Names a run of stages.
 
     Attributes:
-        offset: of the first result that is wanted.
-        known: ids of stages about whose tasks everything is known.
+        offset: of the first result that the caller needs.
+        known: ids of stages about whose tasks the caller knows everything.
     """
 
     job_id: str
@@ -51,7 +51,7 @@ class StageRunRef(Message):
 
 @dataclass(frozen=True)
 class StageRunLook(Message):
-    """How a run goes; see ``firesteel.protocol.stages.RunLook``."""
+    """State and progress of a run; see ``firesteel.protocol.stages.RunLook``."""
 
     state: str
     message: str
@@ -61,7 +61,7 @@ class StageRunLook(Message):
 
 @dataclass(frozen=True)
 class StageRunResults(Message):
-    """Some of what the tasks of a run have told, each as base64 text; ``end``: there is nothing behind."""
+    """Some results of the tasks of a run, each as base64 text; ``end``: there are no more."""
 
     results: tuple[str, ...]
     end: bool

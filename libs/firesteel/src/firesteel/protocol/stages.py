@@ -1,7 +1,7 @@
-"""Stages of bounded jobs as they travel from the JobMaster to the fleet, and what comes back. Plain data.
+"""Stages of bounded jobs on their way from the JobMaster to the fleet, and the results that come back. Plain data.
 
-A *run* is one Spark job: all stages of a job, or the one that commits what they have prepared. The fleet obeys: which
-task reads what was decided by the JobMaster. What a stage does stands in ``Stage.task``, which only the tasks read.
+A *run* is one Spark job: all stages of a job, or the stage that commits what they have prepared. The JobMaster decides
+which task reads which data, and the fleet obeys. ``Stage.task`` says what a stage computes; only its tasks read it.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any, Final, NamedTuple
 from firesteel.graph.bounded import Sizing
 
 Places = Mapping[str, tuple[int, int]]
-"""By executor: cores of it that a run may take, as many as its job has slots there, and those of all slots there."""
+"""By executor: cores that a run may use there, as many as its job has slots there, and the cores of all slots there."""
 FAILURE: Final = "FIRESTEEL_FAILURE "
-"""In front of a plain ``TaskFailure`` in what a task raises: Spark does not try it again (``SlotsClusterManager``)."""
+"""Prefix of a plain ``TaskFailure`` in an exception of a task, which Spark does not retry (``SlotsClusterManager``)."""
 PRINTED: Final = "printed"
-"""Beside the fields of that ``TaskFailure``: what user code had printed, as pairs of a stream's byte and text."""
+"""Field beside those of that ``TaskFailure``: output of user code, as pairs of a stream's byte and text."""
 REPORT, COLLECTED, STDOUT, STDERR = b"R"[0], b"C"[0], b"O"[0], b"E"[0]
-"""First byte of what a task tells: JSON about itself, results for the client (their number in 8 bytes, then a pickled
-list), what it printed."""
+"""First byte of a task's result: a report as JSON, results for the client (their number in 8 bytes, then a pickled
+list), output to stdout or stderr."""
 
 
 @dataclass(frozen=True)
 class StageTaskInput:
-    """What one task of a stage reads.
+    """The input of one task of a stage.
 
     Attributes:
-        own: what it is told itself; None = it reads outputs of other stages.
-        plain: pieces without keys, in order: number of the input, number in ``Stage.reads``, first partition, the one
-            behind the last.
-        keyed: pieces with keys, in the same form; of all of them adjacent partitions come together.
+        own: input that the task gets from the JobMaster; None = it reads outputs of other stages.
+        plain: pieces without keys, in order: number of the input, number in ``Stage.reads``, first partition, the
+            partition behind the last.
+        keyed: pieces with keys, in the same form; partitions that are adjacent in all of them are read together.
     """
 
     own: str | None = None
@@ -42,19 +42,19 @@ class StageTaskInput:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage.
+    """A stage of a bounded job.
 
     Attributes:
         id: of the vertex.
         name: for people.
         reads: ids of the stages whose outputs it reads.
-        tasks: one for each; with ``sizing`` the smallest ones that there can be: those that are adjacent are put
-            together when the fleet learns how much they read.
-        partitions: of its output; what it reports goes into the last one.
-        task: what its tasks do, for ``firesteel.runtime.bounded``.
-        sizing: how its tasks are made of ``tasks``; None: they are its tasks.
-        bucket_bytes: of input with keys that a task gets at once, as it is in the shuffle, but for a key group that has
-            more.
+        tasks: inputs of its tasks. With ``sizing`` they are the smallest possible tasks, and the fleet joins adjacent
+            ones once it knows how much they read.
+        partitions: number of partitions of its output; reports go into the last one.
+        task: what its tasks compute, for ``firesteel.runtime.bounded``.
+        sizing: how tasks are made from ``tasks``; None: ``tasks`` are the tasks.
+        bucket_bytes: bytes of keyed input, as they are in the shuffle, that a task gets at a time; a larger key group
+            comes as a whole.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Stage:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Stage:
-        """Read what ``to_plain`` gave."""
+        """The inverse of ``to_plain``."""
         tasks = tuple(
             StageTaskInput(t["own"], tuple(map(tuple, t["plain"])), tuple(map(tuple, t["keyed"])))
             for t in plain["tasks"]
@@ -87,16 +87,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class StageRun:
-    """A run.
+    """A run of stages.
 
     Attributes:
-        id: no other run has it.
-        owner: the job: what it has run before ends.
+        id: unique id.
+        owner: the job; its former run ends when this one starts.
         description: for Spark's user interface.
-        cores: so many tasks may be under way at once: the job has as many slots.
-        stages: each behind those that it reads.
-        blobs: what tasks need of the job, by SHA-256. Nobody but the tasks looks into them.
-        places: where its tasks may be; None = anywhere.
+        cores: tasks that may run at the same time, as many as the job has slots.
+        stages: stages, each behind those that it reads.
+        blobs: blobs of the job by SHA-256, which only tasks read.
+        places: where its tasks may run; None = anywhere.
     """
 
     id: str
@@ -109,34 +109,34 @@ class StageRun:
 
 
 class TaskProgress(NamedTuple):
-    """The last attempt of a task that has begun; totals so far, as of the last heartbeat of its executor."""
+    """The last attempt of a task; its totals are those of the last heartbeat of the executor."""
 
     subtask: int
     status: str
-    """Spark's: ``RUNNING``, ``SUCCESS``, ``FAILED`` or ``KILLED``."""
+    """State in Spark: ``RUNNING``, ``SUCCESS``, ``FAILED`` or ``KILLED``."""
     records_in: int = 0
     bytes_in: int = 0
     records_out: int = 0
     bytes_out: int = 0
     spilled: int = 0
-    """Bytes that it, or Spark's shuffle, has written to disk, since they did not fit into memory."""
+    """Bytes that did not fit into memory, and that the task or Spark's shuffle has written to disk."""
 
 
 class StageProgress(NamedTuple):
-    """How far a stage has come."""
+    """Progress of a stage: numbers of its tasks by state."""
 
     tasks: int
     active: int = 0
     complete: int = 0
     failed: int = 0
-    """Attempts."""
+    """Failed attempts of tasks."""
     number: int = 0
-    """Of the stage in Spark."""
+    """Id of the stage in Spark."""
     subtasks: tuple[TaskProgress, ...] = ()
 
     @property
     def is_complete(self) -> bool:
-        """Whether all its tasks have ended well."""
+        """Whether all tasks have succeeded."""
         return self.complete >= self.tasks
 
     def to_plain(self) -> list[Any]:
@@ -144,20 +144,20 @@ class StageProgress(NamedTuple):
 
     @classmethod
     def from_plain(cls, plain: Sequence[Any]) -> StageProgress:
-        """Read what ``to_plain`` gave."""
+        """The inverse of ``to_plain``."""
         tasks, active, complete, failed, number, subtasks = plain
         return cls(tasks, active, complete, failed, number, tuple(TaskProgress(*task) for task in subtasks))
 
 
 @dataclass(frozen=True)
 class RunLook:
-    """What can be seen of a run.
+    """State and progress of a run.
 
     Attributes:
         state: ``unknown``, ``running``, ``done`` or ``failed``.
-        message: why it failed.
+        message: cause of a failure.
         progress: by id of the stage.
-        pages: where Spark's own pages are; empty = there are none.
+        pages: URL of Spark's own user interface; empty = there is none.
     """
 
     state: str
@@ -167,19 +167,19 @@ class RunLook:
 
 
 class FailureOfStage(NamedTuple):
-    """Attributes: the plain ``TaskFailure``, and what user code had printed, as pairs of a stream's byte and text."""
+    """A plain ``TaskFailure``, and the output of user code as pairs of a stream's byte and text."""
 
     failure: dict[str, Any]
     printed: list[tuple[int, str]]
 
 
 def failure_in(message: str) -> FailureOfStage | None:
-    """What Spark says about a failed job, if user code has raised it."""
-    at = message.find(FAILURE + "{")
-    if at < 0:
+    """The failure of user code in Spark's message about a failed job; None: user code did not fail."""
+    position = message.find(FAILURE + "{")
+    if position < 0:
         return None
     try:
-        found, _ = json.JSONDecoder().raw_decode(message[at + len(FAILURE) :])
+        failure, _ = json.JSONDecoder().raw_decode(message[position + len(FAILURE) :])
     except ValueError:
         return None
-    return FailureOfStage(found, found.pop(PRINTED, [])) if isinstance(found, dict) else None
+    return FailureOfStage(failure, failure.pop(PRINTED, [])) if isinstance(failure, dict) else None

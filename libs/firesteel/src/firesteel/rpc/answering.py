@@ -1,4 +1,4 @@
-"""From the rows of a gateway to the handlers of a service."""
+"""Makes the handlers of a service from the rows of a gateway."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ S = TypeVar("S")
 _RequestIn = TypeVar("_RequestIn", bound=Message)
 _AnswerOut = TypeVar("_AnswerOut", bound=Message | None)
 Check = Callable[[Method[Any, Any], RpcRequest], Awaitable[None] | None]
-"""Lets a call pass; raises ``FencedError`` if its caller, or whom it means, leads no more."""
+"""Lets a call pass; raises ``FencedError`` if its caller, or the callee that it means, does not lead any more."""
 _ROW = "__answers__"
 
 
@@ -31,7 +31,7 @@ class _Answers(Protocol, Generic[_RequestIn, _AnswerOut]):
 
 
 def answers(method: Method[Request, Answer]) -> _Answers[Request, Answer]:
-    """Decorates the method of a class that answers a row; it takes the request, and may be a coroutine function."""
+    """Mark the method of a class that answers a row; it takes the request, and may be a coroutine function."""
 
     def mark(handler: Any) -> Any:
         setattr(handler, _ROW, method)
@@ -52,32 +52,32 @@ def handlers_of(
     Args:
         gateway: the contract.
         calls: the class whose methods ``answers`` marks.
-        target: the object that answers a call; it may be made for it.
-        check: asked before each call.
-        refusals: what the methods raise, and what their callers are told.
+        target: returns the object that answers a call; it may be made for the call.
+        check: lets a call pass, or refuses it.
+        refusals: exceptions of the methods, and the codes that callers get for them.
 
     Raises:
         TypeError: a row has no handler, or more than one, or there is one for a row of another gateway.
     """
-    found: dict[str, Callable[[S, Any], Any]] = {}
+    functions: dict[str, Callable[[S, Any], Any]] = {}
     for _, function in inspect.getmembers(calls, inspect.isfunction):
         row: Method[Any, Any] | None = getattr(function, _ROW, None)
         if row is None:
             continue
-        if gateway.methods.get(row.name) is not row or row.name in found:
+        if gateway.methods.get(row.name) is not row or row.name in functions:
             raise TypeError(f"{calls.__name__}.{function.__name__} answers {row}, which is not its to answer")
-        found[row.name] = function
-    if missing := sorted(set(gateway.methods) - set(found)):
+        functions[row.name] = function
+    if missing := sorted(set(gateway.methods) - set(functions)):
         raise TypeError(f"{calls.__name__} does not answer {', '.join(missing)} of {gateway.__name__}")
     kinds, codes = tuple(refusals or ()), refusals or {}
 
     def handler(row: Method[Any, Any], function: Callable[[S, Any], Any]) -> Handler:
         async def handle(call: RpcRequest) -> Mapping[str, Any]:
-            one = target(call)
+            callee = target(call)
             if (checked := check(row, call)) is not None:
                 await checked
             try:
-                answer = function(one, row.request.from_plain(call.payload))
+                answer = function(callee, row.request.from_plain(call.payload))
                 if isinstance(answer, Awaitable):
                     answer = await answer
             except kinds as error:
@@ -87,14 +87,14 @@ def handlers_of(
 
         return handle
 
-    return {name: handler(gateway.methods[name], function) for name, function in found.items()}
+    return {name: handler(gateway.methods[name], function) for name, function in functions.items()}
 
 
 def by_token(token_of: Callable[[RpcRequest], str]) -> Check:
-    """Checks the token of the callee, as the row wants it.
+    """Make a check of the callee's token, as the fence of the row demands.
 
     Args:
-        token_of: the token of whom the call is for.
+        token_of: returns the token of the callee of a call.
     """
 
     def check(method: Method[Any, Any], call: RpcRequest) -> None:
@@ -106,10 +106,10 @@ def by_token(token_of: Callable[[RpcRequest], str]) -> Check:
 
 
 def check_token(call: RpcRequest, token: str) -> None:
-    """A call has to carry this token.
+    """Check that a call carries this token.
 
     Raises:
-        FencedError: it carries another one.
+        FencedError: the call carries another token.
     """
     if not hmac.compare_digest(token.encode(), call.token.encode()):
         raise FencedError(f"{call.method}: the caller means another leader: its token is not the current one")

@@ -1,4 +1,4 @@
-"""The calling side."""
+"""The calling side of calls: signs them, repeats them where that is safe, and reads the answers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from firesteel.rpc.signing import ANY_CALLEE, Signer
 
 logger = logging.getLogger(__name__)
 STALL_SECONDS = 1.0
-"""A timeout that comes so much too late was made by a stall of this process, not by the peer."""
+"""A timeout that comes so many seconds too late was caused by a stall of this process, not by the peer."""
 CONNECT_SECONDS: Final = 3.5
-"""So long a connection may take. A first packet that is lost is sent again after one second and after three; an address
-where nothing answers any more, such as that of a pod that was deleted, need not take the time of a whole call."""
+"""Seconds for a connection to be made. A lost first packet is sent again after one second and after three. An address
+where nothing answers any more, such as that of a deleted pod, need not take the time of a whole call."""
 MOST_IDENTITIES: Final = 10_000
-"""Processes whose identity a caller remembers; those that it has known the longest go first."""
+"""Processes whose identities a caller remembers; the oldest identity is dropped first."""
 _INTRODUCTIONS = 3
-"""A call is repeated so often for a process that had to say who it is; more than one was started anew meanwhile."""
+"""Tries of a call to processes whose identity was not known; after that, several were started anew meanwhile."""
 _IN_PIECES = 1 << 20
-"""Larger requests are written in pieces: in one they would hold the loop up, and aiohttp warns of it."""
+"""Requests of more bytes are written in pieces: one write would hold up the event loop, and aiohttp warns of it."""
 
 
 class RpcClient:
@@ -59,23 +59,23 @@ class RpcClient:
     ) -> dict[str, Any]:
         """Call ``<base_url>/rpc/<method>`` and return the answer's payload.
 
-        A call whose connection breaks in the middle (a kept connection that the peer had closed) is repeated at once,
-        up to twice, with the same id, so that the callee does it only once; so is one whose time ran out while this
-        process was stopped, or a thread of it held the interpreter.
+        A call whose connection breaks in the middle (an idle connection that the peer had closed) is repeated at once,
+        up to twice. The repeats have the same id, so that the callee carries the call out only once. A call whose time
+        ran out while this process was stopped, or a thread held the interpreter, is repeated as well.
 
-        The first call to a process is answered with its identity alone and made again with it; from then on calls name
-        the identity, so that a record of them is of no use with the next process at that address.
+        The first call to a process is answered with the identity of the process alone, and made again. From then on
+        calls name the identity, so that a recorded call is of no use with the next process at that address.
 
         Args:
             base_url: of the service, or of a job within its host; empty where it is not known.
-            method: its name.
+            method: name of the method.
             payload: plain arguments.
             token: fencing token of the callee as the caller knows it; empty before registration.
             timeout: seconds for the whole call.
 
         Raises:
             FencedError: the token is stale.
-            PeerUnreachableError: no answer; the call may have happened.
+            PeerUnreachableError: no answer; the call may have been carried out.
             RpcFault: the callee refused the call or failed in it, or its answer is not signed with the cluster secret
                 (``UNAUTHORIZED``).
         """
@@ -96,7 +96,7 @@ class RpcClient:
         raise PeerUnreachableError(f"{url}: the process there was another one at each of {_INTRODUCTIONS} tries")
 
     async def _send(self, url: str, body: bytes, callee: str, timeout: float) -> tuple[int, bytes]:
-        """Sends a call, again where its connection breaks; returns the status and the body of a genuine answer."""
+        """Send a call, again where its connection breaks; returns the status and the body of a genuine answer."""
         limit = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_SECONDS))
         for last_try in (False, False, True):
             started = self._clock.monotonic()
@@ -115,8 +115,8 @@ class RpcClient:
                 patience = min(timeout, CONNECT_SECONDS) if connecting else timeout
                 if not last_try and self._clock.monotonic() - started > patience + STALL_SECONDS:
                     continue
-                what = "no connection" if connecting else "no answer"
-                raise PeerUnreachableError(f"{url}: {what} within {patience:g} s") from error
+                symptom = "no connection" if connecting else "no answer"
+                raise PeerUnreachableError(f"{url}: {symptom} within {patience:g} s") from error
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 if last_try or isinstance(error, aiohttp.ClientConnectorError):
                     raise PeerUnreachableError(f"{url}: {error}") from error
@@ -131,9 +131,9 @@ class RpcClient:
 
 
 async def check_reachable(base_url: str) -> None:
-    """Look whether a new connection to a service can be made; nothing is said there.
+    """Check that a connection to a service can be made; nothing is sent.
 
-    A name that can't be looked up says nothing: who knows names may be away.
+    A host name that can't be looked up counts as reachable, since only the name service may be away.
 
     Args:
         base_url: as in ``RpcClient.call``.
@@ -151,8 +151,8 @@ async def check_reachable(base_url: str) -> None:
         logger.warning("%s can't be looked up: %s", base_url, error)
         return
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno else str(error)
-        raise PeerUnreachableError(f"{base_url}: {why}") from error
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise PeerUnreachableError(f"{base_url}: {reason}") from error
     writer.close()
 
 
@@ -163,17 +163,18 @@ def _mapping(value: Any) -> Any:
 
 
 def _not_signed(url: str, status: int, text: bytes) -> RpcFault:
-    """What an answer says that does not come from the cluster, or from a service that did not take us for one."""
-    said = text[:500].decode(errors="replace")
+    """The error of an answer that is not signed: it comes from outside of the cluster, or from a service that did not
+    accept our own signature."""
+    message = text[:500].decode(errors="replace")
     try:
-        said = "; ".join(str(e) for e in json.loads(text)["errors"])[:500]
+        message = "; ".join(str(e) for e in json.loads(text)["errors"])[:500]
     except (ValueError, KeyError, TypeError):
         pass
-    return RpcFault(RpcCode.UNAUTHORIZED, f"{url}: {status}, not signed with the cluster secret of here: {said}")
+    return RpcFault(RpcCode.UNAUTHORIZED, f"{url}: {status}, not signed with the cluster secret of here: {message}")
 
 
 def _introduced(status: int, text: bytes) -> str | None:
-    """The identity that a process answers with where a call did not name it; None for every other answer."""
+    """The identity in the answer of a process that the call did not name; None for every other answer."""
     if status != 421:
         return None
     try:
@@ -196,5 +197,5 @@ def _answer(url: str, status: int, text: bytes) -> dict[str, Any]:
     code = answer.get("code")
     if code == RpcCode.FENCED:
         raise FencedError(f"{url}: {message}")
-    known = RpcCode(code) if code in set(RpcCode) else RpcCode.INTERNAL
-    raise RpcFault(known, f"{url}: {message}", message)
+    fault_code = RpcCode(code) if code in set(RpcCode) else RpcCode.INTERNAL
+    raise RpcFault(fault_code, f"{url}: {message}", message)

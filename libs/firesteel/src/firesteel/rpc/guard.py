@@ -1,4 +1,4 @@
-"""In front of everything that only services of the cluster may ask for."""
+"""The guard in front of all routes that only services of the cluster may use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class RequestGuard:
-    """Lets signed requests pass, and logs whom it refused.
+    """Lets signed requests pass, and logs the peers that it refuses.
 
     Args:
         secret: of the cluster.
@@ -26,7 +26,7 @@ class RequestGuard:
 
     Attributes:
         signer: checks requests and signs answers.
-        identity: random, of this start of the service; calls have to name it.
+        identity: random id of this start of the service, which calls have to name.
     """
 
     def __init__(self, secret: str, clock: Clock) -> None:
@@ -38,7 +38,7 @@ class RequestGuard:
         """Check the signature of a request, without its body.
 
         Raises:
-            UnauthorizedError: it is refused.
+            UnauthorizedError: the request is refused.
         """
         try:
             authorization = request.headers.get("Authorization")
@@ -48,15 +48,15 @@ class RequestGuard:
         except UnauthorizedError as error:
             self._refused(request, error)
             raise
-        if (known := getattr(request.protocol, "authenticated", None)) is not None:
-            known()  # its listener tells connections of the cluster from those of strangers
+        if (mark_authenticated := getattr(request.protocol, "authenticated", None)) is not None:
+            mark_authenticated()  # so the listener can tell the cluster's connections from those of strangers
         return verified
 
     async def read(self, request: web.Request) -> tuple[Verified, bytes]:
         """Check a request and read its body.
 
         Raises:
-            UnauthorizedError: it is refused, or its body is not the one that was signed.
+            UnauthorizedError: the request is refused, or its body is not the signed one.
             HTTPRequestEntityTooLarge: the body is larger than the application allows.
         """
         verified = self.check(request)

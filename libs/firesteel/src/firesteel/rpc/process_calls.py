@@ -1,4 +1,4 @@
-"""What every process of a cluster answers: levels of its logs, changed while it runs, and what its threads do."""
+"""Calls that every process of a cluster answers: levels of its loggers, and stacks of its threads."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from firesteel.rpc.answering import answers, by_token, handlers_of
 from firesteel.rpc.server import rpc_routes
 
 PREFIX: Final = "/process"
-"""Between the address of a process and ``/rpc``."""
+"""Path between the address of a process and ``/rpc``."""
 MOST_SECONDS: Final = 120.0
-"""Stacks are sampled for so long at most."""
+"""Longest time in seconds for which stacks are sampled."""
 SAMPLES: Final = CallPool("samples of threads", deadline=600.0)
-"""How long they take is asked for, and bounded (``seconds_of``)."""
+"""Threads that sample; the request names the time, and ``seconds_of`` bounds it."""
 
 
 class _Calls:
@@ -47,15 +47,15 @@ class _Calls:
     @answers(ProcessGateway.sample_threads)
     async def sample_threads(self, message: m.SampleThreads) -> m.StackSamples:
         seconds_of(message)
-        found = await SAMPLES.call(sample, other_threads, message.samples, message.interval_ms / 1000)
-        return m.StackSamples({name: samples.to_plain() for name, samples in found.items()})
+        samples_by_thread = await SAMPLES.call(sample, other_threads, message.samples, message.interval_ms / 1000)
+        return m.StackSamples({name: samples.to_plain() for name, samples in samples_by_thread.items()})
 
 
 def seconds_of(message: m.SampleStacks | m.SampleThreads) -> float:
-    """How long this takes.
+    """Seconds that the sampling takes.
 
     Raises:
-        RpcFault: too long, or no time at all.
+        RpcFault: that is too long, or no time at all.
     """
     seconds = message.samples * message.interval_ms / 1000
     if not 0 < seconds <= MOST_SECONDS:
@@ -66,12 +66,12 @@ def seconds_of(message: m.SampleStacks | m.SampleThreads) -> float:
 def process_routes(
     secret: str, clock: Clock, changed: Callable[[str, str], None] = lambda logger, level: None
 ) -> list[web.RouteDef]:
-    """``ProcessGateway``, answered by this process.
+    """Routes by which this process answers ``ProcessGateway``.
 
     Args:
         secret: of the cluster.
         clock: of the process.
-        changed: called with logger and level when one was changed.
+        changed: called with logger and level after a change.
     """
     calls = _Calls(changed)
     refusals: dict[type[Exception], RpcCode] = {ConfigurationError: RpcCode.BAD_REQUEST}

@@ -1,4 +1,4 @@
-"""The answering side."""
+"""The answering side of calls: from a signed request to a handler, and back."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from firesteel.rpc.signing import Verified
 
 logger = logging.getLogger(__name__)
 IDENTITY = "identity"
-"""Field of the answer to a call that does not name the process."""
+"""Field of the answer to a call that does not name the process: the identity of this start of the service."""
 KEEP_ANSWERS = 1024
 KEEP_SECONDS = 300.0
 KEEP_BYTES = 16 * 1024
-"""Longer answers are not kept: handlers are idempotent anyway."""
+"""Longer answers are not kept, which does no harm: handlers are idempotent."""
 KEEP_TOTAL = 2 * 1024 * 1024
 """Bytes of all kept answers together; the oldest go first."""
 _STATUS = {
@@ -52,11 +52,11 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class RpcRequest:
-    """One call as its handler sees it.
+    """A call as its handler gets it.
 
     Attributes:
         method: name of the method.
-        id: of the call; repeats carry the same.
+        id: of the call; a repeat carries the same id.
         token: the callee's fencing token as the caller knows it.
         payload: plain arguments.
         path: variable parts of the URL, such as ``job_id``.
@@ -72,37 +72,37 @@ class RpcRequest:
 Handler = Callable[[RpcRequest], Awaitable[Mapping[str, Any]]]
 
 
-class _Answers:
-    """The last answers by call id; a repeat that comes while the first is at work waits for it."""
+class _AnswerCache:
+    """The last answers by call id; a repeat that comes while the first call runs waits for its answer."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: OrderedDict[str, tuple[float, asyncio.Future[tuple[int, bytes]]]] = OrderedDict()
+        self._answers: OrderedDict[str, tuple[float, asyncio.Future[tuple[int, bytes]]]] = OrderedDict()
         self._bytes = 0
 
     def find(self, call: str) -> asyncio.Future[tuple[int, bytes]] | None:
         now = self._clock.monotonic()
-        while self._kept:
-            oldest, (at, _) = next(iter(self._kept.items()))
-            if len(self._kept) <= KEEP_ANSWERS and self._bytes <= KEEP_TOTAL and now - at < KEEP_SECONDS:
+        while self._answers:
+            oldest, (at, _) = next(iter(self._answers.items()))
+            if len(self._answers) <= KEEP_ANSWERS and self._bytes <= KEEP_TOTAL and now - at < KEEP_SECONDS:
                 break
             self.forget(oldest)
-        entry = self._kept.get(call)
+        entry = self._answers.get(call)
         return entry[1] if entry else None
 
     def begin(self, call: str) -> asyncio.Future[tuple[int, bytes]]:
         future: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
-        self._kept[call] = (self._clock.monotonic(), future)
+        self._answers[call] = (self._clock.monotonic(), future)
         return future
 
     def answered(self, call: str, size: int) -> None:
         if size > KEEP_BYTES:
             self.forget(call)
-        elif call in self._kept:
+        elif call in self._answers:
             self._bytes += size
 
     def forget(self, call: str) -> None:
-        _, future = self._kept.pop(call, (0.0, None))
+        _, future = self._answers.pop(call, (0.0, None))
         if future is not None and future.done() and not future.cancelled():
             self._bytes -= len(future.result()[1])
 
@@ -117,18 +117,18 @@ def rpc_routes(
     """Routes that answer ``POST <prefix>/rpc/<method>``.
 
     A handler refuses a call by raising ``RpcFault``, ``FencedError``, ``ProtocolError`` (bad request), ``GraphError``
-    (``REFUSED``), ``JobNotFoundError`` or ``NoResourceAvailableError``; anything else is our bug, logged and answered
-    as ``INTERNAL``. A call whose id was answered within the last five minutes gets the same answer again. A call that
-    does not name the identity of this start is answered with the identity alone.
+    (``REFUSED``), ``JobNotFoundError`` or ``NoResourceAvailableError``; any other exception is our bug, logged and
+    answered as ``INTERNAL``. A call whose id was answered within the last five minutes gets the same answer again. A
+    call that does not name the identity of this start of the service is answered with the identity alone.
 
     Args:
         handlers: by method name; ``firesteel.rpc.handlers_of`` makes them from the rows of a gateway.
         secret: the cluster's secret; calls that are not signed with it are refused, and answers are signed.
         prefix: in front of ``/rpc``; may have variable parts such as ``/jobs/{job_id}``.
-        clock: ages the kept answers, and tells the age of requests.
+        clock: for the age of answers and of requests.
     """
     clock = clock or SystemClock()
-    guard, answers = RequestGuard(secret, clock), _Answers(clock)
+    guard, answers = RequestGuard(secret, clock), _AnswerCache(clock)
 
     def signed(verified: Verified, status: int, body: bytes) -> web.Response:
         return _response(status, body, guard.signer.answer_headers(verified.nonce, status, body))
@@ -136,10 +136,10 @@ def rpc_routes(
     async def serve(request: web.Request) -> web.Response:
         try:
             verified, body = await guard.read(request)
-        except UnauthorizedError as error:  # not signed: who asks is unknown
+        except UnauthorizedError as error:  # not signed, so the caller is unknown, and the answer is not signed either
             return _response(*_refusal(RpcCode.UNAUTHORIZED, str(error)), {})
         if verified.callee != guard.identity:
-            # Nothing is done for it: it may be the record of a call to the process that had this port before.
+            # The call is not carried out: it may be a recorded call to the process that had this port before.
             return signed(verified, *_introduction(guard.identity))
         try:
             call = _read(body, request.match_info)
@@ -152,7 +152,7 @@ def rpc_routes(
         future = answers.begin(key)
         try:
             status, answer = await _perform(call, handlers)
-        except BaseException:  # cancelled: the caller went away; whoever waits for the same answer has to ask again
+        except BaseException:  # cancelled: the caller went away; others that wait for this answer have to call again
             answers.forget(key)
             if not future.done():
                 future.cancel()

@@ -1,13 +1,13 @@
-"""Signed requests and answers: who does not know the cluster's secret can neither ask nor answer, nor repeat.
+"""Signed requests and answers: without the cluster's secret nobody can make, answer or repeat a call.
 
 A request carries one header, ``Authorization: Firesteel <time> <nonce> <digest> <callee> <mac>``: milliseconds since
-1970, 32 random hex digits, the SHA-256 of the body, the identity of the process that is meant (``-`` where the caller
-does not know it), and the HMAC-SHA256 of these and of method, host and path. It is checked before the body is read, so
-that nobody else's body is ever kept. An answer carries ``Firesteel-Signature``: the HMAC-SHA256 of the request's nonce,
+1970, 32 random hex digits, the SHA-256 of the body, the identity of the callee's process (``-`` where the caller does
+not know it), and the HMAC-SHA256 of these and of method, host and path. It is checked before the body is read, so that
+the body of a stranger is never kept. An answer carries ``Firesteel-Signature``: the HMAC-SHA256 of the request's nonce,
 the status and the SHA-256 of the answer's body.
 
 A process remembers the nonces that it has accepted, and its successor at the same port does not have them. The identity
-closes that gap: it is random, made at each start, and a call that names another one is refused.
+closes that gap: it is random, made at each start, and a call that names another identity is refused.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from firesteel.core.secret import derive
 SCHEME = "Firesteel"
 ANSWER_HEADER = "Firesteel-Signature"
 MOST_SKEW_MS = 300_000
-"""Requests whose time differs by more from the callee's clock are refused."""
+"""Largest difference between the time of a request and the callee's clock; other requests are refused."""
 MOST_NONCES = 400_000
-"""Nonces that are remembered; the oldest go first, and requests as old as those are refused from then on."""
+"""Nonces that are remembered. The oldest are dropped first, and requests as old as those are refused from then on."""
 ANY_CALLEE = "-"
-"""The identity in a request whose caller does not know that of the callee."""
+"""Stands for the identity in a request whose caller does not know it."""
 _BUCKET_MS = 10_000
 _NONCE = 32
 _DIGEST = 64
@@ -38,12 +38,12 @@ _DIGEST = 64
 
 @dataclass(frozen=True)
 class Verified:
-    """A request whose signature holds.
+    """A request with a valid signature.
 
     Attributes:
         nonce: goes into the signature of the answer.
-        digest: SHA-256 of the body as the caller sent it, hexadecimal.
-        callee: identity of the process that the caller means; ``ANY_CALLEE`` where it does not know it.
+        digest: SHA-256 of the body that the caller sent, hexadecimal.
+        callee: identity of the process that the caller has named; ``ANY_CALLEE`` where it does not know it.
     """
 
     nonce: str
@@ -52,9 +52,9 @@ class Verified:
 
 
 class Signer:
-    """Signs and checks, with a key that is made from the cluster's secret.
+    """Signs and checks requests and answers, with a key derived from the cluster's secret.
 
-    It remembers the nonces that it accepted: there is one signer for each place that accepts requests.
+    It remembers the nonces that it has accepted, so each place that accepts requests has one signer.
 
     Args:
         secret: of the cluster.
@@ -70,20 +70,20 @@ class Signer:
         """Headers that sign one sending of a request; a repeat needs new ones.
 
         Args:
-            method: of HTTP, in capitals.
-            url: whole, as it is asked for.
-            body: as it is sent.
+            method: HTTP method, in capitals.
+            url: whole URL of the request.
+            body: body of the request.
         """
         return self.sign(method, url, body)[1]
 
     def sign(self, method: str, url: str, body: bytes = b"", callee: str = ANY_CALLEE) -> tuple[str, dict[str, str]]:
-        """As ``headers``, with the nonce, by which ``check_answer`` knows the answer.
+        """As ``headers``, with the nonce, which ``check_answer`` needs.
 
         Args:
-            method: of HTTP, in capitals.
-            url: whole, as it is asked for.
-            body: as it is sent.
-            callee: identity of the process that is meant.
+            method: HTTP method, in capitals.
+            url: whole URL of the request.
+            body: body of the request.
+            callee: identity of the callee's process.
         """
         parts = urlsplit(url)
         if not parts.netloc:
@@ -95,18 +95,19 @@ class Signer:
         return nonce, {"Authorization": f"{SCHEME} {when} {nonce} {digest} {callee} {mac}"}
 
     def verify(self, method: str, host: str, path: str, authorization: str | None) -> Verified:
-        """Check the headers of a request; accepts each only once.
+        """Check the headers of a request; each request is accepted only once.
 
-        The body is to be compared with ``digest`` when it was read.
+        The caller has to compare the body with ``digest`` once it is read.
 
         Args:
-            method: of HTTP, in capitals.
+            method: HTTP method, in capitals.
             host: the header ``Host``.
-            path: as it was asked for, with the query.
+            path: path of the request, with the query.
             authorization: the header ``Authorization``.
 
         Raises:
-            UnauthorizedError: not signed, by another secret, too long ago, or seen before; the message says which.
+            UnauthorizedError: the request is not signed, signed with another secret, too old, or a repeat; the message
+                says which.
         """
         fields = (authorization or "").split(" ")
         if len(fields) != 6 or fields[0] != SCHEME:
@@ -132,9 +133,9 @@ class Signer:
         return {ANSWER_HEADER: self._answer_mac(nonce, status, body)}
 
     def check_answer(self, nonce: str, status: int, body: bytes, headers: Mapping[str, str]) -> bool:
-        """Whether this is the answer of a service that knows the secret, to the request with this nonce."""
-        given = headers.get(ANSWER_HEADER, "")
-        return hmac.compare_digest(self._answer_mac(nonce, status, body).encode(), given.encode(errors="replace"))
+        """Whether an answer to the request with this nonce comes from a service that knows the secret."""
+        signature = headers.get(ANSWER_HEADER, "")
+        return hmac.compare_digest(self._answer_mac(nonce, status, body).encode(), signature.encode(errors="replace"))
 
     def _request_mac(self, *fields: str) -> str:
         return self._of("request", *fields)
@@ -149,7 +150,7 @@ class Signer:
 
 
 class _Nonces:
-    """Those of the last minutes, in buckets by the time that the request names."""
+    """The nonces of the last minutes, in buckets by the time in the request."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, set[int]] = {}
@@ -158,14 +159,14 @@ class _Nonces:
         """Newest bucket that had to be dropped before its time."""
 
     def add(self, nonce: str, at: int, now: int) -> bool:
-        """Whether it is new; a request from a time whose nonces are gone is taken for old."""
+        """Note a nonce; returns whether it is new. A request from a time whose nonces are gone counts as a repeat."""
         number, value = at // _BUCKET_MS, int(nonce[:16], 16)
         if number <= self._forgotten:
             return False
         bucket = self._buckets.get(number)
         if bucket is None:
-            for old in [n for n in self._buckets if (n + 1) * _BUCKET_MS < now - MOST_SKEW_MS]:
-                self._count -= len(self._buckets.pop(old))
+            for expired in [n for n in self._buckets if (n + 1) * _BUCKET_MS < now - MOST_SKEW_MS]:
+                self._count -= len(self._buckets.pop(expired))
             bucket = self._buckets[number] = set()
         if value in bucket:
             return False
