@@ -149,7 +149,7 @@ class FlinkKafkaProducer(KafkaSink):
             raise ProgramError("FlinkKafkaProducer: set_log_failures_only(True) would lose records; it is not possible")
 
     def set_flush_on_checkpoint(self, flush_on_checkpoint: bool) -> None:
-        """Accepted, no effect: what was written before a checkpoint is always with Kafka when the checkpoint is complete."""
+        """Accepted, no effect: a complete checkpoint has all records before it in Kafka anyway."""
 
     def set_write_timestamp_to_kafka(self, write_timestamp_to_kafka: bool) -> None:
         """Accepted, no effect: records that have a timestamp are written with it."""
