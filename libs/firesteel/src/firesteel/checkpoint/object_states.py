@@ -242,7 +242,7 @@ class _ObjectWriter(StateWriter):
         self._buffer = bytearray(head)
         self._recorded = False
         self._upload, self._alone = "", True  # id; whether no other upload to the key can exist
-        self._parts: list[PartOnItsWay] = []
+        self._parts: list[PartUpload] = []
         self._closed = False
         self._length = 0
         self._checksum = RunningChecksum()
@@ -295,7 +295,7 @@ class _ObjectWriter(StateWriter):
         data = bytes(self._buffer)
         self._buffer = bytearray()
         self._parts.append(
-            PartOnItsWay(self._client, self._place, self._upload, len(self._parts) + 1, data, self._places)
+            PartUpload(self._client, self._place, self._upload, len(self._parts) + 1, data, self._places)
         )
 
     def _finish(self) -> None:
@@ -361,7 +361,7 @@ class _ObjectWriter(StateWriter):
             self._client.delete(self._place.bucket, [record_of(self._place).key])
 
 
-class PartOnItsWay:
+class PartUpload:
     """A part that a thread of its own uploads; its constructor waits until fewer than the maximum are uploading.
 
     Args:

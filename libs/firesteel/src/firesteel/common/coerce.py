@@ -152,7 +152,7 @@ def _row_coercer(declared: RowTypeInfo, strict: bool) -> Coercer:
             if unknown:
                 raise misfit(declared, value, f"the keys {unknown!r} are not fields")
             return make_row(names, coerce([value.get(name) for name in names]))
-        elif isinstance(value, Row):
+        elif isinstance(value, Row):  # of a subclass: results are plain rows
             return coerce_row(make_row(value._fields, list(value._values), value._row_kind))
         else:
             raise misfit(declared, value, NULL_REFUSED if value is None else "a Row, tuple, list or dict is expected")
@@ -221,7 +221,7 @@ def _map_coercer(declared: MapTypeInfo, strict: bool) -> Coercer:
         if not isinstance(value, dict):
             raise misfit(declared, value, NULL_REFUSED if value is None else "a dict is expected")
         fitted: dict[Any, Any] = {}
-        changed = type(value) is not dict
+        changed = type(value) is not dict  # results are plain dicts, and the same dict if nothing had to be converted
         for key, item in value.items():
             if key is None and fit_key is not None:
                 raise inside(misfit(declared.key_type, None, "null is not allowed as a key"), "[key]")

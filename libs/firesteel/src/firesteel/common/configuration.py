@@ -34,7 +34,7 @@ class Configuration:
     def parse_list_value(value: str | None) -> list[str]:
         """Reads a list written as YAML (``[a, 'b,c']``) or as ``a;b``; an empty text and None are an empty list."""
         text = "" if value is None else value.strip()
-        try:
+        try:  # the BaseLoader leaves all elements as text: 1.0 stays "1.0", and no stays "no"
             parts = yaml.load(text, yaml.BaseLoader)
         except yaml.YAMLError:
             parts = None

@@ -66,6 +66,7 @@ def integer_cell(bits: int | None) -> JsonCell:
             raise ValueError(f"an integer is expected, not {value!r:.50}")
         return value if bits is None else checked_integer(value, bits)
 
+    # msgspec checks the range itself; what it refuses is read again by read(), which raises the error.
     half = 1 << ((bits or 1) - 1)
     shape = int if bits is None else Annotated[int, msgspec.Meta(ge=-half, le=half - 1)]
     return JsonCell(shape, None, read, write_instance_of(int))
@@ -175,6 +176,7 @@ def raw_to_decimal(raw: Any) -> Decimal | None:
     text = b"null" if raw is None else bytes(raw)
     if text == b"null":
         return None
+    # Left to read(): numbers in quotes, and -0, which Python's json reads as the integer 0.
     if text[0] not in b"-0123456789" or text == b"-0":
         raise ValueError("not a number, or a negative zero")
     return Decimal(text.decode("ascii"))

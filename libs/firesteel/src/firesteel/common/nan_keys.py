@@ -104,7 +104,7 @@ def _of_tuple(key: tuple[Any, ...], replace: Callable[[Any], Any]) -> tuple[Any,
     parts = [replace(part) for part in key]
     if _same(parts, key):
         return key
-    return tuple.__new__(key.__class__, parts)
+    return tuple.__new__(key.__class__, parts)  # also a named tuple, whose own __new__ takes other arguments
 
 
 def _same(parts: list[Any], former_parts: Any) -> bool:
@@ -142,6 +142,6 @@ def _inside(key: Any, replace: Callable[[Any], Any]) -> Any:
             return key
         copied = copy.copy(key)
         for name, part in zip(names, parts, strict=True):
-            object.__setattr__(copied, name, part)
+            object.__setattr__(copied, name, part)  # keys are frozen dataclasses
         return copied
     return key

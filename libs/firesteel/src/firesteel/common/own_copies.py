@@ -164,6 +164,7 @@ def _part(value: Any, copies: _Copies, waiting: _Waiting) -> Any:
     if value_id in copies:  # a cycle, or a value that occurs several times
         return copies[value_id]
     cls = type(value)
+    # Dicts and lists first, without a look-up of their form: they are the most frequent.
     if cls is dict:
         copied = value.copy()
         if not ATOMS.issuperset(map(type, value.values())):
@@ -182,7 +183,7 @@ def _part(value: Any, copies: _Copies, waiting: _Waiting) -> Any:
             return value
         if shallow is not None:
             copied = shallow(value)
-        else:
+        else:  # a tuple: copy its elements first, and keep the tuple itself if none of them was copied
             parts = []
             for item in tuple.__iter__(value):  # a loop: each level of tuples takes one frame, as in pickle
                 parts.append(item if item.__class__ in ATOMS else _part(item, copies, waiting))
@@ -383,6 +384,7 @@ def _replace_in_list(copied: list[Any], copies: _Copies, waiting: _Waiting) -> N
 
 
 def _replace_in_deque(copied: deque[Any], copies: _Copies, waiting: _Waiting) -> None:
+    # A deque must not change while it is iterated, so its elements are collected first.
     items = [item if item.__class__ in ATOMS else _part(item, copies, waiting) for item in deque.__iter__(copied)]
     deque.clear(copied)
     deque.extend(copied, items)
@@ -393,6 +395,7 @@ def _replace_in_row(copied: Row, copies: _Copies, waiting: _Waiting) -> None:
 
 
 def _replace_in_array(copied: np.ndarray[Any, Any], copies: _Copies, waiting: _Waiting) -> None:
+    # Only arrays of objects have inner values; a read-only array was not copied, so it must not be changed.
     if copied.dtype.kind == "O" and copied.flags.writeable:
         for place, item in enumerate(copied.flat):
             if item.__class__ not in ATOMS:
@@ -459,9 +462,11 @@ class _Forms(dict[type, _Form | None]):
 
 def _form_of(cls: type) -> _Form | None:
     if issubclass(cls, np.ndarray):
+        # The array stands for its elements: _replace_in_array decides by the dtype whether there are any to replace.
         return _Form(lambda value: (value,), _shallow_array, _replace_in_array)
     if issubclass(cls, array):
         return _Form(_nothing, lambda value: value[:], None)
+    # pandas is recognized by its names, so that it need not be imported.
     if any(parent.__name__ in _PANDAS and str(parent.__module__).startswith("pandas.") for parent in cls.__mro__):
         return _Form(_nothing, methodcaller("copy"), None)
     # The built-in class that cls is derived from says where its elements are; own slots and attributes come on top.
@@ -480,6 +485,7 @@ def _form_of(cls: type) -> _Form | None:
         return _Form(inner_values, None, replace, frozen=True)
     frozen = False
     if base is object:
+        # Of classes without a built-in base only dataclasses are copied: see the head of this module.
         if not dataclasses.is_dataclass(cls) or cls.__new__ is not object.__new__:
             return None
         frozen = cls.__dataclass_params__.frozen  # type: ignore[attr-defined]

@@ -159,6 +159,7 @@ class Row:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         if type(self) is not Row:
             return _remake_subclass, (type(self), self._fields, self._values, self._row_kind.value)
+        # The fewest arguments that suffice: rows are pickled in masses.
         if self._row_kind is not _INSERT:
             return _remake, (self._values, self._fields, self._row_kind.value)
         if self._fields is not None:

@@ -103,6 +103,7 @@ def float_text(value: float) -> str:
 
 def java_double_text(value: float) -> str:
     """Return the text of ``Double.toString`` (since JDK 19, with the fewest digits): ``1.0E7``, ``1.0E-4``."""
+    # Java and Python agree from 1e-3 to 1e7, and for zero; value - value is NaN for NaN and infinite values.
     if value == 0 or value - value != 0 or 1e-3 <= abs(value) < 1e7:
         return double_text(value)
     return _with_exponent(value, repr(float(value)), f"{value:.1e}")
@@ -140,7 +141,7 @@ def single(value: float) -> float:
         bits = _FLOAT.pack(value)
     except OverflowError:
         return float(value)
-    for digits in (6, 7, 8, 9):
+    for digits in (6, 7, 8, 9):  # nine digits always identify a FLOAT
         shortened = float(f"{value:.{digits}g}")
         try:
             if _FLOAT.pack(shortened) == bits:

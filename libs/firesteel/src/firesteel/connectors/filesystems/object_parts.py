@@ -30,7 +30,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from firesteel.checkpoint.object_states import ObjectStates, PartOnItsWay, part_bytes
+from firesteel.checkpoint.object_states import ObjectStates, PartUpload, part_bytes
 from firesteel.checkpoint.object_store import (
     NoSuchObjectError,
     NoSuchUploadError,
@@ -115,7 +115,7 @@ class ObjectOutput(PartOutput):
         self.stream = _Stream(self._send, lambda: part_bytes(writer.states.part_size, len(self._parts)))
         self._record: ObjectPlace | None = None
         self._upload, self._alone = "", True
-        self._parts: list[PartOnItsWay] = []
+        self._parts: list[PartUpload] = []
 
     def _send(self) -> None:
         client, buffered = self._writer.states.client, self.stream.buffered
@@ -129,9 +129,7 @@ class ObjectOutput(PartOutput):
                 self._upload, self._alone = client.begin_upload(self._place)
             number, data = len(self._parts) + 1, bytes(buffered)
             buffered.clear()
-            self._parts.append(
-                PartOnItsWay(client, self._place, self._upload, number, data, self._writer.states.places)
-            )
+            self._parts.append(PartUpload(client, self._place, self._upload, number, data, self._writer.states.places))
         except (NoSuchUploadError, CheckpointStorageError) as error:
             raise self._failed(error) from None
 
