@@ -96,19 +96,19 @@ def where_is(slot: LogicalSlot) -> str:
 def external(message: str, error: type[Exception], execution: Execution | None = None) -> TaskFailure:
     """A peer, a slot or the machine is to blame."""
     name = class_name(error)
-    where = {}
+    location = {}
     if execution is not None:
-        where = {
+        location = {
             "vertex_name": execution.vertex.name,
             "subtask": execution.subtask,
             "attempt": execution.attempt,
         }
-    return TaskFailure("external", name, message, f"{name}: {message}\n", **where)  # type: ignore[arg-type]
+    return TaskFailure("external", name, message, f"{name}: {message}\n", **location)  # type: ignore[arg-type]
 
 
-def slot_lost(where: str, cause: str, execution: Execution | None) -> TaskFailure:
+def slot_lost(slot_name: str, cause: str, execution: Execution | None) -> TaskFailure:
     """A slot is gone."""
-    return external(f"Slot {where} was lost: {cause}", FleetError, execution)
+    return external(f"Slot {slot_name} was lost: {cause}", FleetError, execution)
 
 
 def is_slot_lost(failure: Mapping[str, Any]) -> bool:
@@ -129,9 +129,9 @@ def slot_lost_since(failure: Mapping[str, Any], cause: str) -> Mapping[str, Any]
     return {**failure, "message": message, "stacktrace": f"{failure['error_class']}: {message}\n"}
 
 
-def submit_failed(where: str, cause: str, execution: Execution | None) -> TaskFailure:
+def submit_failed(slot_name: str, cause: str, execution: Execution | None) -> TaskFailure:
     """A TaskManager did not take tasks."""
-    return external(f"The tasks of slot {where} could not be submitted: {cause}", RpcError, execution)
+    return external(f"The tasks of slot {slot_name} could not be submitted: {cause}", RpcError, execution)
 
 
 def checkpoints_fail(message: str) -> TaskFailure:

@@ -59,10 +59,10 @@ def attempts_of(
     Raises:
         FencedError: it leads no more.
     """
-    before = leadership.attempts
-    first = max(before.first_unused, takeover)
-    leadership.note_attempts(replace(before, first_unused=first + 1))
-    return JobAttempts(first, leadership.note_attempts, leadership.epoch, before.taskmanagers, record_end)
+    noted = leadership.attempts
+    first = max(noted.first_unused, takeover)
+    leadership.note_attempts(replace(noted, first_unused=first + 1))
+    return JobAttempts(first, leadership.note_attempts, leadership.epoch, noted.taskmanagers, record_end)
 
 
 class HandoverNotes:
@@ -162,7 +162,7 @@ class HandoverNotes:
         self._door.perform_first(held_back, "the record of the end")
 
     async def _write(
-        self, what: str, write: Callable[[], None], is_needed: Callable[[], bool], *ends: asyncio.Event
+        self, note_name: str, write: Callable[[], None], is_needed: Callable[[], bool], *ends: asyncio.Event
     ) -> None:
         """Write a note, until that works, or the note is not needed any more.
 
@@ -183,5 +183,5 @@ class HandoverNotes:
                     self._door.handle(self._door.core.followed, str(error))
                 return
             except Exception as error:  # high-availability services are plug-ins
-                logger.error("%s can't be stored, next try in %g s: %s", what, pause, error)
+                logger.error("%s can't be stored, next try in %g s: %s", note_name, pause, error)
             await first_of(asyncio.sleep(pause), *(end.wait() for end in ends))

@@ -78,7 +78,7 @@ class JobLayout(ABC):
 
     @abstractmethod
     def cancel(self, executions: Iterable[Execution], cause: str) -> None:
-        """Have tasks end."""
+        """Have these tasks end, as they are cancelled."""
 
     @abstractmethod
     def restart(self, ended: Execution | None) -> None:

@@ -58,19 +58,19 @@ class _Worker:
     id: str
     found_at: float
     popen: subprocess.Popen[bytes] | None = None
-    """None for those of a former ResourceManager."""
+    """None for a worker that a former ResourceManager has started."""
     process: ProcessId | None = None
     kill_at: float | None = None
-    """When its time to end in order is up."""
+    """Monotonic seconds at which its time to end in order is up; None: it was not asked to end."""
     family: list[ProcessId] = field(default_factory=list)
-    """Its descendants when it was killed."""
+    """Descendants that it had when it was killed."""
 
 
 class LocalProcessProvider(HostedProvider):
     """Starts TaskManager processes; safe with any number of threads.
 
     Args:
-        context: what it is made of.
+        context: settings, clock and directory of the ResourceManager.
         program: command of a worker, which gets the arguments of ``firesteel-taskmanager``.
     """
 
@@ -81,7 +81,7 @@ class LocalProcessProvider(HostedProvider):
         self._program = tuple(program)
         self._directory = context.directory / "workers"
         self._guard = threading.Lock()
-        """Held around the fields below."""
+        """Held while the fields below are used."""
         self._workers: dict[str, _Worker] = {}
         self._ended: list[tuple[str, str]] = []
         self._closed = False
@@ -89,7 +89,7 @@ class LocalProcessProvider(HostedProvider):
     # -- contract
 
     def recover(self, resourcemanager_address: str) -> list[str]:
-        """Write down what workers need, and find those that run.
+        """Write the configuration of workers, and find the workers that run.
 
         Raises:
             WorkerError: the directory can't be used.
@@ -111,10 +111,10 @@ class LocalProcessProvider(HostedProvider):
             return list(self._workers)
 
     def start_worker(self, spec: WorkerSpec) -> None:
-        """Start a process, in a session of its own.
+        """Start the process of a worker, in a session of its own.
 
         Raises:
-            WorkerError: that does not work.
+            WorkerError: the process can't be started.
         """
         name = spec.worker_id
         if not name.replace("-", "").isalnum():
@@ -136,12 +136,12 @@ class LocalProcessProvider(HostedProvider):
             try:
                 if worker.process is not None:
                     self._write_private(self._pid_file(name), f"{worker.process.pid}\n{worker.process.start}\n")
-            except OSError as error:  # it writes the same itself
+            except OSError as error:  # the worker writes the same itself
                 logger.warning("the pid file of worker %s can't be written: %s", name, error)
         logger.info("worker %s is process %d", name, popen.pid)
 
     def stop_worker(self, worker_id: str) -> None:
-        """SIGTERM; SIGKILL after a while, by ``ended_workers``."""
+        """Send SIGTERM to a worker; ``ended_workers`` sends SIGKILL if it has not ended after ``STOP_GRACE``."""
         with self._guard:
             worker = self._workers.get(worker_id)
             if worker is not None:
@@ -172,7 +172,7 @@ class LocalProcessProvider(HostedProvider):
             (self._directory / "conf" / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Start nothing more. Our own children are still waited for, as the system wants it."""
+        """Start no more workers. Threads wait for our own children, so that these leave no zombies."""
         with self._guard:
             self._closed = True
             for worker in self._workers.values():
@@ -255,7 +255,7 @@ class LocalProcessProvider(HostedProvider):
             worker.process = read_pid_file(self._pid_file(worker.id))
 
     def _look(self, worker: _Worker) -> None:
-        """Under the guard: see whether it has ended."""
+        """See whether a worker has ended; the guard is held."""
         self._identify(worker)
         now = self.context.clock.monotonic()
         if worker.kill_at is not None and now >= worker.kill_at:
@@ -268,7 +268,7 @@ class LocalProcessProvider(HostedProvider):
             del self._workers[worker.id]
 
     def _end_of(self, worker: _Worker, now: float) -> str:
-        """How it ended; empty if it runs."""
+        """How a worker has ended; empty if it runs."""
         if worker.popen is not None:
             code = worker.popen.poll()
             return "" if code is None else f"killed by signal {-code}" if code < 0 else f"exit code {code}"
@@ -277,7 +277,7 @@ class LocalProcessProvider(HostedProvider):
         return "" if is_running(worker.process) else "its process has ended"
 
     def _kill(self, worker: _Worker) -> None:
-        """Under the guard: kill it with all below it, once."""
+        """Kill a worker with all its descendants, once; the guard is held."""
         worker.kill_at = None
         if worker.process is None or not is_running(worker.process):
             return

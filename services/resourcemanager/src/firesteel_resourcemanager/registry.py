@@ -57,14 +57,14 @@ class TaskManagerRefusedError(Exception):
 
 @dataclass
 class RegisteredJob:
-    """A registered JobMaster."""
+    """A registered JobMaster, and the slots that its job needs."""
 
     id: str
     name: str
     address: str
     token: str
     python: Mapping[str, Any] = field(default_factory=dict)
-    """What its slots need of Python; only TaskManagers read it."""
+    """The Python environment of its slots; only TaskManagers read it."""
     wanted: int = 0
     """Slots that it needs."""
     most: int = 0

@@ -85,7 +85,7 @@ LAST_JOBS: Final = 64
 
 @dataclass
 class RegisteredTaskManager:
-    """A registered TaskManager."""
+    """A registered TaskManager, with its slots and its executor."""
 
     id: str
     address: str

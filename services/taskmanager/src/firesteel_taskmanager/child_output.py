@@ -1,6 +1,6 @@
 """Pipes into which children of slots print, and native code.
 
-They are read here, not in the slot, so that what a dying process wrote is not lost.
+They are read in the TaskManager, not in the slot, so that the last output of a dying process is not lost.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class ChildOutput:
     """Reads the pipes of all slots.
 
     Args:
-        directory: where slots make them; no path elsewhere is opened.
-        write: gets the control channel of the slot, ``stdout`` or ``stderr``, and bytes.
-        ended: all writers of a pipe of this channel are gone.
+        directory: in which slots make pipes; no path elsewhere is opened.
+        write: called with the control channel of the slot, ``stdout`` or ``stderr``, and bytes.
+        ended: called with a control channel when all writers of one of its pipes are gone.
     """
 
     def __init__(self, directory: Path, write: Callable[[int, str, bytes], None], ended: Callable[[int], None]) -> None:
@@ -39,7 +39,7 @@ class ChildOutput:
         """Read a pipe that a slot has made, until all its writers are gone.
 
         Raises:
-            ProtocolError: it is none.
+            ProtocolError: the path is no pipe of a slot.
         """
         if os.path.dirname(path) != str(self._directory) or stream not in ("stdout", "stderr"):
             raise ProtocolError(f"control channel {channel}", f"{path!r:.200} is no pipe of a slot")
@@ -47,7 +47,7 @@ class ChildOutput:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             os.unlink(path)
         except OSError as error:
-            logger.warning("what children of a slot print is not to be seen: %s", error)
+            logger.warning("a pipe for output of a slot's children can't be opened, so that it is lost: %s", error)
             return
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -57,8 +57,8 @@ class ChildOutput:
 
     def drain(self, channel: int) -> None:
         """Read what the children of a slot have written by now."""
-        for descriptor, (where, _) in list(self._pipes.items()):
-            if where == channel:
+        for descriptor, (pipe_channel, _) in list(self._pipes.items()):
+            if pipe_channel == channel:
                 self._read(descriptor)
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class ChildOutput:
             except BlockingIOError:
                 return
             except OSError as error:
-                logger.warning("what children of a slot print can't be read: %s", error)
+                logger.warning("output of a slot's children can't be read, and is lost: %s", error)
                 data = b""
             if not data:
                 self._close(descriptor)

@@ -22,7 +22,7 @@ CLOSE_INTERVAL: Final = 0.5
 """The same, while a slot uses more than ``CLOSE`` of its share."""
 CLOSE: Final = 0.8
 OOM_SCORE_ADJ: Final = 500
-"""Of slot processes: when memory runs out, the kernel kills one of these before a service or a JVM."""
+"""``oom_score_adj`` of slot processes: out of memory, the kernel kills one of these before a service or a JVM."""
 
 
 class SlotUse(NamedTuple):
@@ -66,19 +66,19 @@ def proportional_set_size(pid: int) -> int | None:
 def measure_trees(processes: Mapping[str, ProcessId]) -> dict[str, SlotUse]:
     """For each process that still runs: the use of it and all its descendants; one look at the process table."""
     children = children_of_all()
-    found: dict[str, SlotUse] = {}
+    use_by_name: dict[str, SlotUse] = {}
     for name, process in processes.items():
-        total, seconds, waiting, seen = 0, 0.0, [process.pid], {process.pid}
+        total, seconds, waiting, known_pids = 0, 0.0, [process.pid], {process.pid}
         while waiting:
             pid = waiting.pop()
             total += proportional_set_size(pid) or 0
             seconds += cpu_seconds(pid)
-            new = [child for child in children.get(pid, ()) if child not in seen]
-            seen.update(new)
-            waiting += new
+            new_pids = [child for child in children.get(pid, ()) if child not in known_pids]
+            known_pids.update(new_pids)
+            waiting += new_pids
         if total and is_running(process):
-            found[name] = SlotUse(total, seconds)
-    return found
+            use_by_name[name] = SlotUse(total, seconds)
+    return use_by_name
 
 
 def offer_to_oom_killer(process: ProcessId, score: int = OOM_SCORE_ADJ) -> bool:
@@ -99,8 +99,8 @@ class MemoryWatch:
     Args:
         slots: identity of each slot's process by allocation.
         limit: bytes for each slot; None = they are only measured.
-        measured: told the result of each round.
-        measure: measures; blocks; called in a thread.
+        measured: called with the result of each round.
+        measure: measures the processes; blocks, and is called in a thread.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class MemoryWatch:
         return CLOSE_INTERVAL if any(use.memory > CLOSE * limit for use in uses) else INTERVAL
 
 
-def warn_if_too_large(needed: int, available: int | None, where: str) -> None:
-    """Say it at the start if the machine can't give what is configured."""
+def warn_if_too_large(needed: int, available: int | None, machine: str) -> None:
+    """Log a warning if a machine has less memory than the TaskManager is configured to use."""
     if available is not None and needed > available:
         logger.warning(
             "the TaskManager is configured to use %d MiB (taskmanager.memory.process.size), and %s has %d MiB: tasks "
             "may be killed by the kernel before they reach their limits",
-            needed >> 20, where, available >> 20,
+            needed >> 20, machine, available >> 20,
         )  # fmt: skip

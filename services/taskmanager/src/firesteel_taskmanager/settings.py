@@ -1,4 +1,4 @@
-"""What the TaskManager takes from the settings of the cluster, and of a job."""
+"""The settings of a TaskManager, read from those of the cluster and of a job."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class TaskManagerSettings:
         heartbeat_interval, heartbeat_timeout: ``heartbeat.interval`` and ``heartbeat.timeout``.
         slot_timeout: ``taskmanager.slot.timeout``: an offered slot that its job did not accept by then is freed.
         start_timeout: an allocated slot whose process did not register by then is freed.
-        release_grace: a process that was told to return and has not by then is killed.
-        cancellation: for jobs that do not say.
-        registration: at the ResourceManager.
+        release_grace: a process that was told to end and has not by then is killed.
+        cancellation: of jobs that set no values of their own.
+        registration: pauses and timeouts of the registration at the ResourceManager.
     """
 
     heartbeat_interval: float = 10.0
@@ -70,7 +70,7 @@ class TaskManagerSettings:
 
 
 def cancellation_of(settings: Settings, job: Mapping[str, str]) -> Cancellation:
-    """What the cluster says, with a job's own settings on top.
+    """How tasks of a job are cancelled: by the cluster's settings, with the job's own on top.
 
     Raises:
         ConfigurationError: one has a bad value.
