@@ -366,7 +366,8 @@ class Watched:
                 logger.info("what changes at Kubernetes can't be seen for now: %s", error)
                 await asyncio.sleep(max(error.retry_after, _AGAIN_SECONDS[min(failures, len(_AGAIN_SECONDS) - 1)]))
                 failures += 1
-            except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+                # Also answers of something else than the API server, such as a page of a proxy.
                 logger.info("what changes at Kubernetes can't be seen for now: %r", error)
                 self._version = ""  # the server may have forgotten what happened meanwhile
                 await asyncio.sleep(_AGAIN_SECONDS[min(failures, len(_AGAIN_SECONDS) - 1)])

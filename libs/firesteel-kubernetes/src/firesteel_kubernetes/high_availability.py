@@ -211,7 +211,7 @@ class KubernetesCells(Cells):
                     break
             try:
                 lease, seen_at = self._api.find(f"{self._leases}/{name}"), self._now()
-                asked_at = self._now()
+                asked_at = self._now()  # before the request: the server counts from when it grants it, which is later
                 if lease is None:
                     body = self._leased({"metadata": {"name": name}}, identity, {})
                     body |= {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
@@ -228,7 +228,7 @@ class KubernetesCells(Cells):
                 self._abandoned.add(identity)  # before the write: a Lease may name it from now on
                 return _Term(component, identity, asked_at, self._api.ask("PUT", f"{self._leases}/{name}", new_lease))
             except (ConflictError, MissingError) as error:
-                problem = UnreachableError(str(error))  # what is there now tells
+                problem = UnreachableError(str(error))  # look again at the Lease that exists now
             except (UnreachableError, UnansweredError) as error:
                 problem = error
         raise problem or UnreachableError("no try was allowed")
@@ -253,8 +253,10 @@ class KubernetesCells(Cells):
                 term.ended.wait(pause)
             try:
                 config_map = self._api.find(f"{self._maps}/{name}")
+                # The Lease may be somebody else's by now, whose epoch must not be overwritten.
                 if self._left(term) <= 0:
                     break
+                # An earlier attempt has written the epoch, without an answer.
                 if config_map is not None and _annotation(config_map, _HOLDER) == term.identity:
                     term.config_map = config_map
                     return int(_annotation(config_map, _EPOCH))
@@ -385,6 +387,7 @@ class KubernetesCells(Cells):
                 f"{self._maps}/{self._name(component)}", min(ASK_SECONDS, max(0.05, self._left(term)))
             )
         except OSError:
+            # A lease that has ended meanwhile is certain, unlike the error.
             self._leads(component, epoch)
             raise
         if config_map is None or _annotation(config_map, _HOLDER) != term.identity:
@@ -558,6 +561,7 @@ class KubernetesCells(Cells):
         problem: OSError | None = None
         try:
             for pause in self._pauses():
+                # Writers that got in each other's way pause for random times; else the server decides on the pause.
                 if problem is not None and not isinstance(problem, ConflictError):
                     term.ended.wait(min(max(pause, getattr(problem, "retry_after", 0.0)), max(0.0, self._left(term))))
                 elif problem is not None:
@@ -571,7 +575,9 @@ class KubernetesCells(Cells):
                         if config_map is None or _annotation(config_map, _HOLDER) != term.identity:
                             self._end(term)
                             raise FencedError(f"epoch {term.epoch} of {component} is over")
-                    if _annotation(config_map, _WRITTEN) == mark:  # it was done, without an answer
+                    if (
+                        _annotation(config_map, _WRITTEN) == mark
+                    ):  # an earlier attempt has written it, without an answer
                         term.config_map, is_unsure = config_map, False
                         return
                     new_map = self._changed(config_map, component, changes)
@@ -583,7 +589,7 @@ class KubernetesCells(Cells):
                     if is_new:
                         term.config_map = config_map
                         raise
-                    problem, config_map = None, None  # as it was seen last; look again
+                    problem, config_map = None, None  # this was an old copy of the map: read it, and compare again
                 except (ConflictError, MissingError) as error:
                     problem, config_map = error, None
                 except UnansweredError as error:

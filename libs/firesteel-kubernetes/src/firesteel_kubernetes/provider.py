@@ -199,6 +199,7 @@ class KubernetesProvider(HostedProvider):
                 if pod is None and worker.is_seen:
                     ended.append((worker.id, "its pod was deleted"))
                 elif pod is None and now >= worker.since + _UNSEEN_SECONDS:
+                    # The watch may be late, or the pod may have gone before the watch could show it: look it up below.
                     doubtful.append(worker.id)
                     worker.since = now
                 elif pod is not None:
@@ -214,6 +215,7 @@ class KubernetesProvider(HostedProvider):
                             to_remove.append(pod["metadata"]["name"])
             for name, _ in ended:
                 del self._workers[name]
+            # Pods of workers that a former ResourceManager has started, or that were given up, would run on for ever.
             for name, pod in pods.items():
                 unknown = name not in self._workers and "deletionTimestamp" not in pod["metadata"]
                 removed = self._removed_at.get(name)
@@ -223,6 +225,7 @@ class KubernetesProvider(HostedProvider):
             self._removed_at = {name: at for name, at in self._removed_at.items() if name in pods}
         for name in dict.fromkeys(to_remove):
             self._remove(name)
+        # Outside of the lock, since this asks Kubernetes.
         for name in doubtful:
             with suppress(ApiError):
                 if self._connection.find(f"{self._pods}/{self._name(name)}") is None:
@@ -315,6 +318,7 @@ class KubernetesProvider(HostedProvider):
             deployment = self._connection.find(f"{apps}/deployments/{self._cluster}")
             return None if deployment is None else _reference("apps/v1", "Deployment", deployment)
         owner: JsonObject | None = None
+        # A pod is owned by a ReplicaSet, and that by the Deployment, say: the topmost owner takes all others along.
         while workload is not None:
             above = next(
                 (
