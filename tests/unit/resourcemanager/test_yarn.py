@@ -16,9 +16,9 @@ from firesteel.spark.driver import GatewayAddress
 from firesteel.testing import check_provider
 from firesteel_resourcemanager.shell import _new_worker_id
 from firesteel_yarn import provider as yarn
+from firesteel_yarn.gateway import record_gateway
 from firesteel_yarn.launch import LAUNCH_FILE, Launch
 from firesteel_yarn.provider import FailingNodes, YarnProvider
-from firesteel_yarn.record import write_record
 
 
 def test_a_node_that_fails_again_and_again_is_left_out_for_a_while() -> None:
@@ -178,7 +178,7 @@ def test_it_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(yarn, "attach", lambda address: server)
     monkeypatch.setattr(yarn, "hang_up", hang_up)
-    write_record(tmp_path, GatewayAddress(1, "secret"))
+    record_gateway(tmp_path, GatewayAddress(1, "secret"))
     (tmp_path / LAUNCH_FILE).write_text(Launch("python3", megabytes=1728).to_json())
     context = ProviderContext(Settings({}), "s", SystemClock(), tmp_path, slot_main)
     check_provider(

@@ -36,9 +36,8 @@ from firesteel.service.supervisor import (
     Supervisor,
     service_commands,
 )
-from firesteel_yarn.gateway import HadoopJvm, attach, hang_up, yarn_errors
+from firesteel_yarn.gateway import HadoopJvm, attach, hang_up, record_gateway, yarn_errors
 from firesteel_yarn.launch import CONF_LINK, LAUNCH_FILE, Launch, keytab_of
-from firesteel_yarn.record import write_record
 from firesteel_yarn.token_file import keep_secret
 
 logger = logging.getLogger(__name__)
@@ -148,7 +147,7 @@ class ApplicationMaster:
             master.register(self._host, -1, "")
             workers = str(master.workers()).split("\n")[:-1]
         self._master = master
-        write_record(self._cluster, address)
+        record_gateway(self._cluster, address)
         logger.info(
             "attempt %d of %s is registered; it has %d containers", self._attempt, self._application, len(workers)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any, Final
 from firesteel.config import options
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError, FiresteelError
+from firesteel.core.files import replace_file
 from firesteel.spark.context import reason_of
 from firesteel.spark.driver import GatewayAddress, wait_for_gateway
 from firesteel.spark.java import find_java
@@ -28,6 +30,8 @@ _JARS: Final = (
 _HEAP_MB: Final = 128
 _ANSWER_SECONDS: Final = 120.0
 _END_SECONDS: Final = 2.0
+_RECORD: Final = "application-master.json"
+"""Private file in the cluster's directory with the address of the ApplicationMaster's JVM, for the ResourceManager."""
 CONF_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _KRB5_CONF: Final = "security.kerberos.krb5-conf.path"
 CONF_FILES: Final = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml", "ssl-client.xml")
@@ -119,6 +123,25 @@ def hang_up(gateway: Any) -> None:
     """Close the connections to a JVM, which goes on running and hears nothing of objects that are forgotten later."""
     gateway.close()
     gateway._gateway_client.is_connected = False
+
+
+def record_gateway(cluster_directory: Path, address: GatewayAddress) -> None:
+    """Record that the attempt is registered with YARN, and the address of its JVM.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    plain = {"port": address.port, "secret": address.secret}
+    replace_file(cluster_directory / _RECORD, json.dumps(plain).encode(), durable=False)
+
+
+def recorded_gateway(cluster_directory: Path) -> GatewayAddress | None:
+    """Address that ``record_gateway`` has written; None = the attempt is not registered yet."""
+    try:
+        plain = json.loads((cluster_directory / _RECORD).read_text())
+        return GatewayAddress(plain["port"], plain["secret"])
+    except FileNotFoundError:
+        return None
 
 
 @contextmanager

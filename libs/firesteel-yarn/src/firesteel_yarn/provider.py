@@ -20,9 +20,8 @@ from firesteel.config.memory import has_memory_options, taskmanager_memory
 from firesteel.core.errors import FiresteelError
 from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
 from firesteel.spark.hosted_provider import HostedProvider
-from firesteel_yarn.gateway import YarnError, attach, hang_up, yarn_errors
+from firesteel_yarn.gateway import YarnError, attach, hang_up, recorded_gateway, yarn_errors
 from firesteel_yarn.launch import LAUNCH_FILE, Launch, fill, keytab_of
-from firesteel_yarn.record import read_record
 
 logger = logging.getLogger(__name__)
 _PREFIX: Final = "worker-"
@@ -87,7 +86,7 @@ class YarnProvider(HostedProvider):
         """
         deadline = time.monotonic() + _REGISTERED_SECONDS
         try:
-            while (address := read_record(self.context.directory)) is None:
+            while (address := recorded_gateway(self.context.directory)) is None:
                 if time.monotonic() > deadline:
                     raise WorkerError(
                         f"the ApplicationMaster is not registered with YARN after {_REGISTERED_SECONDS:g} s"
