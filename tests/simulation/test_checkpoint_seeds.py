@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from firesteel.ha.cells import MemoryCells
+from firesteel.ha.memory import MemoryCells
 from firesteel.testing import check_checkpoint_storage
 from firesteel_jobmaster import shell
 from firesteel_jobmaster.checkpoint_work import Complete, WorkResult

@@ -17,7 +17,7 @@ from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, l
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ConfigurationError
 from firesteel.ha.cell_services import CellServices
-from firesteel.ha.cells import MemoryCells
+from firesteel.ha.memory import MemoryCells
 from firesteel.ha.payloads import payloads_in
 from firesteel.testing import check_checkpoint_storage, check_high_availability
 from firesteel_dispatcher.programs import UploadedPrograms

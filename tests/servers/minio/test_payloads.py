@@ -8,7 +8,7 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.ha.cell_services import CellServices
-from firesteel.ha.cells import MemoryCells
+from firesteel.ha.memory import MemoryCells
 from firesteel.ha.payloads import ObjectPayloads, payloads_in
 from firesteel.testing import check_high_availability
 from tests.servers.minio.server import BUCKET, MinioServer

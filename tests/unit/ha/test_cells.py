@@ -12,9 +12,10 @@ from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError, FencedError
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
 from firesteel.ha.cell_services import CellServices
-from firesteel.ha.cells import Change, ChangedError, MemoryCells, Put, RemoveRecord, UnsureError
+from firesteel.ha.cells import Change, ChangedError, Put, RemoveRecord, UnsureError
 from firesteel.ha.documents import DamagedEntryError, decode, encode
 from firesteel.ha.jobs import JobStore, JobsUnreadableError, RecordedEnd, StoredEnd, StoredJob
+from firesteel.ha.memory import MemoryCells
 from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.services import DISPATCHER, Leadership, of_job
 from firesteel.testing import check_cells, check_high_availability

@@ -16,13 +16,12 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
-from firesteel.ha.cells import MemoryCells
 from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.directory_cells import DirectoryCells
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import DamagedEntryError, UnknownFormatError, decode, encode
 from firesteel.ha.jobs import JobStore, JobsUnreadableError, StoreContents
-from firesteel.ha.memory import MemoryServices
+from firesteel.ha.memory import MemoryCells, MemoryServices
 from firesteel.ha.retrieval import DISPATCHER
 from tests.unit.ha.crashes import (
     BLOB,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from firesteel.ha.cell_services import CellServices
-from firesteel.ha.cells import MemoryCells
 from firesteel.ha.jobs import StoredEnd
+from firesteel.ha.memory import MemoryCells
 from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.services import DISPATCHER
 from firesteel_operator import decisions as o

@@ -11,9 +11,9 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, FencedError
-from firesteel.ha.cells import AwayError, MemoryCells
+from firesteel.ha.cells import AwayError
 from firesteel.ha.directory import DirectoryServices
-from firesteel.ha.memory import MemoryServices
+from firesteel.ha.memory import MemoryCells, MemoryServices
 from firesteel.ha.retrieval import FixedLeaders, Leader
 from firesteel.ha.services import RESOURCEMANAGER, Leadership
 from firesteel.service import leaders

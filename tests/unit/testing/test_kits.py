@@ -32,7 +32,8 @@ from firesteel.functions.sink import WriterContext
 from firesteel.functions.source import Split, Wait
 from firesteel.functions.two_phase import COMMITTED, CommitResult
 from firesteel.ha.cell_services import CellServices
-from firesteel.ha.cells import Change, MemoryCells
+from firesteel.ha.cells import Change
+from firesteel.ha.memory import MemoryCells
 from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.retrieval import Leader, Listener
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome, WithoutStages

@@ -139,7 +139,7 @@ class KeyBytes:
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._parts = [_Words(data_type) if _has_words(data_type) else _Sized(data_type) for data_type in types]
 
-    def of(self, number: int, columns: Sequence[pa.Array], groups: Groups) -> list[bytes]:
+    def encode(self, number: int, columns: Sequence[pa.Array], groups: Groups) -> list[bytes]:
         """The bytes of keys.
 
         Args:
@@ -161,8 +161,8 @@ class KeyBytes:
         parts = [part.write(column) for part, column in zip(self._parts, columns, strict=True)]
         return list(map(b"".join, zip(rows, *parts, strict=True)))
 
-    def columns(self, keys: Sequence[bytes]) -> list[pa.Array]:
-        """The columns of keys; the opposite of ``of``."""
+    def decode(self, keys: Sequence[bytes]) -> list[pa.Array]:
+        """The columns of keys."""
         starts = [_PREFIX] * len(keys)
         return [part.read(keys, starts) for part in self._parts]
 

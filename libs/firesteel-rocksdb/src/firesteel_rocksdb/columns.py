@@ -105,12 +105,12 @@ class ColumnsOnDisk(ColumnarState):
     def limit(self) -> int:
         """Number of keys that may be in memory."""
         store = self.home()
-        if self._limit and self._limited_at == store.shares:
+        if self._limit and self._limited_at == store.memory.shares:
             return self._limit
         numbers = sum(column.codec.dtype.itemsize for column in self.columns.values() if column.codec.fixed)
         objects = sum(not column.codec.fixed for column in self.columns.values())
         each = _SLOT + 8 * len(self.index.words) + numbers + objects * (_OBJECT + 2 * self._object_bytes)
-        self._limit, self._limited_at = max(int(store.share // each), 1), store.shares
+        self._limit, self._limited_at = max(int(store.memory.share // each), 1), store.memory.shares
         return self._limit
 
     # -- keys
@@ -145,14 +145,16 @@ class ColumnsOnDisk(ColumnarState):
         self._used.set(slots if not missing.size else slots[slots >= 0], self._tick)
         if not missing.size:
             return slots
+        # Without rows on disk a missing key has no state; and as long as all keys fit, nothing has to leave memory.
         if self._whole and (not new or self.index.size + len(missing) <= self._most_in_memory()):
             return slots
         columns = [column.take(pa.array(missing)) for column in columns]
         home = self.home()
         groups = self._groups_of(columns)
-        places = self._keys.of(self.number, columns, groups)
+        places = self._keys.encode(self.number, columns, groups)
         row_of = dict(zip(places, range(len(places)), strict=True))
         places_to_read = sorted(row_of)
+        # Room first: to evict rows may make this state have rows on disk, some of these keys among them.
         if new:
             self._make_room_for(len(places_to_read))
         if self._whole:
@@ -247,7 +249,7 @@ class ColumnsOnDisk(ColumnarState):
         self._write_changed()
         start, stop = range_of(self.number, self._key_groups)
         while entries := home.database.read(start, stop, _PIECE):
-            slots = self.find(self._keys.columns([place for place, _ in entries]))
+            slots = self.find(self._keys.decode([place for place, _ in entries]))
             yield slots[slots >= 0]
             start = entries[-1][0] + b"\0"
 
@@ -265,7 +267,7 @@ class ColumnsOnDisk(ColumnarState):
         entries = self._database.read(max(start, place), stop, _SWEPT)
         if not entries:
             return b"", np.empty(0, np.int64)
-        slots = self.find(self._keys.columns([place for place, _ in entries]))
+        slots = self.find(self._keys.decode([place for place, _ in entries]))
         return (entries[-1][0] + b"\0" if len(entries) == _SWEPT else b""), slots[slots >= 0]
 
     # -- leaving memory
@@ -275,6 +277,8 @@ class ColumnsOnDisk(ColumnarState):
         if over <= 0:
             return
         home = self.home()
+        # Changed rows can't leave memory while a snapshot is linked, so that waiting is the only way once too much
+        # piles up.
         if not home.free and (over > self.limit // 4 or len(self._removed_places) > self.limit):
             home.wait_until_free()
         free = home.free
@@ -304,6 +308,7 @@ class ColumnsOnDisk(ColumnarState):
                 self._lap_before, self._lap = self._lap, self._tick
         if not parts:
             return
+        # Rows of a snapshot that has not been written yet are saved before their slots get other keys.
         slots = np.unique(np.concatenate(parts))
         changed = slots[self._changed.get(slots) > 0]
         if changed.size:
@@ -336,7 +341,7 @@ class ColumnsOnDisk(ColumnarState):
     ) -> None:
         """Write rows to the database."""
         database = self._database
-        places = self._keys.of(self.number, keys, owners.astype(np.int32) - 1)
+        places = self._keys.encode(self.number, keys, owners.astype(np.int32) - 1)
         rows = layout.write(columns) if layout.fields else [with_layout(b"\0\0", layout.number)] * len(places)
         if len(layout.fields) > sum(codec.fixed for codec in layout.codecs):
             size = sum(map(len, rows)) / len(rows)
@@ -360,7 +365,7 @@ class ColumnsOnDisk(ColumnarState):
     def _remember_removed(self, slots: Ints) -> None:
         if self._home is None:
             return
-        places = self._keys.of(self.number, self.index.keys(slots), self._owner.get(slots).astype(np.int32) - 1)
+        places = self._keys.encode(self.number, self.index.keys(slots), self._owner.get(slots).astype(np.int32) - 1)
         self._removed_places.update(dict.fromkeys(places))
         if len(self._removed_places) > _REMOVED and self._home.free:
             self._forget_removed()
@@ -381,6 +386,7 @@ class ColumnsOnDisk(ColumnarState):
         self.info = StateInfo(self.name, COLUMNS, schema)
         self._shown = [(name, column.codec.data_type) for name, column in self.columns.items()]
         rows = ChangedSlots(self, self.index, self._owner, list(self.columns.values()), self._changed, self.mark)
+        # Keys removed up to now have to be deleted before the files are linked; later ones belong to the next snapshot.
         self._places_leaving, self._removed_places = self._removed_places, {}
         self.index.hold()
         self._rows = rows
@@ -422,7 +428,7 @@ class ColumnsOnDisk(ColumnarState):
         columns = {name: StateColumn(name, data_type, len(entries)) for name, data_type in self._shown}
         slots = np.arange(len(entries))
         self._unpack([row for _, row in entries], slots, columns)
-        arrays = self._keys.columns([place for place, _ in entries])
+        arrays = self._keys.decode([place for place, _ in entries])
         names = [*(f"key{position}" for position in range(len(arrays))), *columns]
         arrays += [column.codec.column(column.get(slots), None) for column in columns.values()]
         return stream_of(pa.RecordBatch.from_arrays(arrays, names=names))

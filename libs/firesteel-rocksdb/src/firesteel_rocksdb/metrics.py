@@ -56,7 +56,7 @@ def show(group: MetricGroup, settings: RocksDBSettings, read: Property) -> None:
     if settings.statistics:
         counted = _Statistics(read)
         for name in settings.statistics:
-            group.gauge(name.replace("-", "_"), partial(counted.of, _TICKERS[name]))
+            group.gauge(name.replace("-", "_"), partial(counted.count, _TICKERS[name]))
 
 
 def _number(read: Property, name: str) -> int:
@@ -69,7 +69,7 @@ class _Statistics:
     def __init__(self, read: Property) -> None:
         self._read, self._known, self._at = read, dict[str, int](), float("-inf")
 
-    def of(self, ticker: str) -> int:
+    def count(self, ticker: str) -> int:
         """Value of one counter."""
         now = time.monotonic()
         if now - self._at > _STALE:

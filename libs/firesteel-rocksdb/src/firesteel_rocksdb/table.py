@@ -100,6 +100,7 @@ class TableStore:
         next_number: of a table.
 
     Attributes:
+        memory: for objects in front of all databases.
         linking: files are linked, and nothing may be written to the database until they are.
         outgoing: a snapshot is made, and its layers are brought into the database.
     """
@@ -118,11 +119,11 @@ class TableStore:
         self.next_number = next_number
         self.linking: Linking | None = None
         self.outgoing: OutgoingFiles | None = None
-        self._memory = memory
+        self.memory = memory
         self._dropped: list[int] = []
 
     def add_table(self, table: AnyTable) -> AnyTable:
-        self._memory.join()
+        self.memory.join()
         self.tables[table.number] = table
         return table
 
@@ -130,7 +131,7 @@ class TableStore:
         """Add state in columns, and return its number: a new one if none is passed."""
         number = number or self.new_number()
         self.columns[number] = columns
-        self._memory.join()
+        self.memory.join()
         return number
 
     def fetch(self, keys: Callable[[], Sequence[Any]]) -> None:
@@ -150,14 +151,14 @@ class TableStore:
 
     def close(self) -> None:
         """Close the database and remove its folder."""
-        self._memory.join(-len(self.tables) - len(self.columns))
+        self.memory.join(-len(self.tables) - len(self.columns))
         self.tables, self.columns = {}, {}
         self.database.close()
 
     def drop(self, table: RocksTable) -> None:
         """Forget a table with all its entries; a snapshot that has begun still has them."""
         del self.tables[table.number]
-        self._memory.join(-1)
+        self.memory.join(-1)
         self._dropped.append(table.number)
         self.tidy()
 
@@ -185,17 +186,7 @@ class TableStore:
 
     def room_of(self, entry: int) -> int:
         """Entries of this size (bytes) that a young dict may have."""
-        return max(self._memory.share // 3 // entry, 1)
-
-    @property
-    def share(self) -> int:
-        """Bytes for the objects of each table, and of each state in columns."""
-        return self._memory.share
-
-    @property
-    def shares(self) -> int:
-        """Number of tables and states in columns that divide the memory."""
-        return self._memory.shares
+        return max(self.memory.share // 3 // entry, 1)
 
 
 class RocksTable(MutableMapping[Any, Any]):
@@ -305,6 +296,8 @@ class RocksTable(MutableMapping[Any, Any]):
             value = layer.get(key, ABSENT)
             if value is not ABSENT:
                 if value is not MISSING and not is_frozen(value):
+                    # The snapshot writes this layer later, when the receiver may have changed the value: it is
+                    # serialised now.
                     outgoing = self._store.outgoing
                     if outgoing is not None and self in outgoing:
                         layer[key] = outgoing.packed_early(self, key, value)
@@ -318,6 +311,7 @@ class RocksTable(MutableMapping[Any, Any]):
             if data is None:
                 return MISSING
             value = pickle.loads(data[1:] if not data[0] else payload_of(data))
+            # Frozen values can't change unnoticed, so they stay clean; all others count as written from here on.
             if value.__class__ in ATOMS or is_frozen(value):
                 if len(self._clean) >= self._limit:
                     self._forget_clean()
@@ -354,17 +348,20 @@ class RocksTable(MutableMapping[Any, Any]):
         missing = [key for key in dict.fromkeys(keys) if key not in self.young and key not in self._clean]
         for layer in self._layers:
             missing = [key for key in missing if key not in layer]
+        # Few keys are not worth a joint read; many keys of the last read that nobody asked for mean that it was of no
+        # use.
         if len(missing) < FETCHED_TOGETHER or 2 * unasked > len(missing):
             self._to_skip = _SKIPPED
             return
+        # Keys in the order of the database share blocks.
         placed = sorted(zip(self._places(missing), missing, strict=True), key=_place_of)
         values = self._store.database.get_many([place for place, _ in placed])
         self._fetched = dict(zip([key for _, key in placed], values, strict=True))
 
     # -- all entries
 
-    def _changes(self) -> dict[Any, Any]:
-        """Entries that differ from the database."""
+    def changes(self) -> dict[Any, Any]:
+        """Entries that differ from the database; MISSING for those that it still has but that were removed."""
         changes: dict[Any, Any] = {}
         for layer in self._layers:
             changes.update(layer)
@@ -373,7 +370,7 @@ class RocksTable(MutableMapping[Any, Any]):
 
     def entries(self) -> Iterator[tuple[Any, Any]]:
         """All entries of this moment; mutable values are copies, whose changes are lost."""
-        changes = self._changes()
+        changes = self.changes()
         for place, data in self._store.database.scan(self._prefix, _NUMBER.pack(self.number + 1)):
             key = self._key(place, data)
             if key not in changes:
@@ -383,7 +380,7 @@ class RocksTable(MutableMapping[Any, Any]):
                 yield key, pickle.loads(value) if value.__class__ is PackedValue else value
 
     def __iter__(self) -> Iterator[Any]:
-        changes = self._changes()
+        changes = self.changes()
         for place, data in self._store.database.scan(self._prefix, _NUMBER.pack(self.number + 1)):
             key = self._key(place, data)
             if key not in changes:
@@ -714,6 +711,7 @@ class OutgoingFiles(Outgoing):
         """Write some entries to the database; it has no chunks of its own."""
         if self.drain(entries):
             return Block(0, b"")
+        # Everything of the snapshot is in the database: later writes have to wait until the files are linked.
         if self._store.outgoing is self:
             self._store.outgoing = None
             self.linking = self._store.linking = Linking(self._store.database, self._path)

@@ -70,10 +70,6 @@ class TimerTable(RocksTable):
     def _value(self, data: bytes) -> Any:
         return True
 
-    def changes(self) -> dict[Any, Any]:
-        """Timers that the database does not have yet, and MISSING for those that it still has but that are gone."""
-        return self._changes()
-
     def first(self, group: int, behind: bytes, most: int) -> list[tuple[bytes, bytes]]:
         """The next entries of a key group on disk: its first ones, or those behind a place."""
         start = place_of_group(self.number, group)

@@ -274,6 +274,7 @@ class ZooKeeperCells(Cells):
                 if isinstance(results[0], BadVersionError):
                     return None  # somebody else was faster
                 continue
+            # The session was alive when the transaction was asked for, so the lease runs from then.
             with self._lock:
                 self._answered_at = max(self._answered_at, asked_at)
                 self._led.add((component, epoch))
@@ -463,6 +464,7 @@ class ZooKeeperCells(Cells):
         if isinstance(results[0], NoNodeError):
             self._end(component, epoch)
             raise FencedError(f"epoch {epoch} of {component} is over")
+        # ZooKeeper marks the operation that failed; all others of the transaction are rolled back.
         for result in results:
             if isinstance(result, NoNodeError | NodeExistsError | BadVersionError):
                 raise ChangedError(f"a record of {component} has changed")
@@ -474,6 +476,7 @@ class ZooKeeperCells(Cells):
                 written[change.name] = Record(change.value, 0 if change.expected is None else result.version)
             elif isinstance(change, RemoveRecord):
                 written.pop(change.name, None)
+        # A later change may have begun meanwhile, which then knows the records better.
         with self._lock:
             if (component, epoch) in self._led and self._last_change.get(component) is own_change:
                 self._written[component] = written

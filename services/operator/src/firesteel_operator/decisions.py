@@ -464,6 +464,7 @@ def _stopping(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: fl
 
 def _idle(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
     s, job = d.status, spec.job
+    # Nothing has ever run: the first incarnation begins with the savepoint that the spec names, if any.
     if not s.incarnation:
         if job is not None:
             d.note(nonce=job.savepoint_nonce, redeploy_nonce=job.redeploy_nonce, restore=job.initial_savepoint)
@@ -479,6 +480,7 @@ def _idle(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float)
             d.say("SpecChanged", "the job is resumed")
             _next(d, uid, spec.plain, now, UPGRADING)
         return
+    # Savepoints requested by a nonce go on while the job runs as it shall.
     if s.operation is not None:
         _savepoint_taken(d, observed, now)
     _find_stable(d, spec, observed)
@@ -486,6 +488,7 @@ def _idle(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float)
     changed = spec.digest not in (running.digest, s.refused)
     if _redeploy(d, spec):
         return
+    # A spec that was rolled back is not tried again before it changes.
     if changed or (job is not None and job.suspended):
         if s.operation is None or d.status.operation is None:
             d.say("SpecChanged", "the job is suspended" if not changed else f"upgrade by {_mode(spec).value}")
@@ -522,6 +525,7 @@ def _upgrade(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: flo
     """Begin to replace or suspend what runs."""
     s, mode = d.status, _mode(spec)
     d.note(state=UPGRADING, refused="")
+    # From where the next incarnation continues: nowhere, the end of this one, a savepoint, or its last checkpoint.
     if mode is UpgradeMode.STATELESS:
         d.note(step=REMOVING, restore="", claim=False, find=False)
     elif observed.job is not None and observed.job.state in TERMINAL:
@@ -541,6 +545,7 @@ def _upgrade(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: flo
         d.note(step=STOPPING, operation=operation)
         d.actions.append(Stop(s.job_id, operation.id))
         return
+    # The job does not run, so that no savepoint can be taken; high availability, or the session, knows its checkpoints.
     elif spec.is_available or spec.session:
         if mode is UpgradeMode.SAVEPOINT:
             d.say("UpgradeByLastState", "the job does not run: it goes on from its last checkpoint", is_warning=True)
@@ -620,6 +625,7 @@ def _should_roll_back(s: Status, running: Spec, observed: ObservedObject, now: f
 
 def _roll_back(d: _Draft, spec: Spec, observed: ObservedObject) -> None:
     s = d.status
+    # As an upgrade, but without a savepoint: the job of the failed incarnation may not run at all.
     if _mode(spec) is UpgradeMode.STATELESS:
         d.note(restore="", claim=False, find=False)
     elif observed.job is None or observed.job.state not in TERMINAL or (observed.job.last.error and spec.is_available):

@@ -67,7 +67,7 @@ def test_what_is_so_far_behind_the_last_row_is_what_windows_give(seed: int) -> N
     order = 0
     for turn in range(4):
         rows = r.randrange(1, 40)
-        given = inputs.of(batch(r, rows, nulls), rows)
+        given = inputs.evaluate(batch(r, rows, nulls), rows)
         keys = np.array([r.randrange(SLOTS) for _ in range(rows)])
         slots = state.slots([pa.array(keys)])
         groups = Groups(slots)
@@ -107,7 +107,7 @@ def test_sums_on_their_way_may_be_of_any_size(seed: int, carry: int, monkeypatch
     for part in parts:
         for large in (False, r.random() < 0.8):
             numbers = [r.randrange(-(2**63), 2**63) if large else r.randrange(-9, 9) for _ in range(5 * SLOTS)]
-            given = inputs.of({"number": pa.array(numbers)}, len(numbers))
+            given = inputs.evaluate({"number": pa.array(numbers)}, len(numbers))
             part.add(np.tile(every, 5), given, np.arange(len(numbers)), SLOTS)
             totals = [sum(numbers[slot::SLOTS], total) for slot, total in enumerate(totals)]
         again = Accumulators(aggregates)
@@ -117,7 +117,7 @@ def test_sums_on_their_way_may_be_of_any_size(seed: int, carry: int, monkeypatch
     assert [int(text) for text in parts[0].dump(every)["0.sum"].to_pylist()] == totals
     back = [max(min(-total, 2**63 - 1), -(2**63)) for total in totals]
     left = [total + number for total, number in zip(totals, back, strict=True)]
-    parts[0].add(every, inputs.of({"number": pa.array(back)}, SLOTS), every, SLOTS)
+    parts[0].add(every, inputs.evaluate({"number": pa.array(back)}, SLOTS), every, SLOTS)
     if all(-(2**63) <= number < 2**63 for number in left):
         assert parts[0].results(every, [])[0].to_pylist() == left
     else:
@@ -141,7 +141,7 @@ def test_texts_of_sums_that_checkpoints_hold_are_read_also_where_sums_wrap_aroun
 @pytest.mark.parametrize("aggregate", [sum_("number"), avg("number")])
 def test_both_ways_say_the_same_of_a_sum_that_does_not_fit(aggregate: Aggregate) -> None:
     (one,) = aggregates = bound(aggregate)
-    given = Inputs(aggregates).of({"number": pa.array([2**63 - 1, 4])}, 2)
+    given = Inputs(aggregates).evaluate({"number": pa.array([2**63 - 1, 4])}, 2)
     said = []
     state = ColumnarState("aggregates", [pa.int64()])
     groups = Groups(state.slots([pa.array([8, 8])]))

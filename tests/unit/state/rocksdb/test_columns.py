@@ -353,31 +353,33 @@ def test_keys_come_back_from_their_bytes(data_type: pa.DataType, values: list[An
     column = pa.array(values, data_type)
     groups = np.zeros(len(values), np.int64)
     alone = KeyBytes([data_type])
-    written = alone.of(7, [column], groups)
+    written = alone.encode(7, [column], groups)
     assert len(set(written)) == len(values)
-    assert alone.columns(written) == [column]
+    assert alone.decode(written) == [column]
     text = pa.array([None, "long " * 9] * len(values), pa.string()).slice(0, len(values))
     pair = KeyBytes([pa.string(), data_type, pa.int32()])
     numbers = pa.array(range(len(values)), pa.int32())
-    assert pair.columns(pair.of(7, [text, column, numbers], groups)) == [text, column, numbers]
+    assert pair.decode(pair.encode(7, [text, column, numbers], groups)) == [text, column, numbers]
     dictionary = column.dictionary_encode()
-    assert alone.of(7, [dictionary], groups) == written
+    assert alone.encode(7, [dictionary], groups) == written
 
 
 def test_equal_floats_have_the_same_bytes() -> None:
-    made = KeyBytes([pa.float64()]).of(1, [pa.array([0.0, -0.0, float("nan"), -float("nan")])], np.zeros(4, np.int64))
+    made = KeyBytes([pa.float64()]).encode(
+        1, [pa.array([0.0, -0.0, float("nan"), -float("nan")])], np.zeros(4, np.int64)
+    )
     assert made[0] == made[1]
     assert made[2] == made[3]
 
 
 def test_the_bytes_of_keys_and_rows_are_those_of_format_1() -> None:
     keys = KeyBytes([pa.int64(), pa.string()])
-    written = keys.of(1, [pa.array([258, None]), pa.array(["a", None])], np.array([3, 4]))
+    written = keys.encode(1, [pa.array([258, None]), pa.array(["a", None])], np.array([3, 4]))
     assert written == [
         bytes.fromhex("00000001 0003 01 0000000000000102 01 00000001 61"),
         bytes.fromhex("00000001 0004 00 0000000000000000 00"),
     ]
-    assert KeyBytes([pa.int64()]).of(1, [pa.array([-2])], np.array([3])) == [
+    assert KeyBytes([pa.int64()]).encode(1, [pa.array([-2])], np.array([3])) == [
         bytes.fromhex("00000001 0003 01 fffffffffffffffe")
     ]
     layout = RowLayout(2, [("a", pa.int64()), ("b", pa.bool_())])

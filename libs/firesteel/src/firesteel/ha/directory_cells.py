@@ -181,6 +181,7 @@ class DirectoryCells(Cells):
         last, fence = self._last(component), self._fence(component)
         epoch = 1 + max(last.epoch if last is not None else 0, fence[0] if fence is not None else 0)
         fence_folder = self._folder(component, _HELD, epoch)
+        # The rename decides who leads: of two processes that saw the same fence one finds it gone.
         if not self._move(component, fence, fence_folder):
             return None
         if not self._is_lock_of(component, handle):  # deposed meanwhile, by a process that saw the former fence

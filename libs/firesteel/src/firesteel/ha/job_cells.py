@@ -68,24 +68,6 @@ def _stored_graph(plain: Any) -> JobGraph:
     return JobGraph.from_plain(plain)
 
 
-def _notes_of(read: Callable[[str], Mapping[str, Any] | None]) -> tuple[tuple[str, str] | None, bool]:
-    """Address and token of a job's JobMaster, and whether the job was cancelled, as far as these can be read.
-
-    Args:
-        read: returns a note of the job by its kind.
-    """
-
-    def note(kind: str) -> Mapping[str, Any] | None:
-        try:
-            return read(kind)
-        except _DAMAGED:
-            return None
-
-    jobmaster = note("jobmaster")
-    jobmaster_address = (str(jobmaster.get("address", "")), str(jobmaster.get("token", ""))) if jobmaster else None
-    return jobmaster_address, note("cancel") is not None
-
-
 def _other_version(place: str, error: Exception) -> str:
     """Message with which a Dispatcher refuses to lead."""
     return (
@@ -237,7 +219,7 @@ class CellJobStore(JobStore):
                 jobs.append(self.read_again(job_id))
             except DamagedEntryError as error:
                 logger.error("%s; it is left as it is", error)
-                jobmaster, cancelled = _notes_of(functools.partial(self._note_of, job_id))
+                jobmaster, cancelled = self._notes_of(job_id)
                 unreadable.append(UnreadableJob(job_id, str(error), jobmaster, cancelled))
         jobs.sort(key=lambda job: job.submitted_ms)
         ends.sort(key=lambda end: end.ended_ms)
@@ -246,6 +228,19 @@ class CellJobStore(JobStore):
         except DamagedEntryError as error:
             raise ConfigurationError(_damaged_application(f"the record {_APPLICATION}", error)) from error
         return StoreContents(tuple(jobs), tuple(ends), tuple(unreadable), term, application)
+
+    def _notes_of(self, job_id: str) -> tuple[tuple[str, str] | None, bool]:
+        """Address and token of a job's JobMaster, and whether the job was cancelled, as far as these can be read."""
+
+        def note(kind: str) -> Mapping[str, Any] | None:
+            try:
+                return self._document(f"{kind}.{job_id}", kind)
+            except _DAMAGED:
+                return None
+
+        jobmaster = note(_JOBMASTER)
+        address = (str(jobmaster.get("address", "")), str(jobmaster.get("token", ""))) if jobmaster else None
+        return address, note(_CANCEL) is not None
 
     @override
     def read_again(self, job_id: str) -> StoredJob:
@@ -525,9 +520,6 @@ class CellJobStore(JobStore):
 
     def _read(self, name: str) -> Record | None:
         return self._cells.read(self._component, name)
-
-    def _note_of(self, job_id: str, kind: str) -> dict[str, Any] | None:
-        return self._document(f"{kind}.{job_id}", kind)
 
     def _document(self, name: str, kind: str) -> dict[str, Any] | None:
         record = self._read(name)

@@ -141,9 +141,9 @@ class HeapTimeline(Timeline):
         """Add entries, and make those that the table has already visible behind them."""
         self._table.update(entries)
         for key, time in sorted(self._table, key=_time_of):
-            self._of(key).add(time)
+            self._times_of(key).add(time)
 
-    def _of(self, key: Any) -> Times:
+    def _times_of(self, key: Any) -> Times:
         times = self._times.get(key)
         if times is None:
             times = self._times[key] = Times()
@@ -154,7 +154,7 @@ class HeapTimeline(Timeline):
         records = table.get(place)
         if records is None:
             table[place] = [record]
-            self._of(key).add(time)
+            self._times_of(key).add(time)
         else:
             records.append(record)
             table[place] = records

@@ -146,7 +146,9 @@ class LastAggregates(TimedColumns):
             if batch.num_rows:
                 order = np.arange(self._rows_seen, self._rows_seen + batch.num_rows)
                 self._rows_seen += batch.num_rows
-                self.state.add(self.keys_of(batch), self._inputs.of(self.columns_of(batch), batch.num_rows), order)
+                self.state.add(
+                    self.keys_of(batch), self._inputs.evaluate(self.columns_of(batch), batch.num_rows), order
+                )
         return
         yield
 

@@ -117,7 +117,7 @@ class RunningAggregates(KeyedColumns):
             keys, columns = self.keys_of(batch), self.columns_of(batch)
             groups = Groups(slots)
             self.state.touch(groups.slots)
-            inputs = self._inputs.of(columns, batch.num_rows)
+            inputs = self._inputs.evaluate(columns, batch.num_rows)
             try:
                 results = [kernel.running(groups, one) for kernel, one in zip(self._kernels, inputs, strict=True)]
             except NotLongError as error:

@@ -118,7 +118,7 @@ class ColumnWindowOperator(TimedColumns):
             elif stamps is None:
                 raise no_timestamp(self.windows.assigner)
             keys = self.keys_of(batch) or [batch.column(0)]
-            inputs = self._inputs.of(self.columns_of(batch), batch.num_rows)
+            inputs = self._inputs.evaluate(self.columns_of(batch), batch.num_rows)
             # Each row gets its position in the input: aggregates like the first value compare these.
             order = np.arange(self._rows_seen, self._rows_seen + batch.num_rows)
             self._rows_seen += batch.num_rows

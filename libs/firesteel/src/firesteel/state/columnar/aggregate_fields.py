@@ -29,7 +29,7 @@ class SeenSlots(ABC):
         """Note values of slots; ``valid`` says which of them are not null, None = all."""
 
     @abstractmethod
-    def of(self, slots: Ints) -> Mask | None:
+    def flags(self, slots: Ints) -> Mask | None:
         """Which slots have a value; None = all."""
 
 
@@ -81,7 +81,7 @@ class _Flags(SeenSlots):
     def mark(self, slots: Ints, valid: Mask | None = None) -> None:
         self._column.set(slots if valid is None else slots[valid], True)
 
-    def of(self, slots: Ints) -> Mask:
+    def flags(self, slots: Ints) -> Mask:
         seen: Mask = self._column.get(slots)
         return seen
 
@@ -151,7 +151,7 @@ class SlotFields(Fields):
             column.name: column.codec.column(column.get(slots), valid if column.name == VALUE else None)
             for column in self._columns
         }
-        return columns if self._seen is None else {**columns, SEEN: flags_column(slots, self._seen.of(slots))}
+        return columns if self._seen is None else {**columns, SEEN: flags_column(slots, self._seen.flags(slots))}
 
     def load(self, slots: Ints, columns: dict[str, pa.Array]) -> None:
         """Put the columns of ``dump`` back into new slots."""
@@ -199,5 +199,5 @@ class _LazyFlags(SeenSlots):
         self._flags.ensure(self._fields.count)
         self._flags.set(slots if valid is None else slots[valid], True)
 
-    def of(self, slots: Ints) -> Mask | None:
+    def flags(self, slots: Ints) -> Mask | None:
         return None if self._flags is None else self._flags.get(slots)

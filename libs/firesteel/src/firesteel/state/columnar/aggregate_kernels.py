@@ -145,7 +145,7 @@ class Inputs:
             for aggregate in bound
         ]
 
-    def of(self, columns: dict[str, pa.Array], count: int) -> list[Values]:
+    def evaluate(self, columns: dict[str, pa.Array], count: int) -> list[Values]:
         """The values that each aggregate reads, of all rows."""
         return [
             Values(None if source is None else source.evaluate(columns, count), codec)
@@ -247,18 +247,18 @@ class _Count(Kernel):
         np.add.at(self._counts.array.values, slots if values.valid is None else slots[values.valid], 1)
 
     def merge(self, slots: Ints, source: _Count, source_slots: Ints) -> None:
-        np.add.at(self._counts.array.values, slots, source.of(source_slots))
+        np.add.at(self._counts.array.values, slots, source.counts(source_slots))
 
     def put(self, slots: Ints, counts: Ints) -> None:
         """Set the counts of slots."""
         self._counts.set(slots, counts)
 
-    def of(self, slots: Ints) -> Ints:
+    def counts(self, slots: Ints) -> Ints:
         """Number of rows added to slots."""
         return self._counts.get(slots)
 
     def result(self, slots: Ints) -> pa.Array:
-        return pa.array(self.of(slots))
+        return pa.array(self.counts(slots))
 
 
 class _Total:
@@ -423,13 +423,13 @@ class _Sum(Kernel):
 
     def merge(self, slots: Ints, source: _Sum, source_slots: Ints) -> None:
         self._total.merge(slots, source._total, source_slots)
-        self._seen.mark(slots, source._seen.of(source_slots))
+        self._seen.mark(slots, source._seen.flags(source_slots))
 
     def result(self, slots: Ints) -> pa.Array:
         return _column(self._total.numbers(slots), self.valid(slots))
 
     def valid(self, slots: Ints) -> Mask | None:
-        return self._seen.of(slots)
+        return self._seen.flags(slots)
 
     def dump(self, slots: Ints) -> dict[str, pa.Array]:
         return {"sum": self._total.dump(slots), SEEN: flags_column(slots, self.valid(slots))}
@@ -459,10 +459,10 @@ class _Average(Kernel):
         self._count.merge(slots, source._count, source_slots)
 
     def result(self, slots: Ints) -> pa.Array:
-        return _means(self._total.numbers(slots), self._count.of(slots))
+        return _means(self._total.numbers(slots), self._count.counts(slots))
 
     def dump(self, slots: Ints) -> dict[str, pa.Array]:
-        counts = self._count.of(slots)
+        counts = self._count.counts(slots)
         return {"sum": self._total.dump(slots), "count": pa.array(counts), SEEN: pa.array(counts > 0)}
 
     def load(self, slots: Ints, columns: dict[str, pa.Array]) -> None:
@@ -521,7 +521,7 @@ class _Extreme(Kernel):
         return self._codec.column(self._values.get(slots), self.valid(slots))
 
     def valid(self, slots: Ints) -> Mask | None:
-        return self._seen.of(slots)
+        return self._seen.flags(slots)
 
 
 class _TextExtreme(_Extreme):
@@ -605,8 +605,10 @@ class _Picked(Kernel):
 
     def _earliest(self, groups: Groups, valid: Mask | None, had_value: Mask) -> tuple[Ints, Ints, Ints]:
         first = first_valid(groups, valid)
+        # Per group: its earlier value wins; else its first row with a value, if any.
         of_group = np.where(had_value, groups.count + np.arange(len(had_value)), np.append(groups.order, -1)[first])
         chosen = groups.spread(of_group)
+        # Rows before the first value of their group have no result yet.
         if valid is not None:
             chosen[np.arange(groups.count) < groups.spread(np.where(had_value, 0, first))] = -1
         changed = np.flatnonzero(~had_value & (first < groups.count))
@@ -615,6 +617,7 @@ class _Picked(Kernel):
     def _latest(self, groups: Groups, valid: Mask | None, had_value: Mask) -> tuple[Ints, Ints, Ints]:
         last = last_valid(groups, valid)
         chosen = groups.order if valid is None else np.append(groups.order, -1)[last]
+        # Rows before the first value of the batch still have the earlier value of their group.
         if valid is not None:
             previous = np.where(had_value, groups.count + np.arange(len(had_value)), -1)
             chosen = np.where(last < 0, groups.spread(previous), chosen)
@@ -644,7 +647,7 @@ class _Picked(Kernel):
         return self._codec.column(self._values.get(slots), self.valid(slots))
 
     def valid(self, slots: Ints) -> Mask | None:
-        return self._order.get(slots) != self._nothing if self.fields.merging else self._seen.of(slots)
+        return self._order.get(slots) != self._nothing if self.fields.merging else self._seen.flags(slots)
 
     def load(self, slots: Ints, columns: dict[str, pa.Array]) -> None:
         super().load(slots, columns)
@@ -674,7 +677,7 @@ def _rows(groups: Groups, mask: Mask | None) -> Mask | None:
 
 def _seen_before(groups: Groups, seen: SeenSlots) -> Mask:
     """Which slots have a value already. For keyed state only, which has flags of all slots."""
-    flags = seen.of(groups.slots)
+    flags = seen.flags(groups.slots)
     assert flags is not None
     return flags
 

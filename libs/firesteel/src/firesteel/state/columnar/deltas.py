@@ -49,6 +49,7 @@ class Deltas:
         """
         state, number = self._state, purpose.base or 0
         state.track_changes()
+        # The job builds on no checkpoint before this one any more.
         self._taken = {id_: snapshot_ for id_, snapshot_ in self._taken.items() if id_ >= number}
         base = self._taken.get(number)
         now, since = _Taken(state.mark, state.size), None

@@ -76,12 +76,14 @@ class DenseTable:
         first = np.empty(len(keys), np.int64)
         rows = np.flatnonzero(inside)
         if rows.size:
+            # Each key claims its place with -1 - row; written backwards, so that the first of equal keys remains.
             indices = places[rows].view(np.int64)
             array = self._slots.values
             array[indices[::-1]] = -1 - rows[::-1]
             first[rows] = -1 - array.take(indices).astype(np.int64)
         outside = np.flatnonzero(~inside)
         cells = np.zeros(len(keys), np.int64)
+        # Keys outside of the window are in the hash table, which finds equal ones in the same way.
         if outside.size:
             outside_words = [keys[outside]]
             first_outside, cells[outside] = self._others.first_of_each(outside_words, hash_words(outside_words))

@@ -109,6 +109,7 @@ def _floating_sums(
     """Sums by one addition after the other: a difference of sums over all groups would lose digits."""
     sums = values.copy()
     sums[groups.starts] += initial
+    # One addition per row of a large group; small groups are summed side by side, since there may be very many of them.
     small = groups.lengths <= _ROUNDS
     for group in np.flatnonzero(~small).tolist():
         part = sums[groups.starts[group] : groups.ends[group] + 1]
@@ -143,6 +144,7 @@ def first_overflow(groups: Groups, values: Ints, initial: Ints) -> tuple[int, in
     bound = max(int(values.max()), -int(values.min())) * groups.longest
     if bound + max(int(initial.max()), -int(initial.min())) < 1 << 63:
         return None
+    # Sums of the lower and the upper words can't overflow; what the lower ones carry is added to the upper ones.
     (low, high), (low_before, high_before) = in_words(values), in_words(initial)
     low = running_sums(groups, low, low_before)
     high = running_sums(groups, high, high_before) + (low >> 32)
@@ -187,6 +189,7 @@ def _packed_extremes(groups: Groups, values: Ints, largest: bool) -> Ints | None
     bits = (high - low).bit_length()
     if bits + len(groups.starts).bit_length() > 63:
         return None
+    # The number of the group is above all values, so that one running maximum never crosses into the next group.
     packed = values - low if largest else high - values
     packed += groups.group_of_row << bits
     np.maximum.accumulate(packed, out=packed)

@@ -213,6 +213,7 @@ class HashTable:
     def _make_room(self, count: int) -> None:
         if self._cells.used + count <= self._cells.limit:
             return
+        # Three tables are never needed: the last growth is finished before the next one begins.
         if self._old is not None:
             self._move(len(self._old.cells))
             if self._cells.used + count <= self._cells.limit:

@@ -35,19 +35,21 @@ class KeyIndex:
     Attributes:
         size: number of keys.
         capacity: one more than the highest slot that was ever in use.
+        words: of the keys by slot, to be copied while keys change; ``columns`` turns them back into keys.
+        null_slot: slot of null, if the key is a single column; -1 if it has none.
     """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._columns = [key_column(data_type) for data_type in types]
         self._several = len(self._columns) > 1
         count = len(self._columns) + self._several  # with several columns the last word says which ones are null
-        self._words = [GrowingArray(np.int64, 1024) for _ in range(count)]
+        self.words = [GrowingArray(np.int64, 1024) for _ in range(count)]
         self._positions = [[index] for index in range(len(self._columns))]
         self._marks = count - 1
-        self._table = HashTable(self._words)
+        self._table = HashTable(self.words)
         dense = not self._several and is_fixed(self._columns[0].data_type)
-        self._dense = DenseTable(self._words[0], self._table) if dense else None
-        self._null_slot = -1
+        self._dense = DenseTable(self.words[0], self._table) if dense else None
+        self.null_slot = -1
         self._free: list[Ints] = []
         self._held: list[list[Ints]] | None = None
         self.size = 0
@@ -57,7 +59,7 @@ class KeyIndex:
     def nbytes(self) -> int:
         """Bytes of the arrays in use; values that are no numbers are not counted."""
         dense = self._dense.nbytes if self._dense is not None else 0
-        return self._table.nbytes + dense + sum(self.capacity * words.dtype.itemsize for words in self._words)
+        return self._table.nbytes + dense + sum(self.capacity * words.dtype.itemsize for words in self.words)
 
     def slots(self, columns: Sequence[pa.Array]) -> Ints:
         """Slot of each row's key; unknown keys get the next free slots, in order of their first appearance."""
@@ -67,11 +69,11 @@ class KeyIndex:
             return self.slots([values]).take(codes)
         words, nulls = self._words_of(columns, add=True)
         # The first null gets its slot in order, too: after the new keys in front of it, before those behind it.
-        if nulls is not None and self._null_slot < 0:
+        if nulls is not None and self.null_slot < 0:
             first_null = int(nulls.argmax())
             head = self._slots([word[:first_null] for word in words], None)
-            (self._null_slot,) = self._take(1)
-            self._words[0].values[self._null_slot] = 0
+            (self.null_slot,) = self._take(1)
+            self.words[0].values[self.null_slot] = 0
             return np.concatenate([head, self._slots([word[first_null:] for word in words], nulls[first_null:])])
         return self._slots(words, nulls)
 
@@ -93,17 +95,7 @@ class KeyIndex:
 
     def keys(self, slots: Ints) -> list[pa.Array]:
         """Keys of slots that are in use, as columns."""
-        return self.columns([array.get(slots) for array in self._words], slots == self._null_slot)
-
-    @property
-    def words(self) -> list[GrowingArray]:
-        """Words of the keys by slot, to be copied while keys change; ``columns`` turns them back into keys."""
-        return self._words
-
-    @property
-    def null_slot(self) -> int:
-        """Slot of null, if the key is a single column; -1 if it has none."""
-        return self._null_slot
+        return self.columns([array.get(slots) for array in self.words], slots == self.null_slot)
 
     def columns(self, words: Sequence[Ints], nulls: npt.NDArray[np.bool_]) -> list[pa.Array]:
         """Keys as columns from their words; ``nulls`` says for a single column which rows are null."""
@@ -132,10 +124,10 @@ class KeyIndex:
             return
         self.size -= len(slots)
         self._free.append(slots[::-1].copy())
-        if self._null_slot >= 0 and (slots == self._null_slot).any():
-            slots = slots[slots != self._null_slot]
-            self._null_slot = -1
-        words = [array.get(slots) for array in self._words]
+        if self.null_slot >= 0 and (slots == self.null_slot).any():
+            slots = slots[slots != self.null_slot]
+            self.null_slot = -1
+        words = [array.get(slots) for array in self.words]
         if self._dense is not None:
             self._dense.remove(words, slots)
         else:
@@ -155,10 +147,13 @@ class KeyIndex:
         marks = np.zeros(count, np.int64) if self._several else None
         for index, (handler, column) in enumerate(zip(self._columns, columns, strict=True)):
             parts, positions = handler.words(column, add=add), self._positions[index]
+            # A longer text than ever needs more words; those of earlier keys are zero, which their hashes ignore.
             while len(positions) < len(parts):
-                positions.append(len(self._words))
-                self._words.append(GrowingArray(np.int64, max(self.capacity, 1024)))
+                positions.append(len(self.words))
+                self.words.append(GrowingArray(np.int64, max(self.capacity, 1024)))
             nulls = _nulls(column)
+            # With several columns nulls are part of the key: a bit for each column in one more word, and zero in its
+            # place.
             if marks is not None and nulls is not None:
                 marks |= nulls.astype(np.int64) << index
                 parts = [np.where(nulls, 0, part) for part in parts]
@@ -166,7 +161,7 @@ class KeyIndex:
         if marks is not None:
             words[self._marks], nulls = marks, None
         return [
-            words[position] if position in words else np.zeros(count, np.int64) for position in range(len(self._words))
+            words[position] if position in words else np.zeros(count, np.int64) for position in range(len(self.words))
         ], nulls
 
     def _found(self, words: list[Ints], nulls: npt.NDArray[np.bool_] | None) -> Ints:
@@ -175,7 +170,7 @@ class KeyIndex:
         else:
             slots = self._table.find(words, hash_words(words))
         if nulls is not None:
-            slots[nulls] = self._null_slot
+            slots[nulls] = self.null_slot
         return slots
 
     def _add(self, words: list[Ints], known_absent: bool) -> Ints:
@@ -190,10 +185,11 @@ class KeyIndex:
         else:
             first, cells = self._table.first_of_each(words, hash_words(words))
             put = lambda winners, new_slots: self._table.fill(cells[winners], new_slots)  # noqa: E731
+        # The first row of each unknown key gets a slot, and the other rows with this key the same one.
         winners = np.flatnonzero(first == np.arange(len(first)))
         new_slots = self._take(len(winners))
         new_words = [word[winners] for word in words]
-        for array, word in zip(self._words, new_words, strict=True):
+        for array, word in zip(self.words, new_words, strict=True):
             array.values[new_slots] = word
         put(winners, new_slots)
         self._count_uses(new_words, release=False)
@@ -215,7 +211,7 @@ class KeyIndex:
         if count:
             parts.append(np.arange(self.capacity, self.capacity + count))
             self.capacity += count
-            for words in self._words:
+            for words in self.words:
                 words.ensure(self.capacity)
         return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.int64)])
 

@@ -76,12 +76,14 @@ class Rows(ABC):
 
     def take(self, most: int) -> Block | None:
         """Block of the next rows, ``most`` of them at most; None at the end."""
+        # Copies first: they take memory until they are written.
         if self._saved:
             return self.write(*self._copies(most))
         while self._position < self._count:
             start, stop = self._position, min(self._position + most, self._count)
             self._position = stop
             marks = self._marks.values[start:stop]
+            # Rows with a mark were copied, and are written from there.
             unwritten = np.flatnonzero(marks == 0)
             marks[:] = _DONE
             if len(unwritten) == stop - start:
