@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,34 @@ def test_what_keeps_the_jobmanager_is_said() -> None:
     assert notes == ["orders waits: ErrImagePull: no such image"]
     server.objects[f"{CORE}/pods/orders-1"]["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
     made.await_ready(0, notes.append)
+
+
+def lost_once(server: StandIn, path: str) -> None:
+    """The next question about a path gets lost."""
+
+    def fault(method: str, asked: str) -> str:
+        if path not in asked:
+            return ""
+        server.fault = lambda method, path: ""
+        return "lost"
+
+    server.fault = fault
+
+
+def test_a_question_without_an_answer_ends_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    server, notes = StandIn(), list[str]()
+    made = cluster(server)
+    made.create_application(["--python", "/opt/job.py"])
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    server.objects[f"{CORE}/pods/orders-1"] = {"metadata": {"name": "orders-1"}, "status": ready}
+    lost_once(server, "/pods")
+    made.await_ready(60, notes.append)
+    assert notes == ["orders waits: lost"]
+    status = {"conditions": [{"type": "Complete", "status": "True", "message": "all done"}]}
+    server.objects[f"{BATCH}/jobs/orders"]["status"] = status
+    lost_once(server, "/jobs/orders")
+    assert made.await_end() == (True, "all done")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +26,19 @@ from firesteel.config.load import CONFIG_FILE
 from firesteel.config.memory import has_memory_options
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.secret import SECRET_FILE_NAME
-from firesteel_kubernetes.api import ApiError, ConflictError, JsonObject, KubernetesApi, connect
+from firesteel_kubernetes.api import (
+    ApiError,
+    ConflictError,
+    JsonObject,
+    KubernetesApi,
+    UnansweredError,
+    UnreachableError,
+    connect,
+)
 from firesteel_kubernetes.names import JOBMANAGER, cluster_id, cluster_labels, selector
 from firesteel_kubernetes.pods import CONFIGURATION, CONTAINER, PodMaker, PodPlan, end_of, is_ready, waits_for
 
+logger = logging.getLogger(__name__)
 TOKEN_FILE: Final = "rest-token"
 _TEMPLATE_FILE: Final = "taskmanager-pod-template.yaml"
 _PORTS: Final = {"rpc": 6123, "resourcemanager": 8082, "jobmaster": 6124}
@@ -400,16 +410,17 @@ class KubernetesCluster:
         """
         deadline, last_note = time.monotonic() + seconds, ""
         while True:
-            pods = self._pods()
-            if any(is_ready(pod) for pod in pods):
+            try:
+                reason = self._reason_to_wait()
+            except (UnreachableError, UnansweredError) as error:
+                reason = str(error)
+            except ApiError as error:
+                raise KubernetesClusterError(str(error)) from error
+            if reason is None:
                 return
-            ends = [end for pod in pods if (end := end_of(pod))]
-            reason = next((reason for pod in pods if (reason := waits_for(pod))), "")
             if reason and reason != last_note:
                 note(f"{self.name} waits: {reason}")
                 last_note = reason
-            if ends and len(ends) == len(pods) and self.kind() == "Job":
-                raise KubernetesClusterError(f"{self.name} has ended: {ends[-1]}")
             if time.monotonic() > deadline:
                 raise KubernetesClusterError(
                     f"the JobManager of {self.name} takes no requests after {seconds:g} s: "
@@ -418,24 +429,45 @@ class KubernetesCluster:
                 )
             time.sleep(_POLL)
 
+    def _reason_to_wait(self) -> str | None:
+        """Why no pod of the JobManager takes requests yet, empty if no cause is known; None = one does.
+
+        Raises:
+            KubernetesClusterError: the application has ended.
+            ApiError: Kubernetes refuses, or does not answer.
+        """
+        pods = self._pods()
+        if any(is_ready(pod) for pod in pods):
+            return None
+        ends = [end for pod in pods if (end := end_of(pod))]
+        if ends and len(ends) == len(pods) and self.kind() == "Job":
+            raise KubernetesClusterError(f"{self.name} has ended: {ends[-1]}")
+        return next((reason for pod in pods if (reason := waits_for(pod))), "")
+
     def await_end(self) -> tuple[bool, str]:
-        """Wait until an application has ended; returns whether it succeeded, and how it ended."""
+        """Wait until an application has ended; returns whether it succeeded, and how it ended.
+
+        Raises:
+            KubernetesClusterError: Kubernetes refuses to show the application.
+        """
         while True:
-            job = self._find("/apis/batch/v1", "jobs", self.name)
-            if job is None:
-                return False, "it was removed"
-            for condition in (job.get("status") or {}).get("conditions") or ():
-                if condition["status"] == "True" and condition["type"] in ("Complete", "Failed"):
-                    ends = [end for pod in self._pods() if (end := end_of(pod))]
-                    return condition["type"] == "Complete", (ends or [str(condition.get("message", ""))])[-1]
+            try:
+                job = self._find("/apis/batch/v1", "jobs", self.name)
+                if job is None:
+                    return False, "it was removed"
+                for condition in (job.get("status") or {}).get("conditions") or ():
+                    if condition["status"] == "True" and condition["type"] in ("Complete", "Failed"):
+                        ends = [end for pod in self._pods() if (end := end_of(pod))]
+                        return condition["type"] == "Complete", (ends or [str(condition.get("message", ""))])[-1]
+            except (UnreachableError, UnansweredError) as error:  # the application runs on meanwhile
+                logger.info("%s can't be looked at for now: %s", self.name, error)
+            except ApiError as error:
+                raise KubernetesClusterError(str(error)) from error
             time.sleep(_POLL)
 
     def _pods(self) -> list[JsonObject]:
         query = {"labelSelector": selector(self.labels)}
-        try:
-            listed = self.api.ask("GET", f"/api/v1/namespaces/{self.namespace}/pods", query=query)
-        except ApiError as error:
-            raise KubernetesClusterError(str(error)) from error
+        listed = self.api.ask("GET", f"/api/v1/namespaces/{self.namespace}/pods", query=query)
         return sorted(listed.get("items") or (), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
 
     # -- inside
