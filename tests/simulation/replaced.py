@@ -20,8 +20,8 @@ from firesteel.connectors import enumerators
 from firesteel.core.process import ProcessId
 from firesteel.ha.disk import Disk
 from firesteel.service.base import Service
+from firesteel_dispatcher.archives import ended_archive
 from firesteel_dispatcher.core import DispatcherCore
-from firesteel_dispatcher.ends import ended_archive
 from firesteel_dispatcher.job import JobRecord
 from firesteel_jobmaster import host, job_process
 from firesteel_jobmaster.app import JobMasterService

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from firesteel.checkpoint import closing
 from firesteel.config import Settings
 from firesteel.graph.job_archive import CLEAN_UP
+from firesteel_dispatcher.archives import ended_archive, submitted_archive
 from firesteel_dispatcher.clean_up import Remains
 from firesteel_dispatcher.core import DispatcherCore
-from firesteel_dispatcher.ends import ended_archive
 from firesteel_dispatcher.instructions import (
     AskHost,
     CancelJob,
@@ -28,7 +28,6 @@ from firesteel_dispatcher.instructions import (
     TakeOver,
 )
 from firesteel_dispatcher.job import JobConflictError, JobEndedError, JobPhase, Limits, Moment, UnknownJobError
-from firesteel_dispatcher.submitted import submitted_archive
 from tests.archives import job_row
 from tests.unit.jobmaster.jobs import two_by_two
 

@@ -21,7 +21,7 @@ from firesteel.rest.endpoints import json_answer
 from firesteel.rest.job_settings import client_timeout
 from firesteel.rest.metric_views import plain
 from firesteel.rest.picking import fields_of, picked
-from firesteel_dispatcher.submitted import submitted_archive
+from firesteel_dispatcher.archives import submitted_archive
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
 from tests.archives import with_rows
 

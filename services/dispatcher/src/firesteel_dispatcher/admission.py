@@ -18,13 +18,13 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rest.archive_cache import Archive
 from firesteel.rest.job_settings import client_timeout, client_timeout_or_none
+from firesteel_dispatcher.archives import submitted_archive, unreadable_archive
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.history import History
 from firesteel_dispatcher.instructions import Instruction, TakeOver
 from firesteel_dispatcher.job import Moment
 from firesteel_dispatcher.leadership import DispatcherLeadership
 from firesteel_dispatcher.submission import Submission, fingerprint_of
-from firesteel_dispatcher.submitted import submitted_archive, unreadable_archive
 from firesteel_dispatcher.traces import SubmissionTraces, Submitting
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class JobAdmission:
     """Lets jobs in, and keeps the graphs of those that have not ended.
 
     Args:
-        core: is told of each job.
+        core: decides about jobs.
         leadership: has the store.
         history: takes the jobs that have ended.
         cluster_settings: all settings of the cluster; those of a job come on top.
@@ -90,7 +90,7 @@ class JobAdmission:
         Args:
             submission: the job, read and checked.
             received: the directory with its files.
-            trace: of the request; None = nobody began one.
+            trace: of the request; None = there is none.
 
         Raises:
             JobConflictError: another job has its id.
@@ -166,7 +166,7 @@ class JobAdmission:
         end = await self._leadership.on_disk(self._leadership.ha.recorded_end, job_id)
         job = self._core.jobs.get(job_id)
         if end is None or job is None or job.ended or end.submitted_ms != job.submitted_ms:
-            return None  # a record of another run was left where nobody had cleaned up
+            return None  # the record of another run, behind which no JobMaster has cleaned up
         shown_settings: Mapping[str, Any] = (job.archive or {}).get("firesteel-settings", {})
         return {**end.archive, "firesteel-settings": shown_settings}
 

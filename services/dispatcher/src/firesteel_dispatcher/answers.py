@@ -75,12 +75,12 @@ def with_errors(handler: Handler) -> Handler:
     return checked
 
 
-def not_stored(error: OSError, where: object) -> web.Response:
+def not_stored(error: OSError, place: object) -> web.Response:
     """The answer to a submission that could not be stored."""
     full = error.errno in _NO_ROOM
-    logger.error("a job could not be stored in %s: %s", where, error)
+    logger.error("a job could not be stored in %s: %s", place, error)
     reason = "the disk is full" if full else error.strerror or str(error)
     text = (
-        f"The job was not accepted, because the Dispatcher can't store it in {where}: {reason}. Nothing of it is left."
+        f"The job was not accepted, because the Dispatcher can't store it in {place}: {reason}. Nothing of it is left."
     )
     return error_response(507 if full else 500, text)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from firesteel.rest import types as t
-from firesteel_dispatcher.ends import ended_archive
+from firesteel_dispatcher.archives import ended_archive
 from firesteel_dispatcher.instructions import (
     AskHost,
     CancelJob,
@@ -205,6 +205,7 @@ class DispatcherCore:
             elif job.phase is JobPhase.ENDED:  # the JobMaster was given up, but lives: it must free its slots
                 instructions += [SendAdoptJob(job_id, address, token), CancelJob(job_id, address, token)]
             elif job.phase is JobPhase.RECOVERING:
+                # The host answers for this very JobMaster, so a silence that lasted too long is the JobMaster's own.
                 if job.jobmaster == (address, token) and now.monotonic >= job.silent_until:
                     instructions += self._replace(
                         job, f"the JobMaster of the job gives no sign of life ({job.reason})", now
@@ -213,7 +214,7 @@ class DispatcherCore:
                 job.jobmaster = (address, token)
                 instructions.append(SendAdoptJob(job_id, address, token))
         for job in [j for j in self.jobs.values() if j.id not in running]:
-            if job.phase is JobPhase.RECOVERING:
+            if job.phase is JobPhase.RECOVERING:  # its JobMaster is gone, or has another host than the one that leads
                 instructions += self._without_jobmaster(job, now)
             elif job.phase is JobPhase.LED and job.jobmaster is not None and job.takes_over:
                 # The JobMaster's host does not lead any more, and may have taken the JobMaster with it.
@@ -399,7 +400,11 @@ class DispatcherCore:
         jobmaster = job.jobmaster
         archive = ended_archive(job.archive, cancelled, error_class, message, now.epoch_ms)
         store_end, *forget_surplus = self.finished(job.id, archive, now)
-        return [store_end, CleanUpCheckpoints(job.id), *forget_surplus, *_end_stray(job.id, jobmaster)]
+        # A stray JobMaster is adopted first: it ends once a Dispatcher has taken its report.
+        stray: list[Instruction] = []
+        if jobmaster is not None:
+            stray = [SendAdoptJob(job.id, *jobmaster), CancelJob(job.id, *jobmaster)]
+        return [store_end, CleanUpCheckpoints(job.id), *forget_surplus, *stray]
 
     def is_former(self, job_id: str, token: str) -> bool:
         """Whether a token belongs to a JobMaster that was given up or replaced."""
@@ -532,8 +537,3 @@ class DispatcherCore:
             "jobs-cancelled": states.count("CANCELED"),
             "jobs-failed": states.count("FAILED"),
         }
-
-
-def _end_stray(job_id: str, jobmaster: tuple[str, str] | None) -> list[Instruction]:
-    """Have a JobMaster end whose job has ended. Adopt it first: it ends once a Dispatcher took its report."""
-    return [] if jobmaster is None else [SendAdoptJob(job_id, *jobmaster), CancelJob(job_id, *jobmaster)]

@@ -42,7 +42,7 @@ class JobDetailsCache:
         perform: carries out what the core decides.
         now: the moment.
         heard: called with the id of a job whose JobMaster answered.
-        refused: called at a heartbeat with the id of a job at whose JobMaster's address nobody listens.
+        refused: called at a heartbeat with the id of a job whose JobMaster's port is closed.
     """
 
     def __init__(
@@ -194,5 +194,5 @@ class JobDetailsCache:
         self._heard(job.id)
         if not job.ended:
             self._last.setdefault(job.id, {})[vertex_id] = (self._clock.monotonic(), answer)
-            if answer["state"] not in ENDED:  # an end is told by the JobMaster itself
+            if answer["state"] not in ENDED:  # a JobMaster reports an end by a call of its own (job_finished)
                 self._core.state_changed(job.id, str(answer["state"]), answer.get("timestamps", {}))

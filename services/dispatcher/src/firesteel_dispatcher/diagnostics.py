@@ -19,7 +19,7 @@ _COORDINATOR_LOGS: Final = re.compile(r"firesteel-.*-(dispatcher|resourcemanager
 
 
 class Diagnostics:
-    """Looks at jobs and processes, and keeps for a while what it saw.
+    """Samples of jobs and processes, which are kept for a while.
 
     Args:
         settings: how often, how long.

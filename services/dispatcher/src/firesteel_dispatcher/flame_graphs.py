@@ -108,8 +108,8 @@ class FlameGraphs:
             gateways: an awaitable with the TaskManagers on which the vertex runs.
         """
         now = self._clock.monotonic()
-        for key, old in list(self._graphs.items()):
-            if now - old.requested_at > self.settings.cleanup_interval and not old.sampling:
+        for key, idle in list(self._graphs.items()):
+            if now - idle.requested_at > self.settings.cleanup_interval and not idle.sampling:
                 del self._graphs[key]
         graph = self._graphs.setdefault((job_id, vertex_id), _Graph(now))
         graph.requested_at = now

@@ -93,7 +93,7 @@ class History:
         self._configs.pop(job_id, None)
 
     async def is_stored(self, job_id: str, seconds: float) -> bool:
-        """Whether the end of a job is safe, now or within so many seconds; one that was forgotten is."""
+        """Wait until the end of a job is safe, or for so many seconds; returns whether it is. A forgotten job is."""
         task = self._storing.get(job_id)
         if task is not None:
             await asyncio.wait([task], timeout=seconds)
@@ -101,7 +101,7 @@ class History:
         return job is None or job.stored
 
     async def drain(self) -> None:
-        """Wait until all ends are stored."""
+        """Wait until all ends and archives are stored."""
         while self._storing:
             await asyncio.wait(list(self._storing.values()))
         await self._archiver.drain()

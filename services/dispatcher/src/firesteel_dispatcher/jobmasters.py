@@ -1,4 +1,4 @@
-"""Calls to JobMasters and to their host: start, find again, cancel. Each goes on until there is an answer."""
+"""Calls to JobMasters and to their host: start, adopt, cancel. Each is repeated until there is an answer."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ LONGEST_PAUSE: Final = 2.0
 
 
 class JobMasterCalls:
-    """Carries out what the core wants of JobMasters, and tells it what became of it.
+    """Makes the calls to JobMasters that the core decides, and reports the answers to the core.
 
     Args:
         core: of the Dispatcher.
         leadership: tells JobMasters who leads, and where.
         coordinators: the links to the JobMaster host and the ResourceManager.
         graphs: of jobs that have not ended.
-        perform: carries out what the core decides then.
+        perform: carries out the instructions that follow from an answer.
         spawn: runs calls in the background.
         now: the moment.
-        patience: seconds for which the JobMaster of a job that has ended is still told to cancel it.
-        has_ended: whether a job ended under a JobMaster that could not say so: read before another one is started.
-        read_again: the graph of a job that is not among ``graphs``, since it could not be read before.
+        patience: seconds for which the JobMaster of a job that has ended is still called to cancel it.
+        has_ended: whether a job ended under a JobMaster that could not report it; called before another one is started.
+        read_again: reads the graph of a job that is not among ``graphs``, since it was damaged before.
         trace_of: ``traceparent`` of a job's submission.
     """
 
@@ -78,17 +78,18 @@ class JobMasterCalls:
         self._once("question to the JobMaster host", self._ask_host())
 
     def adopt(self, order: SendAdoptJob) -> None:
-        """Tell a JobMaster that this Dispatcher leads."""
+        """Have a JobMaster report to this Dispatcher from now on."""
         self._once(f"adoption of job {order.job_id} from {order.address}", self._adopt(order))
 
     def probe(self, order: ProbeJobMaster) -> None:
-        """Look whether anybody can be reached where a JobMaster is."""
+        """Look whether a connection to a JobMaster can be made."""
         self._once(f"probe of {order.address}, of job {order.job_id}", self._probe(order))
 
     def cancel(self, order: CancelJob) -> None:
         self._once(f"cancelling job {order.job_id} at {order.address}", self._cancel(order))
 
     def _once(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run a call in the background, unless the same call is under way: it repeats itself until it is answered."""
         if name in self._running:
             work.close()
             return
@@ -130,7 +131,7 @@ class JobMasterCalls:
         def failed(error: Failure) -> bool:
             if isinstance(error, RpcFault) and error.code is RpcCode.REFUSED:
                 self._perform(self._core.refused(job_id, class_name(GraphError), str(error), self._now()))
-            else:  # whatever else it is (a host of another version, say), the job is not to blame
+            else:  # any other failure, such as a host of another version, is not the job's fault: it waits
                 self._perform(self._core.unreachable(job_id, str(error), self._now()))
             return True
 
@@ -178,7 +179,7 @@ class JobMasterCalls:
             self._perform(self._core.jobmaster_lost(order.job_id, text, self._now(), order.token))
 
     async def _cancel(self, order: CancelJob) -> None:
-        """An error that is no matter of time says that it knows of the end of the job, or another one leads it."""
+        """Call until it works. A final error means that the JobMaster knows of the job's end, or does not lead it."""
 
         def goes_on() -> bool:
             job = self._core.jobs.get(order.job_id)

@@ -145,7 +145,7 @@ class ClusterJobs:
                     self._heartbeats.forget(instruction.job_id)
                     self.details.forget(instruction.job_id)
                     self.news.changed(instruction.job_id)
-                case do.StoreEnd():
+                case do.StoreEnd():  # clients that wait are woken at once; they need not wait for the disk
                     self._heartbeats.forget(instruction.job_id)
                     self.details.forget(instruction.job_id)
                     graph = self.admission.graphs.pop(instruction.job_id, None)
@@ -239,7 +239,7 @@ class ClusterJobs:
 
     @answers(DispatcherGateway.job_state_changed)
     def job_state_changed(self, message: m.JobStateChanged) -> None:
-        """See ``DispatcherGateway``."""
+        """A JobMaster reports another state of its job, as a sign of life as well."""
         token = message.jobmaster_token
         if message.state == SUSPENDED:  # it was stopped, and has given its slots back: another one need not wait
             text = "its JobMaster was stopped before the job had ended"
@@ -254,10 +254,11 @@ class ClusterJobs:
 
     @answers(DispatcherGateway.job_finished)
     async def job_finished(self, message: m.JobFinished) -> None:
-        """See ``DispatcherGateway``; when this returns, the end is safe.
+        """A JobMaster reports the end of its job; when this returns, the end is safe.
 
         Raises:
-            RpcFault: it could not be stored yet: say it again; or it is not wanted, since another one has the job.
+            RpcFault: the end could not be stored yet, so the JobMaster repeats its report; or it does not count, since
+                another JobMaster has the job.
         """
         job = self.core.job(message.job_id)
         if self.core.is_former(message.job_id, message.jobmaster_token):
@@ -272,7 +273,7 @@ class ClusterJobs:
 
     @answers(DispatcherGateway.jobmaster_lost)
     def jobmaster_lost(self, message: m.JobMasterLost) -> None:
-        """See ``DispatcherGateway``."""
+        """A JobMaster host, or the JobMaster's own process, reports that the JobMaster is gone."""
         self.perform(self.core.jobmaster_lost(message.job_id, message.cause, self.now(), message.jobmaster_token))
 
     # -- watching

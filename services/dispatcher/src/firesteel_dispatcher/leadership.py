@@ -82,7 +82,7 @@ class DispatcherLeadership:
             ConfigurationError: the store's directory can't be used, or another Dispatcher leads and stays.
         """
         relay = RestRelay(self.ha, listener.host, listener.ports[0], own_host)
-        # On loopback nobody else asks, and a leader's port that the system chose is not known here.
+        # No client of another host reaches loopback, and a port that the system chose for the leader is not known here.
         relays = listener.ports[0] != 0 and not is_loopback(listener.host)
 
         async def stand_by() -> None:
@@ -150,7 +150,7 @@ class Coordinators:
         self.resourcemanager.start()
 
     def close(self) -> None:
-        """Follow no more."""
+        """Stop following the leaders."""
         self.jobmaster_host.close()
         self.resourcemanager.close()
 

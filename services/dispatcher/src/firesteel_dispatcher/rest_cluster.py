@@ -95,13 +95,9 @@ async def disposal_status(service: DispatcherService, call: RestCall) -> t.Dispo
 
 def _disposal(disposals: Disposals, trigger_id: str) -> t.Disposal | web.Response:
     if not disposals.known(trigger_id):
-        return _unknown_trigger(trigger_id)
+        return error_response(404, f"There is no asynchronous operation with the trigger id {trigger_id[:80]!r}.")
     failure = disposals.result(trigger_id)
     if failure is None:
         return {"status": {"id": "IN_PROGRESS"}, "operation": None}
     operation: t.DisposalResult = {"failure-cause": failure_cause(failure)} if failure else {}
     return {"status": {"id": "COMPLETED"}, "operation": operation}
-
-
-def _unknown_trigger(trigger_id: str) -> web.Response:
-    return error_response(404, f"There is no asynchronous operation with the trigger id {trigger_id[:80]!r}.")

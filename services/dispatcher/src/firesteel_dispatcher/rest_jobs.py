@@ -39,11 +39,11 @@ async def overview(service: DispatcherService, _: RestCall) -> t.JobsOverview:
 
 async def applications(service: DispatcherService, _: RestCall) -> t.ApplicationsOverview:
     """Programs with their jobs; a job that no program of the cluster has submitted is an application by itself."""
-    grouped: dict[str, list[t.JobRow]] = {one: [] for one in service.applications.known}
+    grouped: dict[str, list[t.JobRow]] = {id_: [] for id_ in service.applications.known}
     for overview in await service.jobs.details.overviews():
         grouped.setdefault(service.applications.of_job(overview["jid"]), []).append(overview)
     now, programs = service.clock.epoch_ms(), service.applications.known
-    return {"applications": [application_row(one, programs.get(one), jobs, now) for one, jobs in grouped.items()]}
+    return {"applications": [application_row(id_, programs.get(id_), jobs, now) for id_, jobs in grouped.items()]}
 
 
 async def application(service: DispatcherService, call: RestCall) -> t.ApplicationDetails:

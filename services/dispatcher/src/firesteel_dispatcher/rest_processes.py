@@ -48,7 +48,7 @@ async def taskmanagers(service: DispatcherService, _: RestCall) -> t.TaskManager
 
 
 async def taskmanager(service: DispatcherService, call: RestCall) -> t.TaskManagerDetails:
-    """One TaskManager, with what it measures; without that where it does not answer."""
+    """One TaskManager with its metrics; without metrics where it does not answer."""
     cluster, tasks = await _what_runs(service)
     report = _find(cluster, call.path["taskmanager_id"])
     try:

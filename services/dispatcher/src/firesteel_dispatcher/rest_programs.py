@@ -29,7 +29,7 @@ async def uploaded(service: DispatcherService, _: RestCall) -> t.Programs:
 
 
 async def upload(service: DispatcherService, call: RestCall) -> t.Uploaded:
-    """Take a program: a multipart body with one file, whatever its part is called."""
+    """Store a program from a multipart body with one file, under any name of the part."""
     request, limit = call.request, service.settings.max_content_length
     if request.content_type != "multipart/form-data":
         raise ConfigurationError("a program is uploaded as multipart/form-data with one file")
@@ -69,18 +69,18 @@ async def delete(service: DispatcherService, call: RestCall) -> t.EmptyResponse:
 
 
 async def plan(service: DispatcherService, call: RestCall) -> t.JobPlan:
-    """The plan of its first job."""
+    """Run a program up to its first job; answers with the plan of that job."""
     return {"plan": await service.applications.programs.plan(_order(call), service.rest.local_address)}
 
 
 async def run(service: DispatcherService, call: RestCall) -> t.RunAnswer:
-    """Run it; answers when its first job is submitted."""
+    """Run a program; answers when its first job is submitted."""
     job_id = await service.applications.programs.run(_order(call), service.rest.local_address)
     return {"jobid": job_id, "applicationId": job_id}
 
 
 async def run_application(service: DispatcherService, call: RestCall) -> t.RunApplicationAnswer | web.Response:
-    """Run it, and do not wait."""
+    """Run a program; answers at once."""
     order = _order(call)
     if order.job_id in service.core.jobs:
         return error_response(409, f"There is a job {order.job_id} already.")

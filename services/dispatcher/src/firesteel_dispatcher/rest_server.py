@@ -33,7 +33,7 @@ class RestListener:
 
 
 class OpenPort(Protocol):
-    """``Service.listen``."""
+    """The type of ``Service.listen``."""
 
     async def __call__(
         self, app: web.Application, host: str, port: int, advertised_host: str = "", *, next_free: bool = False

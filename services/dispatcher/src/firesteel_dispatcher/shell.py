@@ -45,7 +45,7 @@ class DispatcherService(Service):
     """One Dispatcher: ``app`` and ``address`` are those of its internal port, ``rest`` has those of the REST API.
 
     Args:
-        settings: what it takes from the cluster's.
+        settings: settings of the cluster that concern the Dispatcher.
         cluster_settings: all settings of the cluster, to show what holds for a job.
         secret: of the cluster.
         clock: for all timeouts.
@@ -125,7 +125,7 @@ class DispatcherService(Service):
         return await self.jobs.details.of(job_id, vertex_id)
 
     async def measured(self) -> list[Measured]:
-        """Its own, and those of all jobs that run: their JobMasters have ports that nobody knows."""
+        """Metrics of the process and of all running jobs, whose JobMasters have no ports that users know."""
         labels = {"host": self.host}
         jobs = await self.jobs.details.of_running()
         return [
@@ -135,7 +135,7 @@ class DispatcherService(Service):
         ]
 
     async def measured_of_process(self) -> list[Measured]:
-        """What this process takes of the machine."""
+        """Metrics of this process alone."""
         return await super().measured()
 
     # -- life
@@ -199,12 +199,12 @@ class DispatcherService(Service):
             logger.warning("uploads that were cut off can't be removed: %s", error)
 
     async def on_drain(self) -> None:
-        """Nobody waits for the end of a job any longer; ends are stored."""
+        """Wake all requests that wait for a job, and store the ends of jobs."""
         self.jobs.news.close()
         await self.jobs.history.drain()
 
     async def on_stop(self) -> None:
-        """Let the store go."""
+        """End the programs, and close the store."""
         self.coordinators.close()
         await self.applications.programs.close()
         await self.leadership.close()
@@ -253,7 +253,7 @@ class DispatcherService(Service):
         self.request_stop(Leaving.END_ALL)
 
     async def _end_applications(self) -> None:
-        """The cluster ends before its programs: these are cancelled, and the end of its own one is stored."""
+        """Cancel all programs, since the cluster ends before them, and wait until the cluster's own one is stored."""
         for application in list(self.applications.known.values()):
             application.cancel(self.clock.epoch_ms())
         if self.cluster_application is not None:

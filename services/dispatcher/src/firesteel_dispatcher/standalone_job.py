@@ -55,7 +55,7 @@ NAME: Final = "standalone-job"
 EXIT_FAILED: Final = 1
 EXIT_WRONG: Final = 2
 EXIT_GIVEN_UP: Final = 75
-"""Services do not stay up: nothing is said about the program, which another start goes on with (EX_TEMPFAIL)."""
+"""Exit code where services do not stay up (EX_TEMPFAIL): the program may be fine, and another start goes on with it."""
 _PYTHON: Final = {
     "python_files": options.PYTHON_FILES,
     "python_requirements": options.PYTHON_REQUIREMENTS,

@@ -211,7 +211,7 @@ class Service:
         return listener.address(advertised_host)
 
     def request_stop(self, leaving: Leaving = Leaving.HAND_OVER) -> None:
-        """Ask the service's own process to stop it in order and to end; whoever else runs it may ignore that.
+        """Ask the process to stop the service in order, and to end. An owner in another kind of process may ignore it.
 
         Args:
             leaving: whether all that the service looks after ends with it. ``END_ALL`` can't be taken back.

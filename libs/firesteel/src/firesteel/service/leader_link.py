@@ -72,7 +72,7 @@ class LeaderChannel(Generic[G]):
         self._on_changed()
 
     def close(self) -> None:
-        """Stop following. Idempotent."""
+        """Stop following the leader. Idempotent."""
         self._leader.stop()
 
     def where(self, otherwise: str = "") -> tuple[str, str]:

@@ -57,7 +57,7 @@ class PeerLeader:
         self._end = self._retrieval.watch(self._component, self._heard)
 
     def stop(self) -> None:
-        """Stop following. Idempotent."""
+        """Stop following the leader. Idempotent."""
         self._loop = None
         if self._end is not None:
             self._end()

@@ -151,7 +151,8 @@ class Supervisor:
             if len(child.deaths) > MOST_DEATHS:
                 return f"the {child.name} has ended {len(child.deaths)} times within {DEATH_WINDOW:g} s"
             child.start_at = now + _PAUSE * (len(child.deaths) - 1)
-            logger.warning("the %s has ended (%s); it is started again", child.name, _how(code))
+            end = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            logger.warning("the %s has ended (%s); it is started again", child.name, end)
         return ""
 
     def _start(self, child: _Child) -> None:
@@ -215,7 +216,3 @@ def service_commands(
         name: [sys.executable, "-P", "-m", f"firesteel_{name}", *folder, *words, *log_files.get(name, ())]
         for name in SERVICES
     }
-
-
-def _how(code: int) -> str:
-    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
