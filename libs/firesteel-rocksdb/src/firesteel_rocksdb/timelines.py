@@ -193,14 +193,13 @@ class TimelineTable(RocksTable, Timeline):
 
     def drain(self, most: int) -> None:
         """Write entries of the oldest layer to the database."""
-        layer = self._layers[0]
-        drained = list(islice(reversed(layer), most))
-        early = [place for place in drained if layer[place].__class__ is PackedValue]
+        drained = list(islice(reversed(self._layers[0].items()), most))
+        early = [place for place, records in drained if records.__class__ is PackedValue]
         super().drain(most)
         for key, time in early:
             # The snapshot's value is on disk now, while memory has a newer one, which does not tell that: so memory is
             # complete only behind it, and ``remove`` has to delete it on disk, too.
             if time >= self._complete_from.get(key, _HIGHEST):
                 self._complete_from[key] = time + 1
-        for place in drained:
+        for place, _ in drained:
             self._forget_time(place)
