@@ -1,9 +1,9 @@
 """A file sink that joins small files before they become visible.
 
 Three operators stand in a row. In each subtask the first one writes part files as a sink without compaction does, and
-passes them on when they are finished. The second, of parallelism 1, gathers the parts of each folder until its strategy
-says that they are to be joined. The third joins them in threads of its own, and commits: the joined file appears, then
-its parts are removed. Parts that are not visible yet are hidden files all the way, and state of whoever has them.
+passes them on when they are finished. The second, of parallelism 1, collects the parts of each folder until the
+strategy says that they are joined. The third joins them in threads of its own, and commits: the joined file appears,
+then its parts are removed. Until then parts are hidden files, and belong to the state of the operator that has them.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def _json(plain: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Compaction:
-    """Of one sink.
+    """Settings of the compaction of one sink.
 
     Attributes:
         strategy: when files are joined.
-        compactor: how.
+        compactor: how files are joined.
     """
 
     strategy: FileCompactStrategy
@@ -56,7 +56,7 @@ class PartFiles(StageFactory):
     """Writes parts as a sink without compaction does.
 
     Args:
-        make_writer: of the sink.
+        make_writer: makes the writer of a subtask.
     """
 
     name = "Parts"
@@ -65,14 +65,15 @@ class PartFiles(StageFactory):
         self._make_writer = make_writer
 
     def create(self, context: WriterContext) -> SinkStage:
-        """A writer of parts."""
+        """Make the stage of one subtask, which writes parts."""
         return _Parts(self._make_writer(context), context)
 
 
 class _Parts(SinkStage):
     def __init__(self, writer: FileWriter, context: WriterContext) -> None:
         self._writer, self._context = writer, context
-        self._given: set[str] = set()
+        self._passed_on: set[str] = set()
+        """Paths of parts that belong to the next operator, until it has made them visible or joined them."""
 
     def open(self, states: Sequence[bytes]) -> None:
         if states:
@@ -85,17 +86,17 @@ class _Parts(SinkStage):
 
     def prepare(self, *, end_of_input: bool) -> list[bytes]:
         parts = list(self._writer.prepare_commit(end_of_input=end_of_input))
-        self._given.update(json.loads(part)["from"] for part in parts)
+        self._passed_on.update(json.loads(part)["from"] for part in parts)
         if end_of_input:
-            self._writer.snapshot_state()  # the parts are those of the next operator from now on
+            self._writer.snapshot_state()  # from now on the parts belong to the next operator
         return parts
 
     def snapshot(self) -> list[bytes]:
         return list(self._writer.snapshot_state())
 
     def checkpoint_complete(self) -> None:
-        for path in [path for path in self._given if not os.path.exists(path)]:
-            self._given.discard(path)
+        for path in [path for path in self._passed_on if not os.path.exists(path)]:
+            self._passed_on.discard(path)
             self._context.forget_temporary_file(path)
 
     def close(self) -> None:
@@ -107,7 +108,7 @@ class _Parts(SinkStage):
 
 
 class PartGathering(StageFactory):
-    """Gathers parts by folder."""
+    """Collects parts by folder, in one subtask."""
 
     name = "Compact coordinator"
     parallel = False
@@ -117,11 +118,11 @@ class PartGathering(StageFactory):
 
     @override
     def create(self, context: WriterContext) -> SinkStage:
-        return _Gathered(self._compaction.strategy, joins=self._compaction.compactor.joins)
+        return _PartCollector(self._compaction.strategy, joins=self._compaction.compactor.joins)
 
 
-class _Gathered(SinkStage):
-    """Requests are lists of parts, which become one file."""
+class _PartCollector(SinkStage):
+    """Collects parts by folder. A request is a list of parts that become one file."""
 
     def __init__(self, strategy: FileCompactStrategy, *, joins: bool) -> None:
         self._strategy, self._joins = strategy, joins
@@ -179,28 +180,28 @@ class _Gathered(SinkStage):
 
 @dataclass
 class _Request:
-    """Parts on their way to be one file.
+    """Parts that are being joined.
 
     Attributes:
-        parts: with their sizes.
-        hidden: the file that is to be shown: the joined one, or a part that is alone.
-        visible: its name then.
-        done: when the file is whole; None = it is already.
+        parts: committables of the parts, with their sizes.
+        hidden: file that is committed: the joined one, or the only part.
+        visible: path of the file when it is committed.
+        joining: future of the joined file; None if there is only one part.
     """
 
     parts: list[dict[str, Any]]
     hidden: Path
     visible: Path
-    done: Future[None] | None
+    joining: Future[None] | None
 
 
 class CompactingWriter(TwoPhaseWriter[bytes]):
-    """Joins the parts that it is told to.
+    """Joins the parts of requests, in threads of its own.
 
     Args:
-        base_path, file_format: of the sink.
-        compaction: when and how.
-        context: of the subtask.
+        base_path, file_format: base path and format of the sink.
+        compaction: settings of the compaction.
+        context: context of the subtask.
     """
 
     def __init__(
@@ -216,14 +217,14 @@ class CompactingWriter(TwoPhaseWriter[bytes]):
         self._threads = CallPool("firesteel-compaction", compaction.strategy.num_compact_threads, deadline=None)
         self._running: list[_Request] = []
         self._finished: list[_Request] = []
-        """Not in a checkpoint yet."""
+        """Requests that are carried out, and in no checkpoint yet."""
         self._restored: list[WriterState] = []
 
     def restore_state(self, states: Sequence[WriterState]) -> None:
-        """Requests that were not carried out.
+        """Take requests that were not carried out at the checkpoint.
 
         Raises:
-            CheckpointVersionError: their version is not known.
+            CheckpointVersionError: a later release wrote the state.
         """
         for state in states:
             if state.version != 1:
@@ -233,17 +234,17 @@ class CompactingWriter(TwoPhaseWriter[bytes]):
         self._restored = list(states)
 
     def open(self) -> None:
-        """Begin with what was left over."""
+        """Carry restored requests out again."""
         self._hidden.remove_orphans(self._base_path)
         for state in self._restored:
             request = json.loads(state.data)
-            if request["target"] is not None:  # it is begun anew, elsewhere
+            if request["target"] is not None:  # a file that was not finished; it is joined again, into another file
                 Path(request["target"]).unlink(missing_ok=True)
             self._begin(request["parts"])
         self._restored = []
 
     def write(self, values: Sequence[bytes], timestamps: Sequence[int] | None) -> None:
-        """Begin with these requests."""
+        """Carry requests out."""
         for value in values:
             self._begin(json.loads(value))
 
@@ -259,30 +260,30 @@ class CompactingWriter(TwoPhaseWriter[bytes]):
             self._running.append(_Request(parts, sources[0], visible, None))
             return
         hidden = self._hidden.begin(visible.parent, visible.name)
-        done = self._threads.submit(self._compactor.compact, sources, hidden, self._format)
-        self._running.append(_Request(parts, hidden, visible, done))
+        joining = self._threads.submit(self._compactor.compact, sources, hidden, self._format)
+        self._running.append(_Request(parts, hidden, visible, joining))
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
-        """What has been joined by now; at the end of the input everything."""
-        still: list[_Request] = []
+        """Commit the files that are joined by now; at the end of the input wait for all."""
+        unfinished: list[_Request] = []
         for request in self._running:
-            if request.done is None or end_of_input or request.done.done():
-                self._look(request)
+            if request.joining is None or end_of_input or request.joining.done():
+                self._wait_for(request)
                 self._finished.append(request)
             else:
-                still.append(request)
-        self._running = still
+                unfinished.append(request)
+        self._running = unfinished
         committables = [_committable(request) for request in self._finished]
         if self._context.checkpointing or not end_of_input:
             self._keep()
         return committables
 
-    def _look(self, request: _Request) -> None:
-        """Wait until it is done; what went wrong is raised, with the name of the file."""
-        if request.done is None:
+    def _wait_for(self, request: _Request) -> None:
+        """Wait until the file of a request is joined; an error names the file."""
+        if request.joining is None:
             return
         try:
-            request.done.result()
+            request.joining.result()
         except Exception as error:
             count = len(request.parts)
             raise FiresteelError(f"file sink: {count} parts could not become {request.visible}: {error}") from error
@@ -293,32 +294,32 @@ class CompactingWriter(TwoPhaseWriter[bytes]):
         self._finished = []
 
     def snapshot_state(self) -> Sequence[bytes]:
-        """Requests that are not carried out yet: from this checkpoint on they begin anew."""
+        """Requests that are not carried out yet; after a restore they are carried out again."""
         self._keep()
         return [
-            _json({"parts": request.parts, "target": None if request.done is None else str(request.hidden)})
+            _json({"parts": request.parts, "target": None if request.joining is None else str(request.hidden)})
             for request in self._running
         ]
 
     def abort(self) -> None:
-        """Remove joined files that are in no checkpoint; their parts are somebody else's, or of nobody."""
+        """Remove joined files that are in no checkpoint; their parts belong to the state of an operator."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for request in [*self._running, *self._finished]:
-            if request.done is not None:
-                request.done.add_done_callback(partial(_remove, request.hidden))
+            if request.joining is not None:
+                request.joining.add_done_callback(partial(_remove, request.hidden))
                 self._context.forget_temporary_file(str(request.hidden))
         self._running, self._finished = [], []
 
     def close(self) -> None:
-        """End the threads."""
+        """Cancel joins that have not begun, and end the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _remove(path: Path, done: Future[None]) -> None:
+def _remove(path: Path, joining: Future[None]) -> None:
     path.unlink(missing_ok=True)
 
 
 def _committable(request: _Request) -> bytes:
-    sources = [part["from"] for part in request.parts] if request.done is not None else []
+    sources = [part["from"] for part in request.parts] if request.joining is not None else []
     sources += [path for part in request.parts for path in part.get("remove", ())]
     return _json({"from": str(request.hidden), "to": str(request.visible), "remove": sources})

@@ -1,4 +1,4 @@
-"""What a sink promises. PyFlink's name."""
+"""The guarantee of a sink, with PyFlink's name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class DeliveryGuarantee(Enum):
     """How often a record is delivered when a job is restarted."""
 
     EXACTLY_ONCE = 0
-    """Once, also when the job failed in between."""
+    """Each record is delivered once, also if the job is restarted."""
     AT_LEAST_ONCE = 1
-    """Once or more often."""
+    """Each record is delivered once or several times."""
     NONE = 2
-    """Perhaps not at all, perhaps more than once."""
+    """Records may be lost or delivered several times."""

@@ -1,4 +1,4 @@
-"""Built-in split enumerators: made in the JobMaster from a name and plain configuration, never from user code."""
+"""Built-in split enumerators, which the JobMaster makes from a name and plain configuration, never from user code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from firesteel.functions.source import BuiltInEnumerator, Plain, Split
 
 
 class StaticEnumerator(SplitListEnumerator):
-    """Splits that were fixed when the graph was built.
+    """Hands out splits that were fixed when the graph was built.
 
     Configuration: ``splits``, a list of plain splits.
     """
@@ -27,25 +27,25 @@ class StaticEnumerator(SplitListEnumerator):
 
 
 class NumberRangeEnumerator(SplitListEnumerator):
-    """Cuts a range of numbers into as many contiguous parts as there are subtasks, when the first one asks.
+    """Splits a range of numbers into as many contiguous ranges as there are subtasks, at the first request.
 
-    Configuration: ``start`` (first number) and ``end`` (behind the last one).
+    Configuration: ``start`` (first number) and ``end`` (number behind the last one).
     A split's data are its ``start`` and ``end``; its position is the next number.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(())
         self._start, self._end = int(config["start"]), int(config["end"])
-        self._is_cut = False
+        self._is_split = False
 
     @override
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        if not self._is_cut:
-            self._is_cut = True
-            self.add_splits_back(self._parts(parallelism))
+        if not self._is_split:
+            self._is_split = True
+            self.add_splits_back(self._ranges(parallelism))
         return super().next_splits(subtask, parallelism)
 
-    def _parts(self, count: int) -> list[Split]:
+    def _ranges(self, count: int) -> list[Split]:
         total = self._end - self._start
         cuts = [self._start + total * i // count for i in range(count + 1)]
         bounds = [(low, high) for low, high in pairwise(cuts) if high > low]
@@ -53,54 +53,55 @@ class NumberRangeEnumerator(SplitListEnumerator):
 
     @property
     def exhausted(self) -> bool:
-        """Whether all parts are out."""
-        return self._is_cut and super().exhausted
+        """Whether all ranges were handed out."""
+        return self._is_split and super().exhausted
 
     def snapshot(self) -> Plain:
-        """The parts that are left; None before the first request."""
-        return super().snapshot() if self._is_cut else None
+        """Ranges that were not handed out; None before the first request."""
+        return super().snapshot() if self._is_split else None
 
     def restore(self, state: Plain) -> None:
         """Continue from a snapshot."""
-        self._is_cut = state is not None
+        self._is_split = state is not None
         super().restore([] if state is None else state)
 
 
 class SubtaskEnumerator(BuiltInEnumerator):
-    """One split for each subtask, which nobody else reads. It needs no configuration.
+    """Hands out one split to each subtask, which no other subtask reads. It needs no configuration.
 
     A split's data are the number of its ``subtask``.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._given: set[int] = set()
+        self._served: set[int] = set()
+        """Subtasks that have their split."""
         self._parallelism: int | None = None
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        """The subtask's split, once."""
+        """The split of the subtask, at its first request."""
         self._parallelism = parallelism
-        if subtask in self._given:
+        if subtask in self._served:
             return []
-        self._given.add(subtask)
+        self._served.add(subtask)
         return [Split(f"subtask-{subtask}", {"subtask": subtask})]
 
     @property
     def exhausted(self) -> bool:
-        """Whether all subtasks have theirs."""
-        return self._parallelism is not None and len(self._given) >= self._parallelism
+        """Whether all subtasks have their splits."""
+        return self._parallelism is not None and len(self._served) >= self._parallelism
 
     def add_splits_back(self, splits: Sequence[Split]) -> None:
-        """Their subtasks will ask again."""
-        self._given.difference_update(int(split.data["subtask"]) for split in splits)  # type: ignore[arg-type]
+        """Take splits back; their subtasks will request them again."""
+        self._served.difference_update(int(split.data["subtask"]) for split in splits)  # type: ignore[arg-type]
 
     def snapshot(self) -> Plain:
-        """The subtasks that have their splits."""
-        return list(sorted(self._given))
+        """Subtasks that have their splits."""
+        return list(sorted(self._served))
 
     def restore(self, state: Plain) -> None:
         """Continue from a snapshot."""
         assert isinstance(state, list)
-        self._given = {int(subtask) for subtask in state}
+        self._served = {int(subtask) for subtask in state}
 
 
 _BUILT_IN: Final[dict[str, Callable[[Mapping[str, Any]], BuiltInEnumerator]]] = {
@@ -114,7 +115,7 @@ _BUILT_IN: Final[dict[str, Callable[[Mapping[str, Any]], BuiltInEnumerator]]] = 
 
 
 def create_enumerator(name: str, config: Mapping[str, Any]) -> BuiltInEnumerator:
-    """The enumerator of this name.
+    """Make the enumerator of a name.
 
     Raises:
         GraphError: the name is unknown or the configuration does not fit it.

@@ -1,4 +1,4 @@
-"""When and how a file sink joins small files. PyFlink's names."""
+"""When and how a file sink joins small files, with PyFlink's names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from firesteel.functions.source import Split, Wait
 __all__ = ["FileCompactStrategy", "FileCompactor"]
 
 _AT_ONCE = 4096
-"""Records."""
+"""Records that are read at once."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class FileCompactStrategy:
     """When files are joined. Made by ``FileCompactStrategy.builder()``.
 
     Attributes:
-        size_threshold: bytes; None = not by size.
-        num_checkpoints_before_compaction: None = not by checkpoints.
-        num_compact_threads: so many compactions of one subtask run at once.
+        size_threshold: bytes of finished parts at which they are joined; None = their size does not count.
+        num_checkpoints_before_compaction: checkpoints after which parts are joined; None = checkpoints do not count.
+        num_compact_threads: number of files that a subtask makes at the same time.
     """
 
     size_threshold: int | None = None
@@ -42,7 +42,7 @@ class FileCompactStrategy:
 
     @staticmethod
     def builder() -> FileCompactStrategy.Builder:
-        """A builder."""
+        """A builder, which needs a size or a number of checkpoints."""
         return FileCompactStrategy.Builder()
 
     class Builder:
@@ -67,15 +67,15 @@ class FileCompactStrategy:
             return self
 
         def set_num_compact_threads(self, num_compact_threads: int) -> FileCompactStrategy.Builder:
-            """Join so many at once."""
+            """Set the number of files that a subtask makes at the same time."""
             self._threads = _at_least_one("the number of threads", num_compact_threads)
             return self
 
         def build(self) -> FileCompactStrategy:
-            """The strategy.
+            """Check the settings and make the strategy.
 
             Raises:
-                ProgramError: it says neither size nor checkpoints.
+                ProgramError: neither a size nor a number of checkpoints is set.
             """
             if self._size is None and self._checkpoints is None:
                 raise ProgramError(
@@ -95,14 +95,14 @@ class FileCompactor(ABC):
 
     @staticmethod
     def concat_file_compactor(file_delimiter: bytes | None = None) -> FileCompactor:
-        """The bytes of one file after those of the other, with this between them."""
+        """Append the bytes of one file to those of another, with a delimiter between them."""
         return _Concat(bytes(file_delimiter or b""))
 
     @staticmethod
     def record_wise_file_compactor(file_format: FileFormat) -> FileCompactor:
-        """Files are read by this format, and their records are written into one file as the sink writes them.
+        """Read files by this format, and write their records into one file as the sink does.
 
-        For formats whose files can't be put one after the other, such as Parquet and Avro.
+        This is for formats whose files can't be concatenated, such as Parquet and Avro.
         """
         if not isinstance(file_format, FileFormat):
             kind = type(file_format).__name__
@@ -111,7 +111,7 @@ class FileCompactor(ABC):
 
     @staticmethod
     def identical_file_compactor() -> FileCompactor:
-        """Each file stays as it is."""
+        """Leave each file as it is."""
         return _Identical()
 
     joins: bool = True
@@ -121,20 +121,20 @@ class FileCompactor(ABC):
         """Called when the sink is built.
 
         Raises:
-            ProgramError: files of the format can't be joined so.
+            ProgramError: this compactor can't join files of the format.
         """
 
     @abstractmethod
     def compact(self, sources: Sequence[Path], target: Path, file_format: Encoder | BulkWriterFactory) -> None:
-        """Make one file of several; durable when it returns. Called in a thread of its own.
+        """Join files into one, which is durable at the return. Called in a thread of its own.
 
         Args:
-            sources: at least two, finished; they are left as they are.
-            target: does not exist yet.
-            file_format: of the sink.
+            sources: at least two finished files, which are left as they are.
+            target: path of the joined file, which does not exist yet.
+            file_format: format of the sink.
 
         Raises:
-            Exception: the job fails.
+            Exception: the files can't be joined; the job fails.
         """
 
 

@@ -1,4 +1,4 @@
-"""How a file sink lays out its files: buckets, part names, when a part is full."""
+"""How a file sink lays out its files: buckets, names of parts, and when a part is full."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OutputFileConfig:
     """Names of part files: ``<prefix>-<writer>-<number><suffix>``.
 
     Raises:
-        ProgramError: one holds a path separator, or the prefix begins with a dot (such files count as hidden).
+        ProgramError: prefix or suffix holds a path separator, or the prefix begins with a dot, as of hidden files.
     """
 
     prefix: str = "part"
@@ -35,15 +35,15 @@ class OutputFileConfig:
 
     @staticmethod
     def builder() -> OutputFileConfigBuilder:
-        """A builder with the defaults."""
+        """A builder with the default names."""
         return OutputFileConfigBuilder()
 
     def get_part_prefix(self) -> str:
-        """The prefix."""
+        """Beginning of the names."""
         return self.prefix
 
     def get_part_suffix(self) -> str:
-        """The suffix."""
+        """End of the names."""
         return self.suffix
 
 
@@ -54,27 +54,27 @@ class OutputFileConfigBuilder:
         self._prefix, self._suffix = "part", ""
 
     def with_part_prefix(self, prefix: str) -> OutputFileConfigBuilder:
-        """Begin file names with this.
+        """Set how names begin.
 
         Raises:
-            ProgramError: it holds a path separator, or begins with a dot (such files count as hidden).
+            ProgramError: the prefix holds a path separator, or begins with a dot, as of hidden files.
         """
         self._prefix = OutputFileConfig(prefix).prefix
         return self
 
     def with_part_suffix(self, suffix: str) -> OutputFileConfigBuilder:
-        """End file names with this, for instance ``.txt``."""
+        """Set how names end, for example ``.txt``."""
         self._suffix = _checked(suffix, "suffix")
         return self
 
     def build(self) -> OutputFileConfig:
-        """The configuration."""
+        """Make the configuration."""
         return OutputFileConfig(self._prefix, self._suffix)
 
 
-def _checked(text: str, what: str) -> str:
+def _checked(text: str, role: str) -> str:
     if os.sep in text or "\0" in text:
-        raise ProgramError(f"part {what} {text!r} holds a path separator")
+        raise ProgramError(f"part {role} {text!r} holds a path separator")
     return text
 
 
@@ -83,9 +83,9 @@ class RollingPolicy:
     """When a part file is full and the next one begins.
 
     Attributes:
-        part_size: bytes.
-        rollover_interval_ms: age.
-        inactivity_interval_ms: time without a record.
+        part_size: size in bytes at which a part is full; None = size does not count.
+        rollover_interval_ms: age at which a part is full; None = age does not count.
+        inactivity_interval_ms: time without records after which a part is full; None = it does not count.
     """
 
     part_size: int | None = None
@@ -116,10 +116,10 @@ class RollingPolicy:
         return OnCheckpointRollingPolicy()
 
     at_checkpoints: ClassVar[bool] = False
-    """A part ends at each checkpoint, whatever its size."""
+    """Whether parts end at each checkpoint, whatever their size."""
 
     def is_full(self, size: int, age_ms: float, idle_ms: float) -> bool:
-        """Whether the next record begins a new part."""
+        """Whether a part is full, so that the next record begins a new part."""
         return (
             (self.part_size is not None and size >= self.part_size)
             or (self.rollover_interval_ms is not None and age_ms >= self.rollover_interval_ms)
@@ -138,10 +138,10 @@ class OnCheckpointRollingPolicy(RollingPolicy):
 
 
 class BucketAssigner:
-    """Which folder below the base path a record goes to.
+    """Chooses the folder below the base path that a record goes to.
 
     Args:
-        bucket: (record, wall clock in epoch ms) -> relative path; empty = the base path itself.
+        bucket: function of record and wall clock (epoch ms) that gives a relative path; empty = the base path itself.
     """
 
     def __init__(self, bucket: Callable[[Any, int], str]) -> None:
@@ -149,16 +149,16 @@ class BucketAssigner:
 
     @staticmethod
     def base_path_bucket_assigner() -> BucketAssigner:
-        """All into the base path."""
+        """Write all records into the base path."""
         return BucketAssigner(_base_path)
 
     @staticmethod
     def date_time_bucket_assigner(format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None) -> BucketAssigner:
-        """A folder for each date and hour of the wall clock.
+        """Write records into a folder for each hour of the wall clock, or as the pattern says.
 
         Args:
-            format_str: of yyyy, MM, dd, HH, mm, ss; text in single quotes stands for itself.
-            timezone_id: such as ``Europe/Berlin``; None = the machine's.
+            format_str: pattern of yyyy, MM, dd, HH, mm, ss; text in single quotes stands for itself.
+            timezone_id: time zone such as ``Europe/Berlin``; None = that of the machine.
 
         Raises:
             ProgramError: the pattern or the time zone is not known.
@@ -171,14 +171,14 @@ class BucketAssigner:
 
     @property
     def looks_at_records(self) -> bool:
-        """Whether two records of one moment may go to different folders."""
+        """Whether two records of the same moment may go to different folders."""
         return not (self._bucket is _base_path or isinstance(self._bucket, _DateTime))
 
     def bucket_of(self, record: Any, now_ms: int) -> str:
-        """The relative path for a record.
+        """Relative path for a record.
 
         Raises:
-            ProgramError: it leads out of the base path.
+            ProgramError: the path leads out of the base path.
         """
         bucket = self._bucket(record, now_ms)
         if os.path.isabs(bucket) or ".." in bucket.split(os.sep):
@@ -200,15 +200,16 @@ class _DateTime:
 
 
 def _translate(pattern: str) -> str:
-    made = []
+    """The pattern of Java's dates as one of ``strftime``."""
+    directives = []
     for match in _TOKEN.finditer(pattern):
         text = match.group()
         if match.group(1) is not None:
-            made.append(match.group(1).replace("%", "%%") or "'")
+            directives.append(match.group(1).replace("%", "%%") or "'")
         elif match.group(2) is None:
-            made.append(text.replace("%", "%%"))
+            directives.append(text.replace("%", "%%"))
         elif text in _PATTERN:
-            made.append(_PATTERN[text])
+            directives.append(_PATTERN[text])
         else:
             raise ProgramError(f"date-time buckets: {text!r} in {pattern!r} is not one of {', '.join(_PATTERN)}")
-    return "".join(made)
+    return "".join(directives)

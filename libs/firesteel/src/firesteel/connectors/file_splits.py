@@ -1,4 +1,4 @@
-"""Which files there are, and how they are cut into splits."""
+"""Lists files, and makes splits of them."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from firesteel.functions.source import Plain, Split
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 DEFAULT_SPLIT_BYTES: Final = 16 * 1024 * 1024
-"""A file is cut into ranges of about this many bytes."""
+"""Approximate size of the ranges that a file is split into."""
 ENTRIES_AT_ONCE: Final = 2000
-"""So many files are looked at for one request: a large tree must not hold up the JobMaster."""
+"""Files that one request looks at, so that a large tree does not hold up the JobMaster."""
 
 PATIENCE: Final = 0.05
-"""Seconds that a request waits for a piece of a listing: disks answer sooner, and a request less is needed."""
+"""Seconds that a request waits for a part of a listing. Disks answer sooner, which saves a second request."""
 SILENCE: Final = 60.0
-"""A file system that has not answered for so many seconds is complained of; the source waits."""
+"""Seconds without an answer of a file system after which a warning is logged; the source waits on."""
 
 
 class FileEnumerator(SplitListEnumerator):
-    """Lists files when it begins anew, and hands out ranges of them, the files in order.
+    """Lists files, and hands out ranges of them, the files in order.
 
-    They are listed in pieces, one for each request. A snapshot looks at no folder. Until all are listed it has the
-    names of those that were, and one that is restored goes on with the others; after that it has what is left, and
-    nothing is listed again: files that were read may be gone.
+    Files are listed in parts, one for each request. A snapshot looks at no folder. Before all files are listed it holds
+    the names of those that are, and a restored enumerator goes on with the others. After that it holds the remaining
+    ranges, and a restored enumerator lists nothing: files that were read may be gone.
 
-    Configuration: ``paths``, ``split_bytes`` (0 = do not cut files), ``decompress`` (files whose names say that they
-    are compressed are not cut), ``empty_is_damaged`` (empty files are splits, too, so that the format says what is
-    wrong with them; they are looked at again where the source watches for files: they may be written just now).
-    A split's data are ``path``, ``start`` and ``end`` (bytes; a file that is not cut is one split of all its bytes).
+    Configuration: ``paths``, ``split_bytes`` (0 = one range for each file), ``decompress`` (files whose names say
+    that they are compressed are one range), ``empty_is_damaged`` (empty files are splits, too, so that the format says
+    what is wrong with them; a source that watches for files looks at them again, since they may be being written).
+    A split's data are ``path``, ``start`` and ``end`` in bytes.
 
     Args:
-        config: see above.
-        files: where the paths are; None = on this host's disk.
-        is_apart: files are looked at in a thread: who calls must not wait for a file system that is slow, or hangs.
-            There are no splits then until it has answered.
+        config: the configuration.
+        files: file systems of the paths; None = those without settings.
+        is_apart: look at files in a thread, because the caller must not wait for a file system that is slow or hangs.
+            There are no splits until it has answered.
     """
 
     may_match_nothing: ClassVar[bool] = False
@@ -56,26 +56,26 @@ class FileEnumerator(SplitListEnumerator):
         self._paths = [str(path) for path in config["paths"]]
         self._splits_empty = bool(config.get("empty_is_damaged")) and not self.may_match_nothing
         self._seen: set[str] = set()
-        """Files that were listed."""
+        """Paths of files that were listed."""
         self._listing: Iterator[tuple[str, int]] | None = None
         self._listed = self._unchecked = False
         self._pool = CallPool("file listing", threads=1, deadline=None) if is_apart else None
-        """Its own: what hangs goes with this enumerator, and holds up no other one."""
+        """A pool of its own, so that a call that hangs holds up no other enumerator."""
         self._under_way: Future[Any] | None = None
         self._asked_at = 0.0
 
     def start(self) -> None:
-        """Look whether the paths are there. What raises may come with the first request, if the answer takes long.
+        """Check that the paths exist. If the answer takes long, its error is raised by the first request.
 
         Raises:
             ProgramError: a path does not exist on this host, or can't be read.
-            OSError, FileSystemError: that can't be told for now.
+            OSError, FileSystemError: the file system does not answer now.
         """
         self._unchecked = True
         self._check()
 
     def _check(self) -> bool:
-        """Whether the paths are known to be there."""
+        """Whether the paths are known to exist."""
         if self._unchecked:
             self._unchecked = False
             if self._answer(self._check_paths) is None:
@@ -88,7 +88,7 @@ class FileEnumerator(SplitListEnumerator):
         return True
 
     def _answer(self, look: Callable[[], T]) -> T | None:
-        """What a look at files has found; None while it is under way. What it raises is raised here."""
+        """Result of a look at files, or its error; None while the look is under way."""
         if self._pool is None:
             return look()
         if self._under_way is None:
@@ -99,24 +99,24 @@ class FileEnumerator(SplitListEnumerator):
                 self._asked_at = time.monotonic()
                 logger.warning("%s: the file system has not answered for %g s", ", ".join(self._paths)[:500], SILENCE)
             return None
-        answered, self._under_way = self._under_way, None
-        result: T = answered.result()
+        look_future, self._under_way = self._under_way, None
+        result: T = look_future.result()
         return result
 
     @property
     def idle(self) -> bool:
-        """Whether no listing is going on."""
+        """Whether no listing is under way."""
         return self._listing is None and self._under_way is None
 
     def _refused(self, error: OSError) -> None:
-        """What is in a folder that can't be listed would be missing in silence."""
+        """Raise: the files of a folder that can't be listed would be missing silently."""
         if isinstance(error, PermissionError):
             raise unreadable_path(str(error.filename)) from error
-        if not isinstance(error, FileNotFoundError):  # it was removed in the meantime
+        if not isinstance(error, FileNotFoundError):  # a folder may be removed meanwhile
             raise error
 
     def _look(self) -> bool:
-        """List some files more; whether these were the last.
+        """List some more files; returns whether these were the last.
 
         Raises:
             ProgramError, OSError, FileSystemError: a folder can't be listed; the next look begins again.
@@ -143,15 +143,15 @@ class FileEnumerator(SplitListEnumerator):
         return True
 
     def _is_damaged(self, empty_path: str) -> bool:
-        """Whether an empty file is a split, so that the format says what is wrong with it; objects may mean folders."""
+        """Whether an empty file is a split, so that the format reports it; empty objects may stand for folders."""
         return self._splits_empty and not empty_path.endswith(("/", "_$folder$"))
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        """The next ranges: several small files at once, so that many small files do not need many requests.
+        """The next ranges; several if files are small, so that many small files do not need many requests.
 
         Raises:
             ProgramError: a folder can't be read.
-            OSError, FileSystemError: it can't be listed.
+            OSError, FileSystemError: a folder can't be listed.
         """
         if not self._listed and self._look():
             self._listed = True
@@ -161,7 +161,7 @@ class FileEnumerator(SplitListEnumerator):
     def _take(self, parallelism: int) -> list[Split]:
         splits: list[Split] = []
         total = 0
-        # A quarter of a fair share: who has read small files sooner comes again, and the last ones are spread.
+        # A quarter of a fair share, so that a faster subtask can read more, and the last files are spread evenly.
         share = min(64, max(1, len(self._left) // (4 * parallelism)))
         while self._left and len(splits) < share and (not splits or total < DEFAULT_SPLIT_BYTES // 4):
             split = self._left.popleft()
@@ -171,11 +171,11 @@ class FileEnumerator(SplitListEnumerator):
 
     @property
     def exhausted(self) -> bool:
-        """Whether all files are listed, and all splits out."""
+        """Whether all files are listed, and all ranges handed out."""
         return self._listed and super().exhausted
 
     def snapshot(self) -> Plain:
-        """The splits that are left; beside them the files that were listed, while others are not."""
+        """Ranges that were not handed out; and while files are being listed, the names of those that were."""
         splits = super().snapshot()
         return splits if self._listed else {"seen": sorted(self._seen), "left": splits}
 
@@ -189,14 +189,16 @@ class FileEnumerator(SplitListEnumerator):
 
 
 def ranges(path: str, size: int, config: Mapping[str, Any]) -> Iterator[Split]:
-    """The splits of one file; an empty one has none, unless that is damage."""
+    """The splits of one file; an empty file has none, unless empty files are damaged."""
     split_bytes = int(config.get("split_bytes", DEFAULT_SPLIT_BYTES))
     if size == 0:
         if config.get("empty_is_damaged"):
             yield Split(f"{path}:0", {"path": path, "start": 0, "end": 0})
         return
-    whole = config.get("decompress", True) and (compression_of(path) is not None or unreadable(path) is not None)
-    if split_bytes <= 0 or whole:
+    is_compressed = config.get("decompress", True) and (
+        compression_of(path) is not None or unreadable(path) is not None
+    )
+    if split_bytes <= 0 or is_compressed:
         yield Split(f"{path}:0", {"path": path, "start": 0, "end": size})
         return
     count = max(1, round(size / split_bytes))

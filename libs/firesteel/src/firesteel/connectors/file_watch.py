@@ -1,4 +1,4 @@
-"""Files that appear while the job runs."""
+"""The enumerator of file sources that watch for new files."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedFilesEnumerator(FileEnumerator):
-    """Hands out ranges of the files that are there, then of those that appear; it never ends.
+    """Hands out ranges of the files that exist, then of those that appear; it never ends.
 
-    Configuration: as of ``FileEnumerator``, and ``interval_ms``: time between two looks.
-    A file is read once: its path is remembered for ever, also in snapshots, so it has to be complete when it appears
-    (write it under a name that begins with a dot or underscore, then rename it). Empty files are looked at again. What
-    can't be listed for now is logged once, and looked at again.
+    A file is read once: its path is remembered for ever, also in snapshots. So a file has to be complete when it
+    appears (write it under a name that begins with a dot or underscore, then rename it). Empty files are looked at
+    again. A folder that can't be listed is logged once, and looked at again.
 
     Args:
-        config: see above.
-        clock: says when to look again.
-        files, is_apart: as of ``FileEnumerator``.
+        config: as for ``FileEnumerator``, and ``interval_ms``, the time between two looks.
+        clock: measures that time.
+        files, is_apart: as for ``FileEnumerator``.
     """
 
     may_match_nothing = True
@@ -46,7 +45,7 @@ class WatchedFilesEnumerator(FileEnumerator):
         self._complaints: set[str] = set()
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        """The next ranges; looks for new files when there are none left and it is time."""
+        """The next ranges; looks for new files if no ranges are left and the interval is over."""
         if not self._left:
             self._watch()
         return self._take(parallelism)
@@ -66,16 +65,16 @@ class WatchedFilesEnumerator(FileEnumerator):
             self._next_look = now + self._interval
 
     def _refused(self, error: OSError) -> None:
-        """The others are read."""
-        if not isinstance(error, FileNotFoundError):  # else it was removed in the meantime
+        """Log a folder that can't be listed; the others are read."""
+        if not isinstance(error, FileNotFoundError):  # a folder may be removed meanwhile
             self._complain(f"file source: {error.filename!r} can't be read: {error.strerror}")
 
-    def _complain(self, what: str) -> None:
-        if what not in self._complaints:
-            self._complaints.add(what)
-            logger.warning("%s; it is looked at again every %.3f s", what, self._interval)
+    def _complain(self, problem: str) -> None:
+        if problem not in self._complaints:
+            self._complaints.add(problem)
+            logger.warning("%s; it is looked at again every %.3f s", problem, self._interval)
 
     @property
     def exhausted(self) -> bool:
-        """Never."""
+        """Always false: files may appear at any time."""
         return False

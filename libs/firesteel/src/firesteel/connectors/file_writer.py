@@ -1,4 +1,4 @@
-"""The writer of a file sink: where records go, and when a part is full."""
+"""The writer of a file sink: it assigns records to parts, and closes parts that are full."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def _write_columns(batch: pa.RecordBatch, part: PartFile, start: int, limit: int
 
 
 class FileWriter(TwoPhaseWriter[Any]):
-    """Part files of one subtask.
+    """Writes the part files of one subtask.
 
-    With checkpoints, parts of rows go on over barriers (unless their rolling policy says otherwise): what was written
-    is synced, and its length is in the checkpoint. Parts of bulk formats end at each barrier.
+    With checkpoints, parts of rows continue after a barrier (unless their rolling policy says otherwise): what was
+    written is synced, and the checkpoint holds its length. Parts of bulk formats end at each barrier.
 
     Args:
-        base_path: of the sink, on any file system.
-        file_format: how records are written.
-        buckets: which folder a record goes to.
-        rolling: when a part is full.
+        base_path: base path of the sink, on any file system.
+        file_format: writes records.
+        buckets: chooses the folder of a record.
+        rolling: decides when a part is full.
         files: names of parts.
-        check_interval_ms: how often all parts are looked at for their age.
-        context: of the subtask.
-        clock: for ages and buckets.
+        check_interval_ms: time between two looks at the age of all parts.
+        context: context of the subtask.
+        clock: clock for ages and buckets.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class FileWriter(TwoPhaseWriter[Any]):
         self._open: dict[str, PartFile] = {}
         self._closed: list[PartFile] = []
         self.takes_columns = file_format.takes_columns
-        self._given: list[PartFile] = []
-        """Committables speak of them."""
+        self._handed_over: list[PartFile] = []
+        """Parts that the committer got at the end of a job without checkpoints; ``abort`` removes them."""
         self._ready: list[bytes] = []
-        """Committables of what was finished by going on from a checkpoint."""
+        """Committables of parts that were finished when they were recovered."""
         self._restored: list[WriterState] = []
         self._base_path, self._systems = str(base_path), FileSystems(context.settings)
         system = self._systems.of(self._base_path)
@@ -79,15 +79,17 @@ class FileWriter(TwoPhaseWriter[Any]):
         self._output = system.writer(self._base_path, context)
 
     def open(self) -> None:
-        """Go on with the parts of the checkpoint, and remove those of former attempts that are in none.
+        """Go on with the parts of the checkpoint, and remove parts of former attempts that no checkpoint holds.
 
-        From then on the age of parts is looked at from time to time, also when no records come.
+        A timer looks at the age of parts from then on, also if no records come.
         """
         now = self._clock.monotonic()
         self._output.remove_orphans()
         for restored in self._restored:
             state, persisted = _restored(restored.data)
-            if isinstance(self._format, BulkWriterFactory):  # its files have an end, behind which nothing is written
+            if isinstance(
+                self._format, BulkWriterFactory
+            ):  # a file of a bulk format has an end, and can't be continued
                 raise StateRestoreError(
                     "file sink: the checkpoint has an open part of rows, "
                     f"{persisted.plain.get('hidden') or persisted.plain.get('uri')}, and the sink writes a bulk format "
@@ -95,9 +97,9 @@ class FileWriter(TwoPhaseWriter[Any]):
                     "checkpoint, or give the sink another uid"
                 )
             output = self._output
-            where = str(state.get("uri") or state["visible"])
-            if scheme_of(where) != scheme_of(self._base_path):  # of a sink that wrote elsewhere
-                output = self._systems.of(where).writer(where.rpartition("/")[0], self._context)
+            path = str(state.get("uri") or state["visible"])
+            if scheme_of(path) != scheme_of(self._base_path):  # the sink has another base path now
+                output = self._systems.of(path).writer(path.rpartition("/")[0], self._context)
             recovered = output.recover(state["bucket"], self._new_name, persisted)
             if recovered.committable is not None:
                 self._ready.append(_json(recovered.committable))
@@ -107,7 +109,7 @@ class FileWriter(TwoPhaseWriter[Any]):
         self._set_timer()
 
     def _take(self, bucket: str, part: PartFile) -> None:
-        """Go on with a part; of two in one bucket one is finished."""
+        """Go on with a part; if the bucket has one already, finish this one."""
         if bucket in self._open:
             part.close(self._context.make_durable)
             self._closed.append(part)
@@ -123,10 +125,10 @@ class FileWriter(TwoPhaseWriter[Any]):
         self._set_timer()
 
     def restore_state(self, states: Sequence[WriterState]) -> None:
-        """Parts that were open at the checkpoint.
+        """Take the parts that were open at the checkpoint.
 
         Raises:
-            CheckpointVersionError: their version is not known.
+            CheckpointVersionError: a later release wrote the state.
         """
         for state in states:
             if state.version != 1:
@@ -146,7 +148,7 @@ class FileWriter(TwoPhaseWriter[Any]):
             self._append(bucket, len(records), partial(_write_rows, records), now)
 
     def write_columns(self, batch: pa.RecordBatch, timestamps: Any) -> None:
-        """Append the rows to the parts of their buckets; they become records only for buckets that look at them."""
+        """Append rows to the parts of their buckets; rows become records only if buckets depend on them."""
         bucket_of, now_ms = self._buckets.bucket_of, self._clock.epoch_ms()
         parts: dict[str, pa.RecordBatch] = {}
         if self._buckets.looks_at_records:
@@ -161,7 +163,7 @@ class FileWriter(TwoPhaseWriter[Any]):
             self._append(bucket, part.num_rows, partial(_write_columns, part), now)
 
     def _look(self) -> float:
-        """The time; the age of all parts is looked at when the interval is over."""
+        """The current time; closes old parts when the check interval is over."""
         now = self._clock.monotonic()
         if now - self._checked >= self._check_ms / 1000:
             self._checked = now
@@ -169,7 +171,7 @@ class FileWriter(TwoPhaseWriter[Any]):
         return now
 
     def _close_full(self, now: float) -> None:
-        """Buckets that get no more records must not keep their files open."""
+        """Close parts that are full, so that buckets without records do not keep files open."""
         for bucket in [bucket for bucket, part in self._open.items() if self._is_full(part, now)]:
             self._close_part(bucket)
 
@@ -210,27 +212,27 @@ class FileWriter(TwoPhaseWriter[Any]):
     # -- checkpoints
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
-        """Close the parts that are to be shown, and have them synced."""
+        """Close parts that become visible, and have them synced."""
         now = self._clock.monotonic()
         for bucket, part in list(self._open.items()):
             if end_of_input or self._rolling.at_checkpoints or not part.resumable or self._is_full(part, now):
                 self._close_part(bucket)
         self._output.prepare(self._context.make_durable)
-        shown = [part.output.committable() for part in self._closed]
-        committables = self._ready + [_json(plain) for plain in shown if plain is not None]
+        committables_of_parts = [part.output.committable() for part in self._closed]
+        committables = self._ready + [_json(plain) for plain in committables_of_parts if plain is not None]
         closed, self._closed, self._ready = self._closed, [], []
         if self._context.checkpointing or not end_of_input:
-            for part in closed:  # the checkpoint speaks of them: whoever goes on from it shows them
+            for part in closed:  # the checkpoint holds them, so an attempt that restores it commits them
                 part.output.keep()
         else:
-            self._given += closed
+            self._handed_over += closed
         return committables
 
     def snapshot_state(self) -> Sequence[bytes]:
-        """The parts that go on."""
-        for part in self._given:
+        """State of the parts that go on after the barrier."""
+        for part in self._handed_over:
             part.output.keep()
-        self._given.clear()
+        self._handed_over.clear()
         states = []
         for bucket, part in self._open.items():
             persisted = part.persist(self._context.make_durable)
@@ -240,10 +242,10 @@ class FileWriter(TwoPhaseWriter[Any]):
 
     def abort(self) -> None:
         """Remove all parts that are neither visible nor in a checkpoint."""
-        parts = [*self._open.values(), *self._closed, *self._given]
+        parts = [*self._open.values(), *self._closed, *self._handed_over]
         self._open.clear()
         self._closed.clear()
-        self._given.clear()
+        self._handed_over.clear()
         for part in parts:
             if part.output.kept:
                 part.discard()
@@ -251,13 +253,13 @@ class FileWriter(TwoPhaseWriter[Any]):
                 part.abort()
 
     def close(self) -> None:
-        """Close the files that are still open; they stay hidden."""
+        """Close open files, which stay hidden."""
         for part in self._open.values():
             part.discard()
 
 
 def _state(bucket: str, persisted: Persisted) -> bytes:
-    """A line of JSON; behind it bytes that the file system has not, if there are some."""
+    """A line of JSON, and behind it the bytes that the file system does not have yet."""
     head = _json({"bucket": bucket, **persisted.plain})
     return head + b"\n" + persisted.tail if persisted.tail else head
 

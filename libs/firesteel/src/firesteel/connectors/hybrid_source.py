@@ -1,4 +1,4 @@
-"""Sources that are read one after the other: first what is stored, then what arrives."""
+"""A source that reads other sources one after the other, for example first files, then Kafka."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class HybridSource(Source[T]):
     """Reads bounded sources one after the other; the last one may be unbounded.
 
     Made by ``HybridSource.builder(first).add_source(second).build()``. A source begins when every subtask has read all
-    that it was given of the one before. Timestamps and watermarks are those of the splits, so event time goes on.
+    of its splits of the source before. Timestamps and watermarks come from the splits, so event time goes on.
 
     Args:
-        sources: in their order.
+        sources: the sources, in the order of reading.
     """
 
     def __init__(self, sources: Sequence[Source[T]]) -> None:
@@ -53,20 +53,20 @@ class HybridSource(Source[T]):
         """A builder that begins with this source.
 
         Raises:
-            TypeError: it is no source.
+            TypeError: the argument is no source.
         """
         return HybridSourceBuilder(first_source)
 
     @property
     def boundedness(self) -> Boundedness:
-        """That of the last source."""
+        """Boundedness of the last source."""
         return self._sources[-1].boundedness
 
     def enumerator(self) -> EnumeratorSpec:
         """The enumerators of all sources, in their order.
 
         Raises:
-            ProgramError: a source can't work; the message says which.
+            ProgramError: a source can't be used; the message says which.
         """
         specs: list[Any] = []
         for number, source in enumerate(self._sources, 1):
@@ -83,15 +83,15 @@ class HybridSource(Source[T]):
         return EnumeratorSpec("hybrid", {"sources": specs})
 
     def create_reader(self, context: ReaderContext) -> SourceReader[T]:
-        """A reader of all sources."""
+        """Make a reader that holds the readers of all sources."""
         readers: list[SourceReader[T]] = []
         for number, source in enumerate(self._sources, 1):
             reader = source.create_reader(context)
             if not isinstance(reader, SourceReader) or reader.checkpointed_function() is not None:
-                what = "is a SourceFunction" if isinstance(reader, SourceReader) else "reads with asyncio"
+                problem = "is a SourceFunction" if isinstance(reader, SourceReader) else "reads with asyncio"
                 raise ProgramError(
-                    f"hybrid source: source {number} of {len(self._sources)} ({type(source).__name__}) {what}; read it "
-                    "by itself and unite the streams with union()"
+                    f"hybrid source: source {number} of {len(self._sources)} ({type(source).__name__}) {problem}; read "
+                    "it by itself and unite the streams with union()"
                 )
             refuse_coroutines("a reader of the hybrid source", reader)
             readers.append(reader)
@@ -99,16 +99,16 @@ class HybridSource(Source[T]):
         return kind(self._sources, readers, context)
 
     def produced_type(self) -> TypeInformation | None:
-        """The type of all sources; None = any Python object."""
+        """Type of the records of all sources; None = any Python object."""
         return self._sources[0].produced_type()
 
     @property
     def makes_columns(self) -> bool:
-        """Whether all sources do."""
+        """Whether all sources emit record batches."""
         return all(source.makes_columns for source in self._sources)
 
     def with_columns(self, names: Sequence[str]) -> HybridSource[T] | None:
-        """All sources with these columns only, if all can leave the others out."""
+        """The sources with these columns only; None if one of them can't leave the others out."""
         narrow = [source.with_columns(names) for source in self._sources]
         narrowed = [source for source in narrow if source is not None]
         return HybridSource(narrowed) if len(narrowed) == len(narrow) else None
@@ -122,41 +122,41 @@ class HybridSourceBuilder(Generic[T]):
         self.add_source(first_source)
 
     def add_source(self, source: Source[T]) -> HybridSourceBuilder[T]:
-        """Read this one behind those that were added before.
+        """Add a source, which is read after those before it.
 
         Raises:
-            TypeError: it is no source.
-            ProgramError: the one before never ends, or its records are of another type than those before.
+            TypeError: the argument is no source.
+            ProgramError: the source before never ends, or the records are of another type.
         """
         if not isinstance(source, Source):
             raise TypeError(f"add_source() takes a Source, not {type(source).__name__}")
         if self._sources:
-            before, number = self._sources[-1], len(self._sources)
-            if before.boundedness is not Boundedness.BOUNDED:
+            previous, number = self._sources[-1], len(self._sources)
+            if previous.boundedness is not Boundedness.BOUNDED:
                 raise ProgramError(
-                    f"hybrid source: source {number} ({type(before).__name__}) never ends, so none can follow it"
+                    f"hybrid source: source {number} ({type(previous).__name__}) never ends, so none can follow it"
                 )
-            first, other = self._sources[0].produced_type(), source.produced_type()
-            if first != other:
+            first, produced = self._sources[0].produced_type(), source.produced_type()
+            if first != produced:
                 raise ProgramError(
-                    f"hybrid source: records of source {number + 1} are {other or 'Python objects'}, and those of the "
-                    f"first are {first or 'Python objects'}: all sources give one type"
+                    f"hybrid source: records of source {number + 1} are {produced or 'Python objects'}, and those of "
+                    f"the first are {first or 'Python objects'}: all sources give one type"
                 )
         self._sources.append(source)
         return self
 
     def build(self) -> HybridSource[T]:
-        """The source."""
+        """Make the source."""
         return HybridSource(self._sources)
 
 
 class _HybridReader(SourceReader[T]):
-    """Reads the splits of the first source that it has some of; their readers are opened when they are needed."""
+    """Reads the splits of the earliest source that has some here. Readers are opened when they are needed."""
 
     def __init__(self, sources: Sequence[Source[T]], readers: list[SourceReader[T]], context: ReaderContext) -> None:
         self._sources, self._context = sources, context
         self._fresh: dict[int, SourceReader[T]] = dict(enumerate(readers))
-        """Readers that were made and not opened, by the number of their source."""
+        """Number of a source -> its reader, which is not opened yet."""
         self._open: dict[int, SourceReader[T]] = {}
         self._no_more = False
 
@@ -164,7 +164,7 @@ class _HybridReader(SourceReader[T]):
         reader = self._open.get(number)
         if reader is None:
             reader = self._fresh.pop(number, None)
-            if reader is None:  # splits of a source that was over came back
+            if reader is None:  # splits of a source that had ended came back
                 another = self._sources[number].create_reader(self._context)
                 assert isinstance(another, SourceReader)
                 reader = another
@@ -173,18 +173,18 @@ class _HybridReader(SourceReader[T]):
         return reader
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        """Each goes to the reader of its source."""
+        """Give each split to the reader of its source."""
         by_source: dict[int, list[Split]] = {}
         for split in splits:
             if "source" not in split.data:
                 raise ProgramError(f"split {split.id!r} was not written by a hybrid source")
             number, inner = unwrap(split)
             by_source.setdefault(number, []).append(inner)
-        for number, own in by_source.items():
-            self._reader(number).add_splits(own)
+        for number, inner_splits in by_source.items():
+            self._reader(number).add_splits(inner_splits)
 
     def no_more_splits(self) -> None:
-        """After what was added so far nothing will come."""
+        """Note that no further splits will come."""
         self._no_more = True
 
     def pause_splits(self, split_ids: Sequence[str]) -> None:
@@ -204,7 +204,7 @@ class _HybridReader(SourceReader[T]):
         return [wrap(number, split) for number, reader in sorted(self._open.items()) for split in reader.snapshot()]
 
     def ready_for_checkpoint(self) -> bool:
-        """Whether all readers are."""
+        """Whether all readers are ready."""
         return all([reader.ready_for_checkpoint() for reader in self._open.values()])
 
     @override
@@ -213,7 +213,7 @@ class _HybridReader(SourceReader[T]):
             reader.checkpoint_taken()
 
     def poll(self, max_records: int) -> Polled[T]:
-        """What the first source gives that has splits here."""
+        """Poll the reader of the earliest source that has splits here."""
         while self._open:
             number = min(self._open)
             reader = self._open[number]

@@ -1,4 +1,4 @@
-"""What becomes of input that can't be read: an error, a counted skip, or a record of its own."""
+"""Handles input that can't be read: it fails the job, is skipped and counted, or becomes a record of its own."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ __all__ = ["MalformedPolicy", "MalformedRecord", "MalformedRecords"]
 logger = logging.getLogger(__name__)
 
 SHOWN_BYTES: Final = 1000
-"""So much of a malformed record is kept."""
+"""Bytes of the input that a ``MalformedRecord`` holds at most."""
 COUNTER: Final = "numRecordsInErrors"
-"""Flink's name for the metric of a source."""
+"""Flink's name of the metric."""
 
 
 class MalformedPolicy(Enum):
-    """What a source does with a line or block that it can't read. Nothing is ever dropped in silence."""
+    """What a source does with a line or block that it can't read. None of them drops input silently."""
 
     FAIL = "fail"
     """The job fails with ``MalformedDataError``."""
     SKIP = "skip"
-    """It is counted, logged and left out."""
+    """The input is counted, logged and left out."""
     EMIT = "emit"
-    """A ``MalformedRecord`` takes its place in the stream, for instance to be sent to a side output."""
+    """A ``MalformedRecord`` takes the place of the input in the stream; it may be sent to a side output."""
 
 
 @dataclass(frozen=True)
 class MalformedRecord:
-    """Stands in a stream for what could not be read.
+    """Stands in a stream for input that could not be read.
 
     Attributes:
-        path: of the file; of Kafka, topic and partition.
-        offset: byte at which it begins, in the decompressed data; of Kafka, the record's offset.
-        reason: what is wrong.
-        data: its first thousand bytes; empty for blocks.
+        path: path of the file; for Kafka topic and partition.
+        offset: byte of the decompressed file at which the input begins; for Kafka the offset of the record.
+        reason: what is wrong with the input.
+        data: first thousand bytes of the input; empty for blocks.
     """
 
     path: str
@@ -49,14 +49,14 @@ class MalformedRecord:
 
 
 class MalformedRecords:
-    """One reader's way with malformed input.
+    """Handles the malformed input of one reader.
 
     Args:
-        policy: what to do.
-        context: of the reader; its metrics get the counter ``numRecordsInErrors``.
+        policy: what to do with the input.
+        context: context of the reader, whose metrics get the counter ``numRecordsInErrors``.
 
     Attributes:
-        count: malformed lines and blocks so far that did not fail the job.
+        count: malformed lines and blocks so far that have not failed the job.
     """
 
     def __init__(self, policy: MalformedPolicy = MalformedPolicy.FAIL, context: ReaderContext | None = None) -> None:
@@ -78,16 +78,16 @@ class MalformedRecords:
         unit: str = "byte",
         cause: BaseException | None = None,
     ) -> list[MalformedRecord]:
-        """What to put into the stream instead: nothing, or one record.
+        """Handle malformed input; returns what to emit instead: nothing, or one record.
 
         Args:
-            path: of the file, or what else the input is called.
-            offset: where it begins.
+            path: path of the file, or another name of the input.
+            offset: place at which the malformed input begins.
             reason: what is wrong.
-            data: the input.
-            line: its number, if known.
-            unit: of the offset.
-            cause: what was raised about it.
+            data: the malformed input.
+            line: number of the line, if it is known.
+            unit: unit of the offset.
+            cause: error that was raised about the input.
 
         Raises:
             MalformedDataError: the policy is to fail.

@@ -1,4 +1,4 @@
-"""Malformed records to a side output."""
+"""Sends malformed records to a side output."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["MalformedToSideOutput"]
 
 
 class MalformedToSideOutput(ProcessFunction[Any, Any]):
-    """Sends each ``MalformedRecord`` to a side output; all else passes.
+    """Sends each ``MalformedRecord`` to a side output, and all other records on.
 
-    For sources built with ``on_malformed(MalformedPolicy.EMIT)``:
+    It is used behind sources that are built with ``on_malformed(MalformedPolicy.EMIT)``:
     ``stream.process(MalformedToSideOutput(tag), output_type=row_type)``, then ``get_side_output(tag)``.
 
     Args:
-        tag: of the side output; its type is left out, since malformed records are Python objects.
+        tag: tag of the side output, without a type, because malformed records are Python objects.
     """
 
     def __init__(self, tag: OutputTag[Any]) -> None:
@@ -28,7 +28,7 @@ class MalformedToSideOutput(ProcessFunction[Any, Any]):
         self.tag = tag
 
     def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterator[Any]:
-        """Passes the record on, or aside."""
+        """Emit the record, or send it to the side output."""
         if isinstance(value, MalformedRecord):
             yield self.tag, value
         else:

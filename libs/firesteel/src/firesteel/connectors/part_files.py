@@ -1,4 +1,4 @@
-"""Part files that are being written: rows that are appended, and bulk formats."""
+"""Part files that are being written, of formats that append rows and of bulk formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firesteel.connectors.filesystems.file_system import MakeDurable, PartOutput
 from firesteel.core.call_each import call_each, call_one
 
 _BULK_AT_ONCE: Final = 1000
-"""After so many records of a bulk format its size is looked at."""
+"""Records of a bulk format that are written between two looks at the size of the file."""
 
 
 def _at_once(work: Callable[[], None]) -> None:
@@ -25,16 +25,16 @@ class PartFile(ABC):
     """A part file that is being written.
 
     Args:
-        output: takes its bytes; it may begin with those of another part.
-        now: seconds of the clock.
+        output: takes the bytes; it may begin with those of another part.
+        now: current time in seconds of the monotonic clock.
 
     Attributes:
-        output: see above.
-        begun, written: when it was made, and written to last; seconds of the clock.
+        output: takes the bytes.
+        begun, written: when the part was made, and when records were written last, by the same clock.
     """
 
     resumable = False
-    """It can be cut at a position where it was persisted, and goes on from there."""
+    """Whether another attempt can go on from a position at which the part was persisted."""
 
     def __init__(self, output: PartOutput, now: float) -> None:
         self.output, self.stream = output, output.stream
@@ -43,35 +43,35 @@ class PartFile(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """Bytes, about."""
+        """Approximate size in bytes."""
 
     @abstractmethod
     def write(self, values: Sequence[Any], start: int, limit: int | None) -> int:
-        """Take values from this index on, until the size has reached the limit; the index behind the last one."""
+        """Write values from an index on, until the size has reached the limit; returns the index of the next one."""
 
     def write_columns(self, batch: pa.RecordBatch, start: int, limit: int | None) -> int:
-        """The same for the rows of a batch of columns, of formats that take them."""
+        """Write rows of a batch as ``write`` does, for formats that take columns."""
         raise TypeError(f"{type(self).__name__} takes no columns")
 
     @abstractmethod
     def finish(self) -> None:
-        """Write the end of the format."""
+        """Write the end of the format, such as a footer."""
 
     def persist(self, make_durable: MakeDurable) -> Persisted:
-        """What a checkpoint has to know to go on with it."""
+        """Prepare a checkpoint; returns what another attempt needs to go on with the part."""
         return self.output.persist(make_durable)
 
     def close(self, make_durable: MakeDurable = _at_once) -> None:
-        """Finish it; no record comes any more."""
+        """Finish the part; no more records come."""
         self.finish()
         self.output.close(make_durable)
 
     def discard(self) -> None:
-        """Release it without an end of the format; nobody sees it."""
+        """Release the file without an end of the format; it stays hidden."""
         self.output.discard()
 
     def abort(self) -> None:
-        """Remove it."""
+        """Release and remove the file."""
         self.discard()
         self.output.abort()
 
@@ -164,11 +164,11 @@ class _BulkPart(PartFile):
 
 
 MakePart = Callable[[PartOutput, float], PartFile]
-"""Of where its bytes go, and the time."""
+"""Makes a part that writes to an output; the second argument is the current time."""
 
 
 def part_maker(file_format: Encoder | BulkWriterFactory) -> MakePart:
-    """How parts of a format are made. Those of bulk formats begin with nothing."""
+    """The function that makes parts of a format. Parts of bulk formats always begin empty."""
     if isinstance(file_format, BulkWriterFactory):
         return partial(_BulkPart, file_format)
     return partial(_RowPart, file_format)

@@ -1,4 +1,4 @@
-"""What readers keep that read one split each, which has no position."""
+"""State of readers that read one split without positions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["SingleSplit"]
 
 
 class SingleSplit:
-    """Part of a reader.
+    """The part of a reader that manages its only split.
 
     Attributes:
-        what: the source, as errors name it.
-        split: that is being read; None before it came and after its end.
-        is_paused: nothing is to be given.
-        none_follow: there will be no split, or no further one.
+        what: name of the source in errors.
+        split: split that is being read; None before it has come, and after its end.
+        is_paused: ``poll`` must return no records.
+        none_follow: no further split will come.
     """
 
     what = "source"
@@ -27,10 +27,11 @@ class SingleSplit:
         self.is_paused = self.none_follow = False
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        """Read this one.
+        """Take the split.
 
         Raises:
-            ProgramError: the split is of another version, or a second one.
+            CheckpointVersionError: a later release wrote the split.
+            ProgramError: the reader has a split already.
         """
         for split in splits:
             self.check_version(split)
@@ -42,7 +43,7 @@ class SingleSplit:
         """Refuse splits of later releases.
 
         Raises:
-            CheckpointVersionError: it is one.
+            CheckpointVersionError: a later release wrote the split.
         """
         if split.version != 1:
             raise CheckpointVersionError(
@@ -51,15 +52,15 @@ class SingleSplit:
             )
 
     def no_more_splits(self) -> None:
-        """After what was added so far nothing will come."""
+        """Note that no further split will come."""
         self.none_follow = True
 
     def pause_splits(self, split_ids: Sequence[str]) -> None:
-        """Give nothing."""
+        """Return no records until the split is resumed."""
         self.is_paused = self.is_paused or (self.split is not None and self.split.id in split_ids)
 
     def resume_splits(self, split_ids: Sequence[str]) -> None:
-        """Give records again."""
+        """Return records of the split again."""
         if self.split is not None and self.split.id in split_ids:
             self.is_paused = False
 

@@ -1,4 +1,4 @@
-"""An enumerator over a list of splits; most enumerators are made from it."""
+"""An enumerator over a list of splits. Most enumerators derive from it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from firesteel.functions.source import BuiltInEnumerator, Plain, Split
 
 
 class SplitListEnumerator(BuiltInEnumerator):
-    """Hands out splits in order, one at a time; those that come back go out next.
+    """Hands out splits in order, one at a time; splits that are given back are handed out next.
 
     Args:
-        splits: all of them.
+        splits: all splits.
     """
 
     def __init__(self, splits: Iterable[Split]) -> None:
@@ -26,15 +26,15 @@ class SplitListEnumerator(BuiltInEnumerator):
 
     @property
     def exhausted(self) -> bool:
-        """Whether all splits are out."""
+        """Whether all splits were handed out."""
         return not self._left
 
     def add_splits_back(self, splits: Sequence[Split]) -> None:
-        """They are handed out next."""
+        """Hand these splits out next."""
         self._left.extendleft(reversed(splits))
 
     def snapshot(self) -> Plain:
-        """The splits that are left."""
+        """Splits that were not handed out."""
         return [split.to_plain() for split in self._left]
 
     def restore(self, state: Plain) -> None:

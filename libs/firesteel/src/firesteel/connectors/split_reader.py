@@ -1,4 +1,4 @@
-"""A reader that reads its splits one after another; most readers are made from it."""
+"""A reader that reads its splits one after another. Most sources derive their reader from it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Chunk(Generic[T]):
-    """What one ``SplitCursor.read`` gives.
+    """Result of one ``SplitCursor.read``.
 
     Attributes:
         values: list of objects, or a ``pyarrow.RecordBatch``; may be empty only if ``finished``.
-        position: of the split behind the last value.
+        position: position of the split behind the last value.
         finished: the split holds nothing more.
-        timestamps: epoch milliseconds for each value, or None; beside columns an int64 array may be given.
+        timestamps: epoch milliseconds of each value, as a list or, with columns, an int64 array; None = there are none.
     """
 
     values: list[T] | pa.RecordBatch
@@ -41,14 +41,14 @@ class SplitCursor(ABC, Generic[T]):
 
     @abstractmethod
     def read(self, max_records: int) -> Chunk[T] | Wait:
-        """At most ``max_records`` records, in order; or when to ask again."""
+        """Return the next records, at most so many, or how long to wait for them."""
 
     def close(self) -> None:
-        """Release what is open. Called exactly once."""
+        """Release open files and connections. Called exactly once."""
 
 
 class SplitQueueReader(SourceReader[T]):
-    """Keeps the queue of splits, their positions and which are paused; a subclass opens them.
+    """Keeps splits in a queue, with their positions and pauses; a subclass opens them.
 
     Attributes:
         split_version: version of ``Split.data`` and ``Split.position`` that ``open_split`` understands.
@@ -82,7 +82,7 @@ class SplitQueueReader(SourceReader[T]):
         self._waiting.extend(splits)
 
     def no_more_splits(self) -> None:
-        """After what was added so far nothing will come."""
+        """Note that no further splits will come."""
         self._no_more = True
 
     def pause_splits(self, split_ids: Sequence[str]) -> None:
