@@ -22,9 +22,9 @@ class CleanUp(StrEnum):
     REMOVE = "remove"
     """All are removed."""
     KEEP = "keep"
-    """Those in the store stay; remains of others are removed."""
+    """Checkpoints in the store stay; remains of others are removed."""
     TOUCH_NOTHING = "touch nothing"
-    """All files stay, because somebody may want to look at damaged ones."""
+    """All files stay, so that damaged ones can be examined."""
 
 
 class CheckpointRetention(StrEnum):

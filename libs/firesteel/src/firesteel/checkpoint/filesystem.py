@@ -150,7 +150,7 @@ class DirectoryCheckpointStorage(CheckpointStorage):
                         f"{final} does not hold what was written to it: the storage loses data"
                     )
             except (OSError, CheckpointStorageError):
-                with suppress(OSError):  # this call has created it, and nobody knows of it as a checkpoint yet
+                with suppress(OSError):  # this call has created it, and no store names it yet
                     final.unlink(missing_ok=True)
                 raise
         return str(final)

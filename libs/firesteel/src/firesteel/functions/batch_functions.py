@@ -63,7 +63,7 @@ class KeyedBatchFunction(Function):
     """
 
     class Context(ABC):
-        """What ``process_batch`` can find out about the current batch."""
+        """Information about the current batch, for ``process_batch``."""
 
         @property
         @abstractmethod

@@ -22,7 +22,7 @@ class BaseBroadcastProcessFunction(Function):
     """Base of both kinds of functions: only their broadcast side may change the broadcast state."""
 
     class BaseContext(ABC):
-        """What both sides can find out about the current record."""
+        """Information about the current record, for both sides."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -37,7 +37,7 @@ class BaseBroadcastProcessFunction(Function):
             """Returns the watermark of the operator."""
 
     class Context(BaseContext):
-        """What ``process_broadcast_element`` can find out, and do."""
+        """Times of the record, and broadcast state to change, for ``process_broadcast_element``."""
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
@@ -48,7 +48,7 @@ class BaseBroadcastProcessFunction(Function):
             """
 
     class ReadOnlyContext(BaseContext):
-        """What ``process_element`` can find out, and do."""
+        """Times of the record, and broadcast state to read, for ``process_element``."""
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
@@ -63,10 +63,10 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, O
     """A process function over a stream that is not keyed and a broadcast stream."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
-        """What ``process_broadcast_element`` can find out, and do."""
+        """Times of the record, and broadcast state to change, for ``process_broadcast_element``."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        """What ``process_element`` can find out, and do."""
+        """Times of the record, and broadcast state to read, for ``process_element``."""
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
@@ -81,7 +81,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
     """A process function over a keyed stream and a broadcast stream, with keyed state and timers."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
-        """What ``process_broadcast_element`` can find out. There is no current key on this side."""
+        """Times of the record, and state to change, for ``process_broadcast_element``, which has no current key."""
 
         @abstractmethod
         def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], Any]) -> None:
@@ -91,7 +91,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
             """
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        """What ``process_element`` can find out, and do."""
+        """Times of the record, and broadcast state to read, for ``process_element``."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
@@ -102,7 +102,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
             """Returns the key of the current record or timer."""
 
     class OnTimerContext(ReadOnlyContext, ABC):
-        """What ``on_timer`` can find out about the timer; ``timestamp()`` is the timer's."""
+        """Information about the timer, for ``on_timer``; ``timestamp()`` is the timer's."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:

@@ -221,7 +221,7 @@ class SinkFunction(Function, Generic[IN]):
     """Writes records one by one, for ``add_sink``. Sinks that write batches are in ``firesteel.functions.sink``."""
 
     class Context(ABC):
-        """What ``invoke`` can find out about the current record."""
+        """Information about the current record, for ``invoke``."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -233,7 +233,7 @@ class SinkFunction(Function, Generic[IN]):
 
 
 class _ProcessContext(ABC):
-    """What process functions of all kinds can find out about the current record."""
+    """Information about the current record, for all kinds of process functions."""
 
     @abstractmethod
     def timestamp(self) -> int | None:
@@ -260,7 +260,7 @@ class ProcessFunction(Function, Generic[IN, OUT]):
     """One record in, any number out, with access to the record's timestamp."""
 
     class Context(_ProcessContext):
-        """What ``process_element`` can find out about the current record."""
+        """Information about the current record, for ``process_element``."""
 
     @abstractmethod
     def process_element(self, value: IN, ctx: ProcessFunction.Context) -> Results[OUT]:
@@ -271,10 +271,10 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     """A process function on a keyed stream, with keyed state from ``open(runtime_context)`` and timers."""
 
     class Context(_KeyedProcessContext):
-        """What ``process_element`` can find out about the current record."""
+        """Information about the current record, for ``process_element``."""
 
     class OnTimerContext(Context, _OnTimerContext):
-        """What ``on_timer`` can find out about the timer; ``timestamp()`` is the timer's."""
+        """Information about the timer, for ``on_timer``; ``timestamp()`` is the timer's."""
 
     @abstractmethod
     def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> Results[OUT]:
@@ -289,7 +289,7 @@ class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
     """A process function over two connected streams."""
 
     class Context(_ProcessContext):
-        """What both methods can find out about the current record."""
+        """Information about the current record, for both methods."""
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: CoProcessFunction.Context) -> Results[OUT]:
@@ -304,10 +304,10 @@ class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
     """A process function over two connected keyed streams; both sides of a key share its state."""
 
     class Context(_KeyedProcessContext):
-        """What both methods can find out about the current record."""
+        """Information about the current record, for both methods."""
 
     class OnTimerContext(Context, _OnTimerContext):
-        """What ``on_timer`` can find out about the timer; ``timestamp()`` is the timer's."""
+        """Information about the timer, for ``on_timer``; ``timestamp()`` is the timer's."""
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: KeyedCoProcessFunction.Context) -> Results[OUT]:

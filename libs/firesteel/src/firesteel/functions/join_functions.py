@@ -43,7 +43,7 @@ class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
     """Computes the results for each pair of records that an interval join finds."""
 
     class Context(ABC):
-        """What ``process_element`` can find out about the current pair. All times are ms since 1970-01-01 UTC."""
+        """Information about the current pair, for ``process_element``. All times are ms since 1970-01-01 UTC."""
 
         @abstractmethod
         def get_left_timestamp(self) -> int:

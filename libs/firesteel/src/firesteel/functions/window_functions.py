@@ -74,7 +74,7 @@ class AllWindowFunction(Function, Generic[IN, OUT, W]):
 
 
 class _WindowContext(ABC, Generic[W2]):
-    """What window functions can find out about the window that is evaluated."""
+    """Times and state of the window that is evaluated, for window functions."""
 
     @abstractmethod
     def window(self) -> W2:
@@ -105,7 +105,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """Computes the results of one key's window, with access to times and state."""
 
     class Context(_WindowContext[W2]):
-        """What ``process`` and ``clear`` can find out about the window."""
+        """Times and state of the window, for ``process`` and ``clear``."""
 
     @abstractmethod
     def process(
@@ -127,7 +127,7 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
     """Computes the results of a window over all records of a stream, with access to times and state."""
 
     class Context(_WindowContext[W2]):
-        """What ``process`` and ``clear`` can find out about the window."""
+        """Times and state of the window, for ``process`` and ``clear``."""
 
     @abstractmethod
     def process(self, context: ProcessAllWindowFunction.Context[W], elements: Iterable[IN]) -> Iterable[OUT] | None:

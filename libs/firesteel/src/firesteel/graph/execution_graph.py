@@ -302,7 +302,7 @@ class ExecutionJobVertex:
         return [subtask.current for subtask in self.subtasks]
 
     def state_counts(self) -> Counter[ExecutionState]:
-        """How many subtasks are in each state."""
+        """Return the number of subtasks in each state."""
         return Counter(e.state for e in self.executions())
 
     @property
@@ -514,7 +514,7 @@ class ExecutionGraph:
 
     @property
     def slots_needed(self) -> int:
-        """How many slots the job needs."""
+        """Number of slots that the job needs."""
         return len(self.shared_slots)
 
     def restarting_ms(self, now: int) -> int:

@@ -17,7 +17,7 @@ USER_ENUMERATOR: Final = "user"
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """What the plan and REST show of an operator."""
+    """Description of an operator for the plan and REST."""
 
     id: str
     name: str

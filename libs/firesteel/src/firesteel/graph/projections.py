@@ -1,4 +1,4 @@
-"""Projection push-down: columns that nobody reads do not cross the exchange, nor leave a source that can omit them.
+"""Projection push-down: unread columns do not cross the exchange, nor leave a source that can omit them.
 
 There are two passes over the graph. The first one goes from the ends to the sources and finds which columns of each
 operator's results are read; an operator that runs Python code over rows or whole batches reads all. The second one goes
@@ -44,7 +44,7 @@ Needed = frozenset[str] | None
 
 
 def push_down(graph: StreamGraph) -> None:
-    """Leave out columns that nobody reads; changes the operators of the graph and fills ``graph.edge_columns``."""
+    """Leave out columns that no operator reads; changes the operators of the graph and fills ``graph.edge_columns``."""
     _PushDown(graph).run()
 
 

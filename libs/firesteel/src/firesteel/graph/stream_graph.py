@@ -109,7 +109,7 @@ class Transformation:
 
 @dataclass(frozen=True)
 class GraphSettings:
-    """What the environment says about all operators.
+    """Settings of the environment for all operators.
 
     Attributes:
         job_name: name of the job, as users see it.

@@ -80,7 +80,7 @@ class Due(NamedTuple):
 
 
 class AlignedWindows:
-    """Which windows are open, and when they fire and end.
+    """Tracks which windows are open, and when they fire and end.
 
     Args:
         assigner: tumbling or sliding event-time windows.

@@ -1,4 +1,4 @@
-"""How a window keeps its records: as they are, combined into one, or in an accumulator."""
+"""Contents of windows: records as they are, combined into one, or in an accumulator."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class WindowContents(ABC):
 
     @abstractmethod
     def elements(self, contents: Any, *, goes_on: bool) -> list[Any]:
-        """What a window function gets: a new list, which the function may change.
+        """Return the elements for the window function: a new list, which the function may change.
 
         Args:
             contents: the contents of the window.

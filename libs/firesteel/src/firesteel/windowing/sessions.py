@@ -20,7 +20,7 @@ __all__ = ["END", "HELD", "NEVER", "START", "Open", "Sessions", "SessionsDue"]
 START, END, HELD = range(3)
 """Positions in a session, which is a list: its start (ms), the first ms behind it, and its contents."""
 Open = list[Any]
-"""What is kept for a key: the time of its timer, then its open sessions in the order of time."""
+"""List for each key: the time of its timer, then its open sessions in the order of time."""
 NEVER: Final = MAX_TIMESTAMP + 1
 """The time of the timer of a key that has none."""
 _start_of: Final = itemgetter(START)
@@ -28,7 +28,7 @@ _end_of: Final = itemgetter(END)
 
 
 class SessionsDue(NamedTuple):
-    """What is to be done when the timer of a key fires.
+    """Work that is due when the timer of a key fires.
 
     Attributes:
         fires: the session to be evaluated, or None.
@@ -92,7 +92,7 @@ class Sessions:
         return session
 
     def due(self, key_sessions: Open, time: int) -> SessionsDue:
-        """What is to be done at the time of the key's timer; when that has been done, ``done`` has to be called."""
+        """Return the work that is due at the time of the key's timer; the caller does it, then calls ``done``."""
         return SessionsDue(self._ending(key_sessions, time), self._ending(key_sessions, time - self._lateness))
 
     def done(self, key_sessions: Open, due: SessionsDue, time: int) -> bool:
