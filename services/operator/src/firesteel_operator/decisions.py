@@ -216,7 +216,7 @@ class Remove:
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop the job with a savepoint."""
+    """Stop the job, with a savepoint from which another incarnation can continue."""
 
     job_id: str
     operation_id: str
@@ -224,7 +224,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class TakeSavepoint:
-    """Take a savepoint."""
+    """Take a savepoint of the job, which runs on."""
 
     job_id: str
     operation_id: str

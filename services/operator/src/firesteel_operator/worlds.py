@@ -77,7 +77,7 @@ class Rest(Protocol):
         """Stop a job with a savepoint."""
 
     def savepoint(self, job_id: str, operation_id: str) -> None:
-        """Take a savepoint."""
+        """Take a savepoint of a job, which runs on."""
 
     def cancel(self, job_id: str) -> None:
         """Cancel a job."""
@@ -500,7 +500,7 @@ def settings_of(thing: JsonObject, spec: Spec, folder: Path | None) -> Settings:
 
 
 def arguments_of(spec: Spec, action: Create) -> list[str]:
-    """Of ``firesteel-standalone-job``."""
+    """Arguments of ``firesteel-standalone-job`` for an incarnation."""
     job = spec.job
     assert job is not None
     words = ["--python", job.program.removeprefix(_LOCAL), "--job-id", action.job_id]
@@ -517,7 +517,7 @@ def arguments_of(spec: Spec, action: Create) -> list[str]:
 
 
 def order_of(spec: Spec, action: Create) -> dict[str, Any]:
-    """Of ``POST /jars/:jarid/run``."""
+    """Body of ``POST /jars/:jarid/run`` for an incarnation."""
     job = spec.job
     assert job is not None
     configuration = dict(spec.configuration)

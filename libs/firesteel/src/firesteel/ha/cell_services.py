@@ -85,8 +85,8 @@ class CellServices(HighAvailabilityServices):
             value = encode(_END, {"payload": payload})
 
         def plan() -> Sequence[Change] | None:
-            there = cells.read(component, _END)
-            return None if there is not None and there.value == value else [put(_END, value, there)]
+            record = cells.read(component, _END)
+            return None if record is not None and record.value == value else [put(_END, value, record)]
 
         settle(cells, component, leadership.epoch, plan)
 
@@ -138,9 +138,9 @@ class CellLeadership(Leadership):
     @override
     def note_attempts(self, attempts: Attempts) -> None:
         def plan() -> Sequence[Change] | None:
-            there = self._cells.read(self.component, _ATTEMPTS)
+            record = self._cells.read(self.component, _ATTEMPTS)
             value = encode(_ATTEMPTS, attempts.behind(attempts_in(self._cells, self.component)).to_plain())
-            return None if there is not None and there.value == value else [put(_ATTEMPTS, value, there)]
+            return None if record is not None and record.value == value else [put(_ATTEMPTS, value, record)]
 
         settle(self._cells, self.component, self.epoch, plan)
 
@@ -164,5 +164,5 @@ def attempts_in(cells: Cells, component: str) -> Attempts:
         OSError: they can't be read for now.
         DamagedEntryError: they are damaged.
     """
-    there = cells.read(component, _ATTEMPTS)
-    return Attempts() if there is None else Attempts.from_plain(decode(_ATTEMPTS, there.value))
+    record = cells.read(component, _ATTEMPTS)
+    return Attempts() if record is None else Attempts.from_plain(decode(_ATTEMPTS, record.value))

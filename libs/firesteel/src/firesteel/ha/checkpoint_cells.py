@@ -50,9 +50,10 @@ class CellCheckpointStore(CompletedCheckpointStore):
     def renewed(self) -> CompletedCheckpointStore:
         successor = CellCheckpointStore(self._cells, self._payloads, self._component, self._epoch, self._folder)
 
+        # From this change on, changes of this object that are still on their way are refused.
         def plan() -> list[Change] | None:
-            there = self._cells.read(self._component, self._own)
-            return None if there is not None and there.value == _OVER else [put(self._own, _OVER, there)]
+            record = self._cells.read(self._component, self._own)
+            return None if record is not None and record.value == _OVER else [put(self._own, _OVER, record)]
 
         self._settle("what earlier calls have begun can't be ended", plan)
         return successor
@@ -63,16 +64,16 @@ class CellCheckpointStore(CompletedCheckpointStore):
 
         def plan() -> list[Change]:
             nonlocal number
-            there = self._cells.read(self._component, _COUNTER)
+            record = self._cells.read(self._component, _COUNTER)
             try:
-                last = 0 if there is None else int(there.value)
+                last = 0 if record is None else int(record.value)
             except ValueError as error:
                 raise CheckpointStorageError(
-                    f"the counter of checkpoints is damaged: {there!r}. Write the number of the job's last checkpoint "
+                    f"the counter of checkpoints is damaged: {record!r}. Write the number of the job's last checkpoint "
                     f"into it: the record {_COUNTER} of {self._component}"
                 ) from error
             number = max(last, above) + 1
-            return [*self._as_writer(), put(_COUNTER, str(number).encode(), there)]
+            return [*self._as_writer(), put(_COUNTER, str(number).encode(), record)]
 
         self._settle("the counter of checkpoints can't be written", plan)
         return number
@@ -81,15 +82,16 @@ class CellCheckpointStore(CompletedCheckpointStore):
     def add(self, checkpoint: StoredCheckpoint) -> None:
         name, payload = f"{_KIND}.{checkpoint.checkpoint_id}", ""
         failure = f"checkpoint {checkpoint.checkpoint_id} can't be stored"
+        # The payload is written before its record, and counts only through it.
         if checkpoint.metadata is not None and len(checkpoint.metadata) > self._cells.largest_record:
             payload = f"{self._folder}/{checkpoint.checkpoint_id}.{self._epoch}.{secrets.token_hex(8)}"
 
         def plan() -> list[Change] | None:
-            there = self._cells.read(self._component, name)
+            record = self._cells.read(self._component, name)
             writer = self._as_writer()
-            if there is None:
+            if record is None:
                 return [*writer, put(name, self._encoded(checkpoint, payload), None)]
-            if self._decoded(there) != checkpoint:
+            if self._decoded(record) != checkpoint:
                 raise CheckpointStorageError(f"another checkpoint {checkpoint.checkpoint_id} is in the store already")
             return None
 

@@ -346,6 +346,7 @@ class DirectoryCells(Cells):
             disk.sync(draft / _RECORDS)
             if is_new:
                 disk.sync(draft)
+            # The folder of a first revision has to survive a loss of power as well.
             if not folder.is_dir():
                 disk.make_directory(folder)
                 disk.sync(self._cells)
@@ -362,6 +363,7 @@ class DirectoryCells(Cells):
         except OSError as error:  # ``check`` tries again
             raise UnsureError(error.errno, f"{folder} can't be made safe: {error.strerror or error}") from error
         self._unsynced.discard(component)
+        # The write may have been slow: later revisions tell whether it still counts.
         numbers = self._numbers(component)
         if max(numbers) != revision.number:
             # Others continued from this revision, or it came so late that its place was free again.

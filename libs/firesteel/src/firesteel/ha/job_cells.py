@@ -160,6 +160,8 @@ class CellJobStore(JobStore):
         if marked is not None:
             self._payloads.check(self._id)
             return
+        # A store of an earlier version has no marker: there, payloads without a single one left mean that the place is
+        # away.
         records = [name.partition(".") for name in self._cells.names(self._component)]
         payloads = [payload for kind, _, job_id in records for payload in self._payloads_of(job_id, [kind])]
         folders = {payload.rpartition("/")[0] for payload in payloads}
@@ -346,6 +348,7 @@ class CellJobStore(JobStore):
         for blob, path in blobs.items():
             path.rename(folder / blob)
         replace_file(received / _GRAPH, encode(_JOB, {"graph": job.graph.to_plain()}), durable=False)
+        # The payload first: a job whose record exists can be read as a whole.
         payload = self._new_name(_JOB, job_id)
         try:
             here = self._payloads.store(received, payload)
@@ -359,6 +362,7 @@ class CellJobStore(JobStore):
             record = self._read(name)
             if record is not None and record.value == value:
                 return None
+            # Notes of an earlier run under the same job id must not count for this one.
             notes = [(note, self._read(note)) for note in (f"{_JOBMASTER}.{job_id}", f"{_CANCEL}.{job_id}")]
             return [
                 put(name, value, record),
@@ -435,6 +439,7 @@ class CellJobStore(JobStore):
         value = encode(_END, {**plain, "payload": payload})
         payloads = self._payloads_of(end.job_id)
 
+        # One change: a job never has both an end and a record to run it from, or neither of them.
         def plan() -> list[Change] | None:
             record = self._read(name)
             if record is not None and record.value == value:

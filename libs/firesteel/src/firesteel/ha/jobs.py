@@ -70,7 +70,7 @@ class RecordedEnd:
     archive: Mapping[str, Any]
 
     def to_plain(self) -> dict[str, Any]:
-        """Form for JSON."""
+        """The end in a form for JSON."""
         return {"submitted_ms": self.submitted_ms, "archive": dict(self.archive)}
 
     @classmethod

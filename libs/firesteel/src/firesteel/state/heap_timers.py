@@ -299,7 +299,7 @@ class _FrozenQueue(HeapTimerQueue):
 
 
 def timers_of(buckets: dict[int, Entry | dict[Entry, None]]) -> Iterator[Timer]:
-    """Timers of buckets."""
+    """Timers of all buckets, with their timestamps."""
     for timestamp, bucket in buckets.items():
         if isinstance(bucket, dict):
             for entry in bucket:

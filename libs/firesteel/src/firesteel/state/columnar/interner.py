@@ -54,7 +54,7 @@ class Interner:
         return code
 
     def decode(self, codes: Ints, nulls: npt.NDArray[np.bool_] | None) -> pa.Array:
-        """Values of numbers."""
+        """Values that these numbers stand for."""
         values = self._values
         if nulls is None:
             return pa.array([values[code] for code in codes.tolist()], self._type)

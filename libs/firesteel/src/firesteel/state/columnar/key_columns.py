@@ -37,7 +37,7 @@ class KeyColumn(ABC):
 
     @abstractmethod
     def column(self, words: list[Ints], nulls: Nulls | None) -> pa.Array:
-        """Values from words."""
+        """Column of the values that these words stand for."""
 
     def use(self, words: Ints) -> None:  # noqa: B027 - most columns need not know
         """Count the uses of values by new keys; ``words`` are the first words, each occurrence counts."""
