@@ -70,6 +70,8 @@ class World:
             raise KeyError("oops")
         self.performed.append(instruction)
 
+    def hurry(self) -> None: ...
+
     def fall_silent(self) -> None:
         self.is_silent = True
 

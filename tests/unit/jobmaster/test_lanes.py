@@ -13,12 +13,13 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.service.retries import until_it_works
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster.settings import JobMasterSettings
+from firesteel_jobmaster.slot_lanes import SlotLanes
 from firesteel_jobmaster.taskmanagers import TaskManagerLinks
 
 TASKS: set[asyncio.Task[Any]] = set()
 
 
-def links_of_a_job() -> TaskManagerLinks:
+def lanes_of_a_job() -> SlotLanes:
     def spawn(coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(coroutine)
         TASKS.add(task)
@@ -26,16 +27,16 @@ def links_of_a_job() -> TaskManagerLinks:
         return task
 
     links = TaskManagerLinks(
-        "ab" * 16, JobMasterSettings(), ManualClock(), None, "token", spawn, spawn,  # type: ignore[arg-type]
+        "ab" * 16, JobMasterSettings(), ManualClock(), None, "token", spawn,  # type: ignore[arg-type]
         lambda taskmanager: (), lambda taskmanager, report: None, lambda taskmanager, cause, gone_for: None,
     )  # fmt: skip
     links._gateways["tm"] = object()  # type: ignore[assignment]
-    return links
+    return SlotLanes("ab" * 16, links, spawn)
 
 
 def test_what_several_slots_are_told_at_once_is_one_call() -> None:
     async def main() -> None:
-        links = links_of_a_job()
+        lanes = lanes_of_a_job()
         sent: list[dict[str, tuple[str, ...]]] = []
         refused: list[str] = []
 
@@ -44,11 +45,11 @@ def test_what_several_slots_are_told_at_once_is_one_call() -> None:
             return m.UnknownSlots(("slot-1",))
 
         def tell(slot: str, order: str) -> None:
-            links.call(
+            lanes.call(
                 "tm",
                 slot,
                 order,
-                lambda gateway: links.together(gateway, "tm", slot, (f"task of {slot}",), order, send),
+                lambda gateway: lanes.together(gateway, "tm", slot, (f"task of {slot}",), order, send),
                 failed=lambda: refused.append(slot),
             )
 
@@ -64,15 +65,15 @@ def test_what_several_slots_are_told_at_once_is_one_call() -> None:
             {"slot-0": ("task of slot-0",)},
         ], "slot-0 hears of one checkpoint after the other, and nobody waits for it"
         assert refused == ["slot-1"], "the others have heard it"
-        assert not links._lanes
+        assert not lanes._lanes
 
     asyncio.run(main())
 
 
 def test_a_call_to_several_slots_that_fails_is_made_again_for_all() -> None:
     async def main() -> None:
-        links = links_of_a_job()
-        links._monitor.watch("tm")
+        lanes = lanes_of_a_job()
+        lanes._links.monitor.watch("tm")
         heard: list[str] = []
         tries = iter(range(5))
 
@@ -82,8 +83,8 @@ def test_a_call_to_several_slots_that_fails_is_made_again_for_all() -> None:
             heard.extend(tasks)
 
         for slot in ("a", "b"):
-            links.call("tm", slot, "x", lambda gateway, slot=slot: links.together(gateway, "tm", slot, (), "x", send))  # type: ignore[misc]
-        with mock.patch("firesteel_jobmaster.taskmanagers.until_it_works", partial(until_it_works, waits=(0.0, 0.0))):
+            lanes.call("tm", slot, "x", lambda gateway, slot=slot: lanes.together(gateway, "tm", slot, (), "x", send))  # type: ignore[misc]
+        with mock.patch("firesteel_jobmaster.slot_lanes.until_it_works", partial(until_it_works, waits=(0.0, 0.0))):
             while TASKS:
                 await asyncio.sleep(0)
         assert sorted(heard) == ["a", "b"]
@@ -93,7 +94,7 @@ def test_a_call_to_several_slots_that_fails_is_made_again_for_all() -> None:
 
 def test_what_is_kept_of_slots_does_not_grow_with_the_age_of_a_job() -> None:
     async def main() -> None:
-        links = links_of_a_job()
+        lanes = lanes_of_a_job()
         done: list[int] = []
 
         async def call(number: int, may_end: asyncio.Event) -> None:
@@ -102,14 +103,14 @@ def test_what_is_kept_of_slots_does_not_grow_with_the_age_of_a_job() -> None:
 
         first, others = asyncio.Event(), asyncio.Event()
         others.set()
-        links.call("tm", "slot-0", "a call", lambda _: call(0, first), once=True)
+        lanes.call("tm", "slot-0", "a call", lambda _: call(0, first), once=True)
         for number in range(1, 50):
-            links.call("tm", f"slot-{number}", "a call", lambda _, number=number: call(number, others), once=True)  # type: ignore[misc]
+            lanes.call("tm", f"slot-{number}", "a call", lambda _, number=number: call(number, others), once=True)  # type: ignore[misc]
             while number not in done:
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
-        assert len(links._lanes) <= 3
-        links.call("tm", "slot-0", "the next call", lambda _: call(100, others), once=True)
+        assert len(lanes._lanes) <= 3
+        lanes.call("tm", "slot-0", "the next call", lambda _: call(100, others), once=True)
         first.set()
         while TASKS:
             await asyncio.sleep(0)

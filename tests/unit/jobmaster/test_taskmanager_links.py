@@ -39,7 +39,7 @@ def test_a_taskmanager_that_is_watched_again_has_one_exchange_of_heartbeats() ->
         lost: list[str] = []
         client: Any = NoClient()
         links = TaskManagerLinks(
-            "job", JobMasterSettings(), ManualClock(), client, "token", spawn, spawn, lambda _: (),
+            "job", JobMasterSettings(), ManualClock(), client, "token", spawn, lambda _: (),
             lambda tm, report: None, lambda tm, cause, gone_for: lost.append(cause),
         )  # fmt: skip
         for _ in range(3):
@@ -67,7 +67,7 @@ def test_of_one_that_was_silent_it_is_known_for_how_long() -> None:
 
         links = TaskManagerLinks(
             "job", JobMasterSettings(heartbeat_interval=10.0, heartbeat_timeout=50.0), clock, client, "token",
-            spawn, spawn, lambda _: (), lambda tm, report: None,
+            spawn, lambda _: (), lambda tm, report: None,
             lambda tm, cause, gone_for: lost.append((tm, gone_for)),
         )  # fmt: skip
         for name in ("silent", "killed"):

@@ -30,6 +30,9 @@ class Performer(Protocol):
     def perform(self, instruction: do.Instruction) -> None:
         """Carry out an instruction, or begin to."""
 
+    def hurry(self) -> None:
+        """The host stops: wait for no peer that does not answer."""
+
     def fall_silent(self) -> None:
         """The JobMaster has crashed: say nothing more to anybody."""
 

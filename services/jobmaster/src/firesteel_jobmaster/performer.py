@@ -15,6 +15,7 @@ from firesteel_jobmaster.event_door import EventDoor, Performer
 from firesteel_jobmaster.handover import HandoverNotes
 from firesteel_jobmaster.resourcemanager import JobMasterResourceManagerLink
 from firesteel_jobmaster.slot_calls import SlotCalls
+from firesteel_jobmaster.slot_lanes import SlotLanes
 from firesteel_jobmaster.stage_run_link import StageRunLink
 from firesteel_jobmaster.taskmanagers import TaskManagerLinks
 
@@ -28,6 +29,7 @@ class InstructionPerformer(Performer):
         door: of the core.
         notes: for the JobMaster that follows; while the end of the job is being noted, its slots stay.
         dispatcher, resourcemanager, taskmanagers: the peers of the JobMaster.
+        lanes: order the calls about slots.
         slot_calls: to the TaskManagers, about single slots.
         stages: of a bounded job, which run in Spark.
         checkpoint_work: what is to be done in the storage.
@@ -40,12 +42,13 @@ class InstructionPerformer(Performer):
         dispatcher: DispatcherReporter,
         resourcemanager: JobMasterResourceManagerLink,
         taskmanagers: TaskManagerLinks,
+        lanes: SlotLanes,
         slot_calls: SlotCalls,
         stages: StageRunLink,
         checkpoint_work: WorkQueue,
     ) -> None:
         self._door, self._notes, self._dispatcher, self._resourcemanager = door, notes, dispatcher, resourcemanager
-        self._taskmanagers, self._slot_calls, self._stages = taskmanagers, slot_calls, stages
+        self._taskmanagers, self._lanes, self._slot_calls, self._stages = taskmanagers, lanes, slot_calls, stages
         self._checkpoint_work = checkpoint_work
 
     @override
@@ -92,5 +95,12 @@ class InstructionPerformer(Performer):
     @override
     def fall_silent(self) -> None:
         self._taskmanagers.close()
-        self._taskmanagers.hurry()
+        self._lanes.hurry()
         self._dispatcher.silence()
+
+    @override
+    def hurry(self) -> None:
+        self._notes.hurry()
+        self._dispatcher.hurry()
+        self._resourcemanager.hurry()
+        self._lanes.hurry()

@@ -42,6 +42,7 @@ from firesteel_jobmaster.performer import InstructionPerformer
 from firesteel_jobmaster.resourcemanager import JobMasterResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.slot_calls import SlotCalls
+from firesteel_jobmaster.slot_lanes import SlotLanes
 from firesteel_jobmaster.stage_run_link import StageRunLink
 from firesteel_jobmaster.taskmanagers import TaskManagerLinks
 from firesteel_jobmaster.traces import JobTraces
@@ -162,7 +163,6 @@ class JobMaster:
             rpc,
             token,
             spawn,
-            spawn_call,
             lambda tm: (*core.allocations_at(tm), *notes.slots_held_back(tm)),  # a TaskManager frees its others
             lambda tm, report: door.handle(core.taskmanager_heartbeat, tm, report),
             lambda tm, cause, gone_for: door.handle(core.taskmanager_lost, tm, cause, gone_for),
@@ -184,13 +184,15 @@ class JobMaster:
         def blob_address() -> str:
             return self.start_message.blob_address
 
+        lanes = SlotLanes(self.job_id, self.taskmanagers, spawn_call)
         door.performer = InstructionPerformer(
             door,
             notes,
             self.dispatcher,
             self.resourcemanager,
             self.taskmanagers,
-            SlotCalls(door, self.taskmanagers, notes, token, blob_address, traces, meters),
+            lanes,
+            SlotCalls(door, self.taskmanagers, lanes, notes, token, blob_address, traces, meters),
             StageRunLink(door, token, self.resourcemanager, blob_address, spawn),
             self.checkpoint_work,
         )
@@ -233,10 +235,7 @@ class JobMaster:
 
     def suspend(self, cause: str) -> None:
         """The host stops: give the slots back, and wait for nobody who does not answer."""
-        self.notes.hurry()
-        self.dispatcher.hurry()
-        self.resourcemanager.hurry()
-        self.taskmanagers.hurry()
+        self.door.performer.hurry()
         self.door.handle(self.core.suspend, cause)
 
     def followed(self, cause: str) -> None:

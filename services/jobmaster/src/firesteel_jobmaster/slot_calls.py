@@ -18,7 +18,8 @@ from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.queue import in_a_thread
 from firesteel_jobmaster.event_door import EventDoor
 from firesteel_jobmaster.handover import HandoverNotes
-from firesteel_jobmaster.taskmanagers import TaskManagerLinks, Together
+from firesteel_jobmaster.slot_lanes import SlotLanes, Together
+from firesteel_jobmaster.taskmanagers import TaskManagerLinks
 from firesteel_jobmaster.traces import JobTraces
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class SlotCalls:
     Args:
         door: of the core.
         links: to the TaskManagers.
+        lanes: order the calls.
         notes: of attempts, which are written before tasks are submitted.
         token: of the JobMaster.
         blob_address: where the job's blobs are, as of now.
@@ -45,19 +47,20 @@ class SlotCalls:
         self,
         door: EventDoor,
         links: TaskManagerLinks,
+        lanes: SlotLanes,
         notes: HandoverNotes,
         token: str,
         blob_address: Callable[[], str],
         traces: JobTraces | None,
         meters: Sequence[Mapping[str, Any]],
     ) -> None:
-        self._door, self._links, self._notes = door, links, notes
+        self._door, self._links, self._lanes, self._notes = door, links, lanes, notes
         self._job_id, self._token, self._blob_address = door.core.graph.job_graph.job_id, token, blob_address
         self._traces, self._meters = traces, list(meters)
 
     def perform(self, instruction: do.Instruction) -> None:
         """Call the TaskManager of a slot, after all earlier calls about the slot."""
-        call, door = self._links.call, self._door
+        call, door = self._lanes.call, self._door
         match instruction:
             case do.SubmitSlot(tm, allocation, deployment):
                 submit = self._submit
@@ -140,12 +143,12 @@ class SlotCalls:
         failed: Callable[[], None] | None = None,
     ) -> None:
         """Give tasks of a slot an order that tasks in other slots of that TaskManager get in the same call."""
-        links = self._links
-        links.call(
+        lanes = self._lanes
+        lanes.call(
             taskmanager_id,
             allocation_id,
             order,
-            lambda gateway: links.together(gateway, taskmanager_id, allocation_id, execution_ids, order, send),
+            lambda gateway: lanes.together(gateway, taskmanager_id, allocation_id, execution_ids, order, send),
             failed=failed,
         )
 
@@ -153,7 +156,7 @@ class SlotCalls:
         self, taskmanager_id: str, gateway: TaskManagerGateway, allocation: str, deployment: Deployment
     ) -> None:
         """Have tasks run. The call is repeated while its answer may be lost: a TaskManager takes tasks only once."""
-        links, core = self._links, self._door.core
+        lanes, core = self._lanes, self._door.core
         trace = {} if self._traces is None else self._traces.for_slots()
         if self._meters:
             trace["metrics"] = self._meters
@@ -168,18 +171,18 @@ class SlotCalls:
         message = m.SubmitTasks(self._job_id, allocation, self._token, plain, self._blob_address())
 
         async def submit() -> None:
-            await links.share_placement(taskmanager_id, gateway, placement)
+            await lanes.share_placement(taskmanager_id, gateway, placement)
             await gateway.submit_tasks(message)
 
         def goes_on(error: Failure) -> bool:
             if isinstance(error, RpcFault) and error.code is RpcCode.UNKNOWN_PLACEMENT:
-                links.placement_forgotten(taskmanager_id)
+                lanes.placement_forgotten(taskmanager_id)
             elif isinstance(error, PeerUnreachableError):
-                links.check(taskmanager_id)
+                self._links.check(taskmanager_id)
             else:
                 return False
             logger.warning("submit: %s", error)
-            return links.is_watched(taskmanager_id) and core.awaits_submit(ids)
+            return lanes.is_watched(taskmanager_id) and core.awaits_submit(ids)
 
         try:
             await repeated(submit, goes_on, pauses(FIRST_PAUSE, LONGEST_SUBMIT_DELAY))
