@@ -15,7 +15,7 @@ import pytest
 from firesteel.common import JobStatus
 from firesteel.connectors.cached_results import CachedResultsSink, CachedResultsSource
 from firesteel.connectors.kept_results import kept_in, parts_of
-from firesteel.core.errors import GraphError, ProgramError, SerializationError
+from firesteel.core.errors import GraphError, ProgramError, SerializationError, StateRestoreError
 from firesteel.datastream import CachedDataStream, StreamExecutionEnvironment
 from firesteel.functions.source import Source
 from firesteel.functions.two_phase import CommitOutcome, Committable, WriterState
@@ -308,4 +308,20 @@ def test_an_attempt_that_is_still_alive_does_not_write_into_the_cache_of_the_nex
     sink.create_committer(Context(0, 1, 3)).commit([Committable(made)])
     assert records_of(list(directory.iterdir())) == [0, 1, 2, 3]
     for one in (*former, writer):
+        one.close()
+
+
+def test_a_file_that_has_lost_records_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    sink = CachedResultsSink(str(tmp_path / "sink"))
+    writer = sink.create_writer(Context(0, 1, 0, checkpointing=True))
+    writer.open()
+    writer.write([1, 2, 3], None)
+    state = [WriterState(data) for data in writer.snapshot_state()]
+    (hidden,) = (tmp_path / "sink").iterdir()
+    os.truncate(hidden, hidden.stat().st_size - 1)  # as after the crash of a host
+    again = sink.create_writer(Context(0, 1, 1, checkpointing=True))
+    again.restore_state(state)
+    with pytest.raises(StateRestoreError, match="shorter than the"):
+        again.open()
+    for one in (writer, again):
         one.close()

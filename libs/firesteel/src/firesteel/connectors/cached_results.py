@@ -1,8 +1,8 @@
 """Results that are kept in files for the next jobs of a program: the sink that writes them, the source that reads.
 
 Each subtask of the sink writes one file, also when it had no records, and shows it under its own name at the end of
-the job: results are complete when all files are there. A file is one pickle behind the other, each of a list of records
-and their timestamps. Files are read by whoever owns their directory alone (mode 0700).
+the job: results are complete when all files exist. A file is a sequence of pickles, each of a list of records and their
+timestamps. Only the owner of the directory can read it (mode 0700).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing_extensions import override
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.kept_results import part_name
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import ProgramError, StateRestoreError
 from firesteel.core.pickling import dumps
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split
@@ -44,11 +44,11 @@ class CachedResultsSink(TwoPhaseCommitSink[Any]):
     """Writes the records of a job.
 
     Args:
-        directory: made if it is not there.
+        directory: directory of the files, which is created if needed.
     """
 
     commits_quickly = True
-    """It renames files of the storage that its writers write to."""
+    """A commit only renames files."""
 
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
@@ -58,7 +58,7 @@ class CachedResultsSink(TwoPhaseCommitSink[Any]):
         return _Writer(self._directory, context)
 
     def create_committer(self, context: WriterContext) -> Committer:
-        """Gives the file its name."""
+        """Make the committer, which renames complete files to their visible names."""
         return _Committer(context)
 
     @override
@@ -78,7 +78,7 @@ class _Writer(TwoPhaseWriter[Any]):
         self._whole: int | None = None  # bytes of the file; the input has ended
 
     def restore_state(self, states: Sequence[WriterState]) -> None:
-        """Go on behind what was in the checkpoint: what was written behind it is left out."""
+        """Go on behind the bytes in the checkpoint; what was written after it is left out."""
         self._restored = [(Path(path), size) for path, size in (json.loads(state.data) for state in states)]
 
     def open(self) -> None:
@@ -89,8 +89,11 @@ class _Writer(TwoPhaseWriter[Any]):
             self._stream = self._hidden.open("wb")
             for path, size in self._restored:  # the attempt before may still write; the checkpoint may be needed again
                 with path.open("rb") as former:
-                    while size > 0 and (data := former.read(min(size, _COPIED))):
-                        size -= self._stream.write(data)
+                    remaining = size
+                    while remaining and (data := former.read(min(remaining, _COPIED))):
+                        remaining -= self._stream.write(data)
+                if remaining:
+                    raise StateRestoreError(f"cache(): {path} is shorter than the {size} bytes in the checkpoint")
             _remove_former(self._hidden, self._visible, {path for path, _ in self._restored})
         except OSError as error:
             raise ProgramError(f"cache(): {self._hidden.parent} can't be written to: {error}; {SHARED}") from error
@@ -100,7 +103,7 @@ class _Writer(TwoPhaseWriter[Any]):
         self._stream.write(_dumps((list(values), None if timestamps is None else [int(stamp) for stamp in timestamps])))
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
-        """The file is shown when it is whole."""
+        """Commit the file at the end of the input."""
         if not end_of_input:
             return ()
         assert self._stream is not None
@@ -111,7 +114,7 @@ class _Writer(TwoPhaseWriter[Any]):
         return (json.dumps([str(self._hidden), str(self._visible)]).encode(),)
 
     def snapshot_state(self) -> Sequence[bytes]:
-        """The file goes on, behind the end of the input too: whoever goes on from here has committed it before."""
+        """The file and its length; after the end of the input the visible file, which a restore has committed."""
         self._keep()
         if self._whole is not None:
             return (json.dumps([str(self._visible), self._whole]).encode(),)
@@ -120,7 +123,7 @@ class _Writer(TwoPhaseWriter[Any]):
         return (json.dumps([str(self._hidden), self._stream.tell()]).encode(),)
 
     def _keep(self) -> None:
-        """A checkpoint needs the file, perhaps one by hand in a job that takes none by itself."""
+        """Leave the file to checkpoints, which may be savepoints in a job that takes none by itself."""
         if not self._kept:
             self._kept = True
             self._context.forget_temporary_file(str(self._hidden))

@@ -1,4 +1,4 @@
-"""The lock under which a source function gives a record and changes its state."""
+"""The lock under which a source function emits a record and changes its state."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 
 class CheckpointLock:
-    """Kept by the function while several things are one step, or claimed for a checkpoint. Reentrant.
+    """Held by the function while several changes are one step, or claimed by a checkpoint. Reentrant.
 
-    A function that takes it again and again leaves no gap for another thread, so a claim keeps newcomers out.
+    A function that takes the lock again and again leaves no gap for another thread. So a claim keeps it from taking the
+    lock once more.
 
     Args:
-        on_free: called by the function's thread when it lets go of a lock that was claimed.
+        on_free: called by the function's thread when it releases a lock that is claimed.
     """
 
     def __init__(self, on_free: Callable[[], None]) -> None:
@@ -44,19 +45,19 @@ class CheckpointLock:
             self._on_free()
 
     def claim(self) -> bool:
-        """From now on nobody gets it; returns whether nobody has it."""
+        """Let nobody take the lock from now on; returns whether it is free."""
         with self._change:
             self._claimed = True
             return self._owner is None
 
     def give_back(self) -> None:
-        """The claim is over."""
+        """End the claim."""
         with self._change:
             self._claimed = False
             self._change.notify_all()
 
     def break_up(self) -> None:
-        """The function is cancelled: nobody waits any more."""
+        """Let nobody wait for the lock any more, because the function is cancelled."""
         with self._change:
             self._broken = True
             self._change.notify_all()

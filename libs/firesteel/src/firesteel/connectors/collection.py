@@ -12,7 +12,7 @@ from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContex
 
 
 class CollectionSource(Source[Any]):
-    """Gives the items of a list, in order. They travel with the job's blob.
+    """Emits the items of a list, in order. They are a part of the job's blob.
 
     Args:
         items: the records.
@@ -32,7 +32,7 @@ class CollectionSource(Source[Any]):
         return EnumeratorSpec("static", {"splits": [Split("collection", {}).to_plain()]})
 
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[Any]:
-        """A reader over the list."""
+        """Make the reader of the list."""
         return _CollectionReader(self._items)
 
     @override

@@ -1,4 +1,4 @@
-"""Shows the part files of a file sink."""
+"""Makes the part files of a file sink visible."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from firesteel.functions.two_phase import CommitOutcome, CommitResult, Committab
 
 
 class FileCommitter(Committer):
-    """Has the file systems show parts that they hold.
+    """Has each file system commit its parts.
 
-    A committable is JSON, and says which file system it is of: ``uri``, or for local files ``to``.
+    A committable is JSON, and names its file system by the path ``uri``, or ``to`` for local files.
 
     Args:
-        context: of the subtask.
+        context: context of the subtask.
     """
 
     def __init__(self, context: WriterContext) -> None:
@@ -24,11 +24,11 @@ class FileCommitter(Committer):
         self._committers: dict[str, PartCommitter] = {}
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """Idempotent: what is visible already is fine."""
+        """Make parts visible. Idempotent."""
         return self._commit_all(committables, again=False)
 
     def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """The same; whoever reads visible files may have taken them away since they were committed."""
+        """Make parts of a restored checkpoint visible; readers may have removed those that were visible before."""
         return self._commit_all(committables, again=True)
 
     def _commit_all(self, committables: Sequence[Committable], *, again: bool) -> list[CommitResult]:
@@ -44,8 +44,8 @@ class FileCommitter(Committer):
             if scheme_of(path) not in self._committers:
                 self._committers[scheme_of(path)] = self._files.of(path).committer(self._context)
             by_scheme.setdefault(scheme_of(path), []).append((number, plain))
-        for scheme, some in by_scheme.items():
-            answers = self._committers[scheme].commit([plain for _, plain in some], again=again)
-            for (number, _), answer in zip(some, answers, strict=True):
+        for scheme, numbered in by_scheme.items():
+            answers = self._committers[scheme].commit([plain for _, plain in numbered], again=again)
+            for (number, _), answer in zip(numbered, answers, strict=True):
                 results[number] = answer
         return [result for result in results if result is not None]

@@ -1,8 +1,8 @@
 """A sink that writes records to part files.
 
-A part is hidden until a checkpoint is complete that has all of it; in jobs without checkpoints, until the job has
-finished. So each record is visible once, whatever happens. What a failed attempt has written behind its last checkpoint
-is cut off, or removed. Hidden local files have names that begin with a dot; in an object store they are uploads that
+A part is hidden until a checkpoint is complete that holds all of it; in jobs without checkpoints, until the job has
+finished. So each record is visible exactly once. What a failed attempt has written after its last checkpoint is cut off
+or removed. Hidden local files have names that begin with a dot; in an object store they are uploads that
 were not completed (``firesteel.connectors.filesystems``).
 """
 
@@ -63,19 +63,19 @@ class FileSink(TwoPhaseCommitSink[Any]):
         self._check_interval_ms, self._compaction = check_interval_ms, compaction
 
     def for_type(self, type_info: TypeInformation | None) -> FileSink:
-        """Returns the sink for a stream of this type: text of typed records is that of Flink's types."""
+        """Returns the sink for a stream of this type: typed records are written as Flink writes them."""
         if not isinstance(self._format, Encoder):
             return self
-        fitted = copy.copy(self)
-        fitted._format = self._format.for_type(type_info)
-        return fitted
+        typed_sink = copy.copy(self)
+        typed_sink._format = self._format.for_type(type_info)
+        return typed_sink
 
     @staticmethod
     def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> RowFormatBuilder:
         """A builder of a sink that writes one record after another.
 
         Raises:
-            TypeError: no encoder.
+            TypeError: the argument is no encoder.
             ProgramError: there is no file system for the path.
         """
         if not isinstance(encoder, Encoder):
@@ -88,7 +88,7 @@ class FileSink(TwoPhaseCommitSink[Any]):
         """A builder of a sink that writes files of a format such as Parquet.
 
         Raises:
-            TypeError: no factory.
+            TypeError: the argument is no factory.
             ProgramError: there is no file system for the path.
         """
         if not isinstance(writer_factory, BulkWriterFactory):
@@ -97,19 +97,19 @@ class FileSink(TwoPhaseCommitSink[Any]):
         return BulkFormatBuilder(base_path, writer_factory)
 
     def stages(self) -> Sequence[StageFactory]:
-        """With compaction: parts, then which of them are joined."""
+        """Operators before the sink: with compaction those that write parts and collect them."""
         if self._compaction is None:
             return ()
         return PartFiles(self.create_part_writer), PartGathering(self._compaction)
 
     def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
-        """A writer with part files of its own; with compaction what joins them."""
+        """Make the writer of one subtask; with compaction it joins the parts of other operators."""
         if self._compaction is not None:
             return CompactingWriter(Path(self._base_path), self._format, self._compaction, context)
         return self.create_part_writer(context)
 
     def create_part_writer(self, context: WriterContext) -> FileWriter:
-        """A writer with part files of its own."""
+        """Make a writer of part files."""
         return FileWriter(
             self._base_path,
             self._format,
@@ -122,14 +122,14 @@ class FileSink(TwoPhaseCommitSink[Any]):
         )
 
     def create_committer(self, context: WriterContext) -> Committer:
-        """Gives parts their names."""
+        """Make the committer, which makes finished parts visible."""
         return FileCommitter(context)
 
     def check(self) -> None:
-        """Make the base path, or find that it can't be written to; of others than local ones that shows in slots.
+        """Create the base path. For file systems other than the local one, errors show in slots.
 
         Raises:
-            ProgramError: says which path, and why; or the format can't be written here.
+            ProgramError: the base path can't be written to, or the format can't be written here.
         """
         if isinstance(self._format, BulkWriterFactory):
             self._format.check()
@@ -164,21 +164,21 @@ class FileSinkBuilder:
         self._compaction: Compaction | None = None
 
     def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> Self:
-        """Choose folders by this; the default is one for each hour (``yyyy-MM-dd--HH``)."""
+        """Set what chooses the folder of a record; by default there is one for each hour (``yyyy-MM-dd--HH``)."""
         if not isinstance(bucket_assigner, BucketAssigner):
             raise TypeError(f"with_bucket_assigner() takes a BucketAssigner, not {type(bucket_assigner).__name__}")
         self._buckets = bucket_assigner
         return self
 
     def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
-        """Begin new parts by this."""
+        """Set when a part is full."""
         if not isinstance(rolling_policy, RollingPolicy):
             raise TypeError(f"with_rolling_policy() takes a RollingPolicy, not {type(rolling_policy).__name__}")
         self._rolling = rolling_policy
         return self
 
     def with_output_file_config(self, output_file_config: OutputFileConfig) -> Self:
-        """Name parts by this."""
+        """Set the names of parts."""
         if not isinstance(output_file_config, OutputFileConfig):
             kind = type(output_file_config).__name__
             raise TypeError(f"with_output_file_config() takes an OutputFileConfig, not {kind}")
@@ -186,7 +186,7 @@ class FileSinkBuilder:
         return self
 
     def with_bucket_check_interval(self, interval: int) -> Self:
-        """Look at the age of all open parts this often (milliseconds); the default is a minute.
+        """Set the time between two looks at the age of open parts, in milliseconds; the default is a minute.
 
         Raises:
             ProgramError: below 1.
@@ -200,7 +200,7 @@ class FileSinkBuilder:
         """Join small files before they become visible; names of joined files begin with ``compacted-``.
 
         Raises:
-            TypeError: one is of another type.
+            TypeError: an argument is of another type.
         """
         if not isinstance(strategy, FileCompactStrategy):
             raise TypeError(f"enable_compact() takes a FileCompactStrategy first, not {type(strategy).__name__}")
@@ -210,15 +210,15 @@ class FileSinkBuilder:
         return self
 
     def disable_compact(self) -> Self:
-        """Do not compact; the default."""
+        """Do not join files; the default."""
         self._compaction = None
         return self
 
     def build(self) -> FileSink:
-        """The sink.
+        """Check the settings and make the sink.
 
         Raises:
-            ProgramError: files of the format can't be compacted so, or not where they are.
+            ProgramError: the compactor can't join files of the format, or not on this file system.
         """
         if self._compaction is not None:
             if kind_of(self._base_path).remote:

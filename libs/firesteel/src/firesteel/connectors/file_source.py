@@ -42,46 +42,46 @@ __all__ = [
 
 
 class FileEnumeratorProvider:
-    """How files are cut. Made by its factory methods."""
+    """Whether files are split. Made by its factory methods."""
 
     def __init__(self, *, splits: bool) -> None:
         self.splits = splits
 
     @staticmethod
     def default_splittable_file_enumerator() -> FileEnumeratorProvider:
-        """Folders with all below them; large files of formats that can be cut are read in ranges."""
+        """Read large files in ranges, if the format can be split; folders are read with everything below them."""
         return FileEnumeratorProvider(splits=True)
 
     @staticmethod
     def default_non_splittable_file_enumerator() -> FileEnumeratorProvider:
-        """Folders with all below them; each file is read by one subtask."""
+        """Read each file in one subtask; folders are read with everything below them."""
         return FileEnumeratorProvider(splits=False)
 
 
 class FileSplitAssignerProvider:
-    """Who gets which part of the files. Made by its factory methods."""
+    """How ranges are assigned to subtasks. Made by its factory methods."""
 
     @staticmethod
     def locality_aware_split_assigner() -> FileSplitAssignerProvider:
-        """Parts go to whoever asks: all hosts are as near."""
+        """Assign ranges to the subtasks that request them; all hosts count as equally near."""
         return FileSplitAssignerProvider()
 
 
 class FileSource(Source[Any]):
-    """Reads files and folders; large files are cut into ranges which several subtasks read.
+    """Reads files and folders; large files are split into ranges that several subtasks read.
 
     Made by ``FileSource.for_record_stream_format(StreamFormat.text_line_format(), *paths).build()`` or by
     ``FileSource.for_bulk_file_format(...)``. Folders are read with all below them; names that begin with a dot or an
     underscore are left out. Paths may have wildcards: ``*``, ``?``, ``[...]``, and ``**`` for any number of folders.
     They may be in an object store (``s3://bucket/folder``), or on any file system that a plug-in reaches.
-    Files of stream formats that end with .gz, .bz2, .xz, .zst, .lz4 or .deflate are decompressed and never cut.
+    Files of stream formats that end with .gz, .bz2, .xz, .zst, .lz4 or .deflate are decompressed and never split.
 
     Args:
         paths: files, folders, and patterns of them (``/data/2026-*/**/*.csv``).
-        file_format: how their records are read.
-        split_bytes: about so long are ranges; 0 = files are not cut.
-        interval_ms: time between two looks for new files; None = the files that are there at the start are all.
-        malformed: what to do with what can't be read.
+        file_format: reads the records of a file.
+        split_bytes: approximate length of ranges; 0 = files are not split.
+        interval_ms: time between two looks for new files; None = only files that exist at the start are read.
+        malformed: what to do with input that can't be read.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class FileSource(Source[Any]):
 
     @property
     def boundedness(self) -> Boundedness:
-        """Bounded, unless it looks for new files."""
+        """Bounded, unless the source watches for new files."""
         return Boundedness.BOUNDED if self._interval_ms is None else Boundedness.CONTINUOUS_UNBOUNDED
 
     @property
@@ -137,31 +137,31 @@ class FileSource(Source[Any]):
         return config if self._interval_ms is None else {**config, "interval_ms": self._interval_ms}
 
     def enumerator(self) -> EnumeratorSpec | None:
-        """Ranges of the files on the JobMaster's host; other file systems are asked in a slot."""
+        """Enumerator of local files, which runs in the JobMaster; files of other file systems are listed in a slot."""
         if self._remote:
             return None
         return EnumeratorSpec("files" if self._interval_ms is None else "watched-files", self._config())
 
     def create_enumerator(self, context: SplitEnumeratorContext) -> SplitEnumerator:
-        """Lists files of other file systems. It runs in a slot, which may wait, and has the credentials of the job."""
+        """Make the enumerator of other file systems. It runs in a slot, where code may block and credentials are."""
         return SlotFileEnumerator(context, self._config())
 
     def restore_enumerator(self, context: SplitEnumeratorContext, checkpoint: Any) -> SplitEnumerator:
-        """Goes on from a checkpoint."""
+        """Make the enumerator, which goes on from a checkpoint."""
         return SlotFileEnumerator(context, self._config(), checkpoint)
 
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[Any]:
-        """A reader of ranges."""
+        """Make the reader of one subtask."""
         reads = copy.copy(self._format)
         reads.files = FileSystems(context.settings)
         return _FileReader(reads, MalformedRecords(self._malformed, context), blocking=self._remote)
 
     def produced_type(self) -> TypeInformation | None:
-        """What the format gives; any object where malformed records are among them."""
+        """Type of the format's records; None (any object) if malformed records are emitted among them."""
         return None if self._malformed is MalformedPolicy.EMIT else self._format.produced_type()
 
     def with_columns(self, names: Sequence[str]) -> FileSource | None:
-        """The same files by a format that gives these columns only; None where malformed records are among them."""
+        """The source with these columns only; None if the format can't, or malformed records are emitted."""
         narrow = None if self._malformed is MalformedPolicy.EMIT else self._format.with_columns(names)
         if narrow is None:
             return None
@@ -196,7 +196,7 @@ class FileSourceBuilder:
         return self
 
     def process_static_file_set(self) -> FileSourceBuilder:
-        """Read the files that are there when the job starts, and end. The default.
+        """Read the files that exist when the job starts, and end. The default.
 
         They are listed once: a restart from a checkpoint goes on with those of the checkpoint.
         """
@@ -204,7 +204,7 @@ class FileSourceBuilder:
         return self
 
     def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
-        """Say whether files are cut; by default those of formats that can be are."""
+        """Set whether files are split; by default files of splittable formats are."""
         if not isinstance(file_enumerator, FileEnumeratorProvider):
             raise TypeError(f"set_file_enumerator() takes a FileEnumeratorProvider, not {file_enumerator!r}")
         if not file_enumerator.splits:
@@ -214,13 +214,13 @@ class FileSourceBuilder:
         return self
 
     def set_split_assigner(self, split_assigner: FileSplitAssignerProvider) -> FileSourceBuilder:
-        """Accepts the one there is: parts go to whoever asks."""
+        """Set how ranges are assigned; there is only one way."""
         if not isinstance(split_assigner, FileSplitAssignerProvider):
             raise TypeError(f"set_split_assigner() takes a FileSplitAssignerProvider, not {split_assigner!r}")
         return self
 
     def set_split_size(self, size_bytes: int) -> FileSourceBuilder:
-        """Cut files into ranges of about this many bytes; 0 = do not cut them.
+        """Split files into ranges of about this many bytes; 0 = do not split them.
 
         Raises:
             ProgramError: below 0.
@@ -248,10 +248,10 @@ class FileSourceBuilder:
 
 
 def file_path(path: str | os.PathLike[str], what: str) -> str:
-    """The path or URI that a user means, as it is kept: absolute, or with the scheme of its file system.
+    """Normalize a path or URI of a user: it becomes absolute, or has the scheme of its file system.
 
     Raises:
-        ProgramError: there is no such file system, or it is no path of it.
+        ProgramError: there is no such file system, or the text is no path of it.
     """
     return remote_path(os.fspath(path), what) or local_path(path, what, "reads and writes")
 
@@ -260,7 +260,7 @@ def local_path(path: str | os.PathLike[str], what: str, does: str) -> str:
     """The absolute path that a path or ``file:`` URI names; ``~`` is the home directory of the program's user.
 
     Raises:
-        ProgramError: it is on another file system or host, or empty, or there is no such home directory.
+        ProgramError: the path is empty, or on another file system or host, or there is no such home directory.
     """
     text = os.fspath(path)
     if not text:

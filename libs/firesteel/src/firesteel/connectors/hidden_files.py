@@ -1,4 +1,4 @@
-"""Names of files that are being written, which say who needs them: so what nobody needs can be found and removed."""
+"""Hidden files that are being written. Their names say who needs them, so that orphans can be found and removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firesteel.functions.sink import WriterContext
 
 
 def owner_of(context: WriterContext) -> str:
-    """Stands for a job and an operator in names; 16 hex digits."""
+    """Identifies a job and an operator in names, by 16 hex digits."""
     identity = f"{context.job_id} {context.operator_id}".encode()
     return hashlib.blake2b(identity, digest_size=8).hexdigest()
 
@@ -21,17 +21,17 @@ def owner_of(context: WriterContext) -> str:
 def is_orphan(
     context: WriterContext, subtask: int, parallelism: int, checkpoint_id: int, attempt: int | None = None
 ) -> bool:
-    """Whether what an attempt of this sink has begun is in no checkpoint, and nobody works on it any more.
+    """Whether a file that an attempt of this sink has begun is in no checkpoint, and no attempt works on it.
 
-    What other subtasks have begun is left alone, for it may be in use; but when the parallelism has changed, all former
-    attempts are given up.
+    Files of other subtasks are left alone, since they may be in use; but when the parallelism has changed, all former
+    attempts have ended.
 
     Args:
-        context: of the task that asks, which goes on from a checkpoint or begins anew.
-        subtask: index of the one that began it.
-        parallelism: of the sink then.
-        checkpoint_id: the last one then.
-        attempt: of the task; None = not known.
+        context: context of the asking task, which goes on from a checkpoint or starts without one.
+        subtask: index of the subtask that began the file.
+        parallelism: parallelism of the sink at that time.
+        checkpoint_id: last checkpoint at that time.
+        attempt: attempt that began the file; None = not known.
     """
     if checkpoint_id < context.checkpoint_id or (attempt is not None and attempt >= context.attempt):
         return False
@@ -41,22 +41,22 @@ def is_orphan(
 class HiddenFiles:
     """Hidden files of one subtask of a sink.
 
-    A name tells job and operator, the subtask, the last checkpoint before the file was begun, and the attempt that did.
-    A task that goes on from a checkpoint so knows: what its former attempts began behind it is in no checkpoint. A
-    former attempt may be alive still, and be late: it must not take files of the task for such ones.
+    A name holds job and operator, the subtask, the last checkpoint before the file was begun, and the attempt that
+    began it. So a task that goes on from a checkpoint knows that files which its former attempts began after it are in
+    no checkpoint. A former attempt may still be alive, and late: it must not take files of this task for orphans.
 
     Args:
-        context: of the subtask.
+        context: context of the subtask.
     """
 
     def __init__(self, context: WriterContext) -> None:
         self._context = context
         self._owner = f".inprogress.{owner_of(context)}."
         self._name = re.compile(re.escape(self._owner) + r"(\d+)of(\d+)\.(\d+)(?:\.(\d+))?\.[0-9a-f]{32}$")
-        """Names of earlier releases tell no attempt."""
+        """Names of earlier releases have no attempt."""
 
     def begin(self, folder: Path, name: str) -> Path:
-        """A new hidden path for a file of this name; it is registered as temporary."""
+        """Make a hidden path for a file of this name, and register it as temporary."""
         context = self._context
         folder.mkdir(parents=True, exist_ok=True)
         subtask = f"{context.subtask_index}of{context.parallelism}"
@@ -65,12 +65,12 @@ class HiddenFiles:
         return hidden
 
     def keep_restored(self, hidden: Path) -> None:
-        """A file of the checkpoint that the task goes on from; those of another job's checkpoint are that job's."""
+        """Keep a file of the restored checkpoint; files of another job's checkpoint belong to that job."""
         if self._owner in hidden.name:
             self._context.keep_temporary_file(str(hidden))
 
     def remove_own(self, paths: Iterable[str]) -> list[str]:
-        """Remove those of the files that are this job's, which no checkpoint of it needs; returns the others."""
+        """Remove those files that belong to this job, because no checkpoint of it needs them; returns the others."""
         foreign_paths: list[str] = []
         for path in paths:
             if self._owner in Path(path).name:
@@ -81,7 +81,7 @@ class HiddenFiles:
         return foreign_paths
 
     def remove_orphans(self, base_path: Path) -> None:
-        """Remove what former attempts began behind the checkpoint that the task goes on from."""
+        """Remove files that former attempts began after the checkpoint that the task goes on from."""
         context = self._context
         if context.attempt == 0:
             return

@@ -18,9 +18,9 @@ class KeptResults:
     """The kept results of one stream.
 
     Attributes:
-        id: 32 hex digits.
-        directory: of their files.
-        is_complete: all files are there, so a job can read them.
+        id: identifies the results, by 32 hex digits.
+        directory: directory of their files.
+        is_complete: all files exist, so a job can read them.
     """
 
     id: str
@@ -33,18 +33,18 @@ def new_root(configured: str | None, name: str) -> Path:
 
     Args:
         configured: ``firesteel.cache.directory``.
-        name: that no other program has.
+        name: name that no other program has.
     """
     return (Path(place_of(configured)) / f"{_ROOT}{name}").absolute()
 
 
 def place_of(configured: str | None) -> str:
-    """The directory that holds those of programs."""
+    """The directory that holds the directories of programs."""
     return configured or tempfile.gettempdir()
 
 
 def kept_in(place: str) -> list[KeptResults]:
-    """What this user's programs keep there now; nothing where there is no such place."""
+    """Results that this user's programs keep in a place now; none if the place does not exist."""
     results = []
     for root in _own_directories(place):
         if root.name.startswith(_ROOT):

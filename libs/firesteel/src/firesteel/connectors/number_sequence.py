@@ -11,7 +11,7 @@ from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContex
 
 
 class NumberSequenceSource(Source[int]):
-    """The numbers from ``start`` to ``end``, both included, in as many contiguous parts as there are subtasks.
+    """The numbers from ``start`` to ``end``, both included, in as many contiguous ranges as there are subtasks.
 
     Each part comes in order. Whichever subtask has nothing to do takes the next part, as in Flink: one that starts late
     may get none.
@@ -31,11 +31,11 @@ class NumberSequenceSource(Source[int]):
         return Boundedness.BOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
-        """As many parts as there are subtasks."""
+        """Split the numbers into as many ranges as there are subtasks."""
         return EnumeratorSpec("numbers", {"start": self._start, "end": self._end + 1})
 
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[int]:
-        """A reader of parts of the range."""
+        """Make the reader of one subtask."""
         return NumberRangeReader()
 
     @override
@@ -47,7 +47,7 @@ class NumberRangeReader(SplitQueueReader[int]):
     """Reads the splits of the ``numbers`` enumerator."""
 
     def open_split(self, split: Split) -> SplitCursor[int]:
-        """A cursor over the part."""
+        """Open a cursor over a range."""
         start = split.data["start"] if split.position is None else split.position
         return _NumberCursor(int(start), int(split.data["end"]))  # type: ignore[arg-type]
 

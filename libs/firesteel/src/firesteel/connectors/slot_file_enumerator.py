@@ -1,4 +1,4 @@
-"""Hands out the files of file systems that only slots reach: those that wait for a network, and need credentials."""
+"""The enumerator of files on remote file systems. It runs in a slot, where code may block and credentials are."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ STATE_VERSION: Final = 1
 
 
 class SlotFileEnumerator(SplitEnumerator):
-    """What ``FileEnumerator`` and ``WatchedFilesEnumerator`` are, in a slot: one of them decides.
+    """Runs a ``FileEnumerator`` or ``WatchedFilesEnumerator`` in a slot.
 
-    A file system that is away is asked again, with growing pauses; readers wait meanwhile.
+    A file system that does not answer is asked again, with growing pauses; readers wait meanwhile.
 
     Args:
         context: of the runtime.
-        config: as of those; with ``interval_ms`` it looks for new files for ever.
-        state: of a checkpoint; None = the job begins anew.
+        config: configuration of that enumerator; with ``interval_ms`` it watches for new files.
+        state: state of a checkpoint; None = the job starts without one.
     """
 
     def __init__(
@@ -48,21 +48,21 @@ class SlotFileEnumerator(SplitEnumerator):
             self._files.restore(state["files"])
 
     def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:
-        """Hand out some, now or later."""
+        """Assign ranges to a reader, now or when there are some."""
         self._waiting[subtask_id] = None
         if not self._asking:
             self._serve()
 
     def add_splits_back(self, splits: Sequence[Split], subtask_id: int) -> None:
-        """They are handed out next."""
+        """Assign these ranges next."""
         self._files.add_splits_back(splits)
 
     def snapshot_state(self, checkpoint_id: int) -> Any:
-        """That of the one who decides."""
+        """State of the enumerator that runs here."""
         return {"version": STATE_VERSION, "checked": self._checked, "files": self._files.snapshot()}
 
     def _serve(self) -> None:
-        """Give each reader that waits what there is for it."""
+        """Assign ranges to the readers that wait for some."""
         for subtask in list(self._waiting):
             try:
                 if not self._checked:

@@ -77,11 +77,11 @@ class SourceFunctionSource(Source[Any]):
 
     @property
     def boundedness(self) -> Boundedness:
-        """Not known, so unbounded."""
+        """Unbounded: nobody knows whether the function ends."""
         return Boundedness.CONTINUOUS_UNBOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
-        """One split for each subtask."""
+        """Make one split for each subtask."""
         return EnumeratorSpec("subtasks")
 
     @override
@@ -129,15 +129,15 @@ class FunctionReader(SingleSplit, SourceReader[Any]):
             self._thread.start()
 
     def is_silent(self, split_id: str) -> bool:
-        """Whether the split is that of a subtask that is no more."""
+        """Whether the split belonged to a subtask that does not exist any more."""
         return any(split.id == split_id for split in self._further)
 
     def snapshot(self) -> list[Split]:
-        """All of them; they have no position."""
+        """All splits, which have no position."""
         return [*super().snapshot(), *self._further]
 
     def poll(self, max_records: int) -> Polled[Any]:
-        """What the function has given."""
+        """Return what the function has emitted."""
         if self.split is None and self._further:
             self.split = self._further.pop(0)  # the function has ended, and with it all splits
         split = self.split
@@ -189,7 +189,7 @@ class FunctionReader(SingleSplit, SourceReader[Any]):
         return self.lock.claim() and not self._records
 
     def checkpoint_taken(self) -> None:
-        """The function may go on."""
+        """Let the function go on."""
         self._draining = False
         self.lock.give_back()
 
