@@ -126,7 +126,7 @@ class SinkWriter(ABC, Generic[T]):
         raise TypeError(f"{type(self).__name__} has no write_columns(), though its takes_columns is True")
 
     def flush(self) -> None:
-        """Send everything written so far; called at each barrier. So a sink that publishes at once loses nothing."""
+        """Send everything written so far; called at each barrier. A sink that publishes at once is at-least-once."""
 
     def finish(self) -> list[Plain]:
         """Make everything durable, but not visible, and return committables. Called once, at the end of the input."""

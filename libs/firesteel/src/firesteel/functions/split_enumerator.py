@@ -98,8 +98,7 @@ class SplitEnumeratorContext(ABC):
             callable: the function; it may block, and must not touch any state that the enumerator's methods use.
             handler: called with the result, or with the exception; an exception of the handler fails the task.
             initial_delay_ms: pause before the first call.
-            period_ms: time between the starts of repeated calls; a call that takes longer delays the next one. None =
-                one call only.
+            period_ms: repeat the call, with this pause after the handler of the call before. None = one call only.
         """
 
     @abstractmethod

@@ -142,7 +142,9 @@ class _PushDown:
         all_columns = tuple(_schema(declared) or ())
         edges = node.in_edges
         source_columns = {edge: self._columns.get(edge.source, all_columns) for edge in edges}
-        if len(edges) == 1 and edges[0].partitioner is PartitionerKind.FORWARD:  # no exchange: dropping columns costs
+        if (
+            len(edges) == 1 and edges[0].partitioner is PartitionerKind.FORWARD
+        ):  # usually chained: batches pass as they are
             return source_columns[edges[0]]
         columns = all_columns
         if any(self._gives_columns(self._graph.nodes[edge.source]) for edge in edges):
