@@ -92,11 +92,10 @@ def test_the_config_dir_goes_before_the_environments(tmp_path: Path, capsys: pyt
         (["run", "nowhere.py"], "'nowhere.py' is not a file"),
         (["list", "-Drest.port=x"], "rest.port = 'x'"),
         (["list", "-Dx"], "expected -Dkey=value"),
-        (["cancel", "7"], "'7' is not a job id"),
-        (["savepoint", "x"], "'x' is not a job id"),
+        (["cancel"], "name the job"),
+        (["restart", "x", "nowhere.py"], "'nowhere.py' is not a file"),
         (["savepoint"], "name the job"),
         (["savepoint", "inspect", "ftp://x/y"], "not of ftp://"),
-        (["stop", "x"], "'x' is not a job id"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

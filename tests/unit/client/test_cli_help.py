@@ -116,7 +116,7 @@ def test_errors_are_json_where_somebody_asks_for_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("firesteel.client.cli.local_cluster.running_clusters", list)
-    assert main(["cancel", "--json", "7"]) == exit_codes.WRONG
+    assert main(["cancel", "--json"]) == exit_codes.WRONG
     shown = capsys.readouterr()
     assert json.loads(shown.out) == {"error": shown.err.strip().partition(": ")[2], "exit-code": exit_codes.WRONG}
     assert main(["memory", "--json", "-Dtaskmanager.memory.process.size=2g"]) == exit_codes.DONE
@@ -227,8 +227,8 @@ def values_of(action: argparse.Action, parsed: argparse.Namespace) -> list[str]:
 def test_ids_of_jobs_that_go_on_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "_ask_for_job_ids", lambda parsed: [parsed.verb])
     parsed = argparse.Namespace(verb="of this verb's cluster")
-    job = argparse.Action([], "job_id", metavar="JOB_ID")
-    owner = argparse.Action([], "owner", metavar="JOB_ID|TASKMANAGER|jobmanager")
+    job = argparse.Action([], "job", metavar="JOB")
+    owner = argparse.Action([], "owner", metavar="JOB|TASKMANAGER|jobmanager")
     assert values_of(job, parsed) == ["of this verb's cluster"]
     assert values_of(owner, parsed) == ["jobmanager", "of this verb's cluster"]
 
@@ -237,7 +237,7 @@ def test_a_cluster_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Mo
     answers = threading.Event()
     monkeypatch.setattr(completion, "_ANSWER_SECONDS", 0.01)
     monkeypatch.setattr(completion, "_ask_for_job_ids", lambda parsed: [str(answers.wait())])
-    job = argparse.Action([], "job_id", metavar="JOB_ID")
+    job = argparse.Action([], "job", metavar="JOB")
     assert values_of(job, argparse.Namespace()) == []
     answers.set()
 

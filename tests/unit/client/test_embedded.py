@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import signal
 import sys
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from firesteel.client import embedded
+from firesteel.client.console import Console
+from firesteel.client.context import ProgramContext, running
 from firesteel.client.loop_thread import LoopThread
+from firesteel.client.rest_client import RestClient
 from firesteel.common.configuration import Configuration
 from firesteel.core.errors import FleetError
 from firesteel.core.machine import usable_cores
@@ -69,3 +74,27 @@ def test_ctrl_c_while_a_job_is_being_accepted_cancels_it(monkeypatch: pytest.Mon
     finally:
         rest.interrupted.set()
         loop.close()
+
+
+class _Rest(RestClient):
+    """Accepts every job."""
+
+    async def submit(self, job_graph: Any, blobs: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("command", [True, False])
+def test_the_page_of_a_job_is_named_to_people_alone(command: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By ``firesteel run -t local``, and by a program on a terminal; not where a log or a program reads the output."""
+    loop, told = LoopThread("test"), io.StringIO()
+    cluster = SimpleNamespace(rest=_Rest("http://127.0.0.1:5", None), loop=loop)
+    monkeypatch.setattr(embedded, "_shared", SimpleNamespace(get=lambda settings, slots: cluster))
+    monkeypatch.setattr(sys, "stderr", told)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([1, 2]).map(str).print()
+    try:
+        with running(ProgramContext(Console(err=told))) if command else nullcontext():
+            job_id = env.execute_async("j").get_job_id()
+    finally:
+        loop.close()
+    assert told.getvalue() == (f"Dashboard: http://127.0.0.1:5/#/jobs/{job_id}\n" if command else "")

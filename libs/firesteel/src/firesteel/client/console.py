@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import sys
 import threading
@@ -12,6 +14,15 @@ from typing import Any, Final, TextIO
 from firesteel.core.text_output import write_text
 
 _CLEAR_LINE: Final = "\r\x1b[2K"
+_RED, _GREEN, _YELLOW, _BLUE, _DIM = 31, 32, 33, 34, 2
+_COLOURS: Final = {
+    "RUNNING": _GREEN, "FINISHED": _BLUE, "FAILED": _RED, "FAILING": _RED, "CANCELED": _DIM, "CANCELLING": _YELLOW,
+    "CANCELING": _YELLOW, "RESTARTING": _YELLOW, "INITIALIZING": _YELLOW, "DEPLOYING": _YELLOW, "SCHEDULED": _YELLOW,
+    "CREATED": _DIM, "ERROR": _RED, "warning": _YELLOW, "ok": _GREEN,
+}  # fmt: skip
+"""SGR codes of states of jobs and tasks, and of the findings of ``firesteel doctor``."""
+_STATE: Final = re.compile(rf"(?:(?<=  )|(?<=\()|^)({'|'.join(_COLOURS)})(?=[ ):]|$)", re.MULTILINE)
+"""A state where it stands alone: in a column, in brackets, or at the beginning of a line; not within a name."""
 
 
 class Console:
@@ -62,6 +73,13 @@ class Console:
             self.clear()
             write_text(self._out, text + "\n")
             self._out.flush()
+
+    def say_states(self, text: str) -> None:
+        """Write lines to standard output, with states in colours where that is a terminal which shows them."""
+        wants_colours = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        if wants_colours:
+            text = _STATE.sub(lambda found: f"\x1b[{_COLOURS[found[1]]}m{found[1]}\x1b[0m", text)
+        self.say(text)
 
     def say_json(self, value: Any) -> None:
         """Write a JSON document to standard output."""

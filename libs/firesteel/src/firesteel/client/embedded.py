@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from firesteel.client import context
 from firesteel.client.at_exit import before_threads_end
+from firesteel.client.console import Console
 from firesteel.client.graph_shipment import prepare
 from firesteel.client.job_client import ClusterJobClient
 from firesteel.client.planning import PlanOnly
@@ -127,6 +128,9 @@ class EmbeddedExecutor:
             gave_up.set()
             client.cancel()
             raise
+        console = Console() if program is None else program.console
+        if program is not None or console.has_live_line:  # else the output is for a log or another program
+            console.note(f"Dashboard: {cluster.rest.dashboard_url(job_graph.job_id)}")
         return client
 
     def close(self) -> None:

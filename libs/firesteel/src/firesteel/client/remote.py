@@ -86,6 +86,7 @@ class RemoteExecutor:
             program.submitted.append(job_graph.job_id)
             verb = "was submitted before, with" if was_submitted else "has been submitted with"
             program.console.say(f"Job {verb} JobID {job_graph.job_id}")
+            program.console.note(f"Dashboard: {connection.rest.dashboard_url(job_graph.job_id)}")
             prints = any(node.operator.kind is OperatorKind.PRINT for node in graph.nodes.values())
             if prints and not program.told_of_print:
                 program.told_of_print = True

@@ -98,6 +98,10 @@ class RestClient:
         self._clock = clock or SystemClock()
         self._session: aiohttp.ClientSession | None = None
 
+    def dashboard_url(self, job_id: str = "") -> str:
+        """Address of the dashboard, or of a job's page in it."""
+        return f"{self.base_url}/#/jobs/{job_id}" if job_id else f"{self.base_url}/"
+
     async def contact(self) -> dict[str, Any]:
         """The answer of ``GET /config``, requested once, to check that a Dispatcher of Firesteel listens there.
 

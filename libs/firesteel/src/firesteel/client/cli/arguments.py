@@ -66,6 +66,7 @@ CLUSTER_TARGETS = ("remote", "kubernetes-session", "kubernetes-application", "ya
 APPLICATION_TARGETS = ("standalone", "kubernetes-application", "yarn", "yarn-application")
 """Of ``firesteel run-application``."""
 SAVEPOINT = ("-s", "--fromSavepoint")
+_JOB = "its id, the beginning of it, or its name, as `firesteel list` shows them"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -166,7 +167,7 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("-a", "--all", action="store_true", help="those that have ended, too")
 
     cancel = verbs.add_parser(
-        "cancel", help="cancel a job", description="Cancels a job; with -s when a savepoint of it is complete."
+        "cancel", help="cancel jobs", description="Cancels jobs; with -s when a savepoint of each is complete."
     )
     _common(cancel)
     _cluster(cancel)
@@ -180,7 +181,7 @@ def parser() -> argparse.ArgumentParser:
         help="take a savepoint before, below this directory (default: execution.checkpointing.savepoint-dir); its "
         "last results may be committed twice by a job that goes on from it: `firesteel stop` has no such gap",
     )
-    cancel.add_argument("job_id", metavar="JOB_ID", nargs="?", help="as `firesteel list` shows it")
+    cancel.add_argument("jobs", metavar="JOB", nargs="*", help=_JOB)
 
     checkpoint = verbs.add_parser(
         "checkpoint",
@@ -190,12 +191,12 @@ def parser() -> argparse.ArgumentParser:
     _common(checkpoint)
     _cluster(checkpoint)
     checkpoint.add_argument("-full", "--full", action="store_true", help="with all state, not only what has changed")
-    checkpoint.add_argument("job_id", metavar="JOB_ID", help="as `firesteel list` shows it")
+    checkpoint.add_argument("job", metavar="JOB", help=_JOB)
 
     savepoint = verbs.add_parser(
         "savepoint",
         help="take, inspect or remove a savepoint",
-        description="Has a savepoint of a running job taken, and waits until it is complete: `savepoint JOB_ID "
+        description="Has a savepoint of a running job taken, and waits until it is complete: `savepoint JOB "
         "[DIRECTORY]`. `savepoint inspect PATH` shows what is in one; `savepoint --dispose PATH` removes one.",
     )
     _common(savepoint)
@@ -204,7 +205,7 @@ def parser() -> argparse.ArgumentParser:
     _format(savepoint)
     savepoint.add_argument("-dcp", "-detached", "--detached", action="store_true", help="do not wait for its end")
     refuse(savepoint, OF_SAVEPOINT)
-    savepoint.add_argument("job_id", metavar="JOB_ID", nargs="?", help="as `firesteel list` shows it; or `inspect`")
+    savepoint.add_argument("job", metavar="JOB", nargs="?", help=f"{_JOB}; or `inspect`")
     savepoint.add_argument(
         "directory",
         metavar="DIRECTORY",
@@ -230,9 +231,9 @@ def parser() -> argparse.ArgumentParser:
 
     stop = verbs.add_parser(
         "stop",
-        help="stop a job with a savepoint",
-        description="Stops a job: its sources read no further, a savepoint is taken, all results up to it are "
-        "committed, and the job finishes.",
+        help="stop jobs with a savepoint",
+        description="Stops jobs: their sources read no further, a savepoint is taken, all results up to it are "
+        "committed, and the jobs finish.",
     )
     _common(stop)
     _cluster(stop)
@@ -250,7 +251,63 @@ def parser() -> argparse.ArgumentParser:
         help="below which the savepoint is to be, on all hosts; default: execution.checkpointing.savepoint-dir",
     )
     _format(stop)
-    stop.add_argument("job_id", metavar="JOB_ID", help="as `firesteel list` shows it")
+    stop.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB)
+
+    restart = verbs.add_parser(
+        "restart",
+        help="stop a job with a savepoint and run its program from there",
+        description="Stops a job with a savepoint, and runs a program from it: the same one, or another version of it "
+        "(`firesteel upgrade` says before what would become of its state).",
+    )
+    _common(restart)
+    _cluster(restart)
+    restart.add_argument(
+        "--savepointPath",
+        dest="directory",
+        metavar="DIRECTORY",
+        help="below which the savepoint is to be, on all hosts; default: execution.checkpointing.savepoint-dir",
+    )
+    _format(restart)
+    restart.add_argument("-d", "--detached", action="store_true", help="do not wait for the end of the program's jobs")
+    restart.add_argument(
+        "-n",
+        "--allowNonRestoredState",
+        action="store_true",
+        dest="ignore_unclaimed",
+        help="drop state of operators that the program does not have any more",
+    )
+    restart.set_defaults(drain=False, restore_path=None, shutdown_on_exit=False)
+    restart.add_argument("job", metavar="JOB", help=_JOB)
+    _program(restart)
+
+    show = verbs.add_parser(
+        "show",
+        help="show what a job does",
+        description="Shows jobs, also those that have ended: state, checkpoints, restarts, last failure, vertices, and "
+        "the address of their page in the dashboard.",
+    )
+    _common(show)
+    _cluster(show)
+    show.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB)
+
+    page = verbs.add_parser(
+        "open",
+        help="open the dashboard",
+        description="Prints the address of the dashboard, or of a job's page in it, and opens it in a browser where "
+        "there is a desktop.",
+    )
+    _common(page)
+    _cluster(page)
+    page.add_argument("job", metavar="JOB", nargs="?", help=_JOB)
+
+    wait = verbs.add_parser(
+        "wait",
+        help="wait until jobs have ended",
+        description="Waits until jobs have ended. Ends with 1 if one of them has failed or was cancelled.",
+    )
+    _common(wait)
+    _cluster(wait)
+    wait.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB)
 
     logs = verbs.add_parser(
         "logs",
@@ -267,7 +324,7 @@ def parser() -> argparse.ArgumentParser:
     )
     logs.add_argument("--file", metavar="NAME", help="another file of its owner, as --list names it")
     logs.add_argument("--list", action="store_true", help="names and sizes of the owner's files")
-    logs.add_argument("owner", metavar="JOB_ID|TASKMANAGER|jobmanager", nargs="?", help="whose log")
+    logs.add_argument("owner", metavar="JOB|TASKMANAGER|jobmanager", nargs="?", help="whose log")
 
     loglevel = verbs.add_parser(
         "loglevel",
@@ -293,7 +350,7 @@ def parser() -> argparse.ArgumentParser:
     _cluster(top)
     top.add_argument("-i", "--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two looks (2)")
     top.add_argument("-1", "--once", action="store_true", help="one moment, also on a terminal")
-    top.add_argument("job_id", metavar="JOB_ID", nargs="?", help="only this job")
+    top.add_argument("job", metavar="JOB", nargs="?", help="only this job")
 
     doctor = verbs.add_parser(
         "doctor",

@@ -82,7 +82,7 @@ class ValuesCompleter(BaseCompleter):
             return [f"{option.key}=" for option in ALL_OPTIONS]
         choices = placeholder.strip("{}").split("," if placeholder.startswith("{") else "|")
         words = [choice for choice in choices if choice.islower()]
-        return [*words, *_job_ids(parsed_args)] if "JOB_ID" in choices else words
+        return [*words, *_job_ids(parsed_args)] if "JOB" in choices else words
 
 
 def _job_ids(parsed: argparse.Namespace) -> list[str]:
@@ -100,7 +100,7 @@ def _job_ids(parsed: argparse.Namespace) -> list[str]:
 
 def _ask_for_job_ids(parsed: argparse.Namespace) -> list[str]:
     from firesteel.client.cli.definitions import settings_of
-    from firesteel.client.cli.jobs import ENDED
+    from firesteel.client.cli.named_jobs import ENDED
     from firesteel.client.connections import close_connections, connect
 
     try:

@@ -83,7 +83,7 @@ def doctor(parsed: argparse.Namespace, console: Console) -> int:
     else:
         for finding in judged:
             if parsed.all or finding.level is not Level.OK:
-                console.say(finding.line())
+                console.say_states(finding.line())
         counts = {level: sum(finding.level is level for finding in judged) for level in Level}
         console.say(
             f"{_counted(counts[Level.ERROR], 'error')}, {_counted(counts[Level.WARNING], 'warning')}, "

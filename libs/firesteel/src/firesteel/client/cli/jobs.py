@@ -11,15 +11,15 @@ from typing import Any, Final
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
+from firesteel.client.cli.named_jobs import ENDED, Result, for_each_job, named_jobs
 from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
 from firesteel.client.rest_client import RestClient, failure_text
 from firesteel.core.errors import CheckpointError, ConfigurationError, JobError
-from firesteel.core.ids import parse_job_id
+from firesteel.core.ids import JobId
 
 SCHEDULED: Final = frozenset({"CREATED", "INITIALIZING"})
-ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
 _WIDTH: Final = 62
 _POLL_SECONDS: Final = 0.2
 
@@ -39,7 +39,7 @@ def list_jobs(parsed: argparse.Namespace, console: Console) -> int:
         console.say_json({"jobs": [job for group in chosen_jobs(jobs, **states).values() for job in group]})
         return exit_codes.DONE
     for line in job_lists(jobs, **states):
-        console.say(line)
+        console.say_states(line)
     return exit_codes.DONE
 
 
@@ -90,35 +90,36 @@ def _line(job: Mapping[str, Any]) -> str:
 def cancel(parsed: argparse.Namespace, console: Console) -> int:
     """Cancel a job, with a savepoint if asked to (``firesteel cancel``)."""
     directory = parsed.savepoint
-    if parsed.job_id is None and directory:  # `cancel -s JOB_ID`, as Flink reads it
-        parsed.job_id, directory = directory, ""
-    if parsed.job_id is None:
+    if not parsed.jobs and directory:  # `cancel -s JOB`, as Flink reads it
+        parsed.jobs, directory = [directory], ""
+    if not parsed.jobs:
         raise ConfigurationError("name the job, as `firesteel list` shows it")
-    job_id = parse_job_id(parsed.job_id.lower())
-    if directory is not None:
-        from firesteel.client.cli.savepoints import cancel_with_savepoint
-
-        return cancel_with_savepoint(parsed, console, job_id, directory or None)
     try:
         connection = connect(settings_of(parsed))
-        if not parsed.json:
-            console.note(f"Cancelling job {job_id}.")
-        accepted = wait_for(console, connection, f"Cancelling job {job_id}", connection.rest.cancel(job_id))
+
+        def cancelled(job_id: JobId) -> Result:
+            if directory is not None:
+                from firesteel.client.cli.savepoints import cancel_with_savepoint
+
+                return cancel_with_savepoint(parsed, console, connection, job_id, directory or None)
+            if not parsed.json:
+                console.note(f"Cancelling job {job_id}.")
+            if not wait_for(console, connection, f"Cancelling job {job_id}", connection.rest.cancel(job_id)):
+                raise JobError(f"job {job_id} has already ended", job_id)
+            return f"Cancelled job {job_id}.", {"job": job_id}
+
+        return for_each_job(parsed, console, named_jobs(console, connection, parsed.jobs), cancelled)
     finally:
         close_connections()
-    if not accepted:
-        raise JobError(f"job {job_id} has already ended", job_id)
-    console.say_result(parsed.json, f"Cancelled job {job_id}.", {"job": job_id})
-    return exit_codes.DONE
 
 
 def checkpoint(parsed: argparse.Namespace, console: Console) -> int:
     """Trigger a checkpoint and wait for its end (``firesteel checkpoint``)."""
-    job_id = parse_job_id(parsed.job_id.lower())
     trigger_id = uuid.uuid4().hex
     try:
         connection = connect(settings_of(parsed))
         rest = connection.rest
+        (job_id,) = named_jobs(console, connection, [parsed.job])
         if not parsed.json:
             console.note(f"Triggering checkpoint for job {job_id}.")
         connection.loop.run(rest.trigger_checkpoint(job_id, trigger_id, parsed.full))

@@ -16,7 +16,23 @@ from firesteel.core.errors import ConfigurationError, RunDirectoryError
 from firesteel.core.running_clusters import RunningCluster, running_clusters
 
 VERBS: Final = frozenset(
-    {"run", "list", "cancel", "checkpoint", "savepoint", "stop", "logs", "loglevel", "top", "doctor", "token"}
+    {
+        "run",
+        "list",
+        "cancel",
+        "checkpoint",
+        "savepoint",
+        "stop",
+        "restart",
+        "show",
+        "open",
+        "wait",
+        "logs",
+        "loglevel",
+        "top",
+        "doctor",
+        "token",
+    }
 )
 """Commands that need a cluster."""
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
+from firesteel.client.cli.named_jobs import chosen_job
 from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import ClusterConnection, close_connections, connect
 from firesteel.client.console import Console
@@ -54,9 +55,8 @@ def logs(parsed: argparse.Namespace, console: Console) -> int:
         connection = connect(settings_of(parsed))
         if parsed.owner is None:
             return _owners(parsed, console, connection)
-        files = wait_for(
-            console, connection, "Looking for logs", files_of(connection.rest.get, parsed.owner, parsed.file)
-        )
+        owner = wait_for(console, connection, "Looking for logs", owner_of(connection.rest.get, parsed.owner))
+        files = wait_for(console, connection, "Looking for logs", files_of(connection.rest.get, owner, parsed.file))
         if parsed.list:
             _say_list(parsed, console, files)
         elif parsed.json:
@@ -68,6 +68,16 @@ def logs(parsed: argparse.Namespace, console: Console) -> int:
     finally:
         close_connections()
     return exit_codes.DONE
+
+
+async def owner_of(get: Callable[[str], Any], word: str) -> str:
+    """Whose logs a word of the command line means: the id of a job that it names, else the word itself."""
+    if word == JOBMANAGER or _JOB.fullmatch(word):
+        return word
+    try:
+        return chosen_job((await get("/jobs/overview"))["jobs"], word, ended=True)
+    except JobNotFoundError:
+        return word
 
 
 def folder_of(owner: str) -> str:

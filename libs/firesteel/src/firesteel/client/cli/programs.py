@@ -33,7 +33,7 @@ _ANSWER_SECONDS: Final = 5.0
 
 def run(parsed: argparse.Namespace, console: Console) -> int:
     """Run a program, whose jobs go to the configured target (``firesteel run``)."""
-    program = _program(parsed)
+    program = program_file(parsed)
     settings = settings_of_run(parsed)
     ends_jobs = settings.get(options.EXECUTION_ATTACHED) and settings.get(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT)
     told = Console(out=sys.stderr) if parsed.json else console  # what is not the result has no place before the JSON
@@ -83,7 +83,7 @@ def planned(parsed: argparse.Namespace, console: Console, settings: Settings) ->
     Raises:
         FiresteelError: there is no such program, or it asks for what there is not.
     """
-    program = _program(parsed)
+    program = program_file(parsed)
     with running(ProgramContext(console, plan_only=True)):
         try:
             _execute(program, parsed, settings)
@@ -98,7 +98,12 @@ def planned(parsed: argparse.Namespace, console: Console, settings: Settings) ->
     return None
 
 
-def _program(parsed: argparse.Namespace) -> Path:
+def program_file(parsed: argparse.Namespace) -> Path:
+    """The file of the program that a verb runs.
+
+    Raises:
+        ConfigurationError: there is no such program.
+    """
     if parsed.as_module:
         return _module(parsed)
     program = Path(parsed.program)

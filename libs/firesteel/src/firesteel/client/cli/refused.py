@@ -29,7 +29,7 @@ OF_PROGRAMS: Final[Sequence[tuple[Sequence[str], str]]] = (
     (("-C", "--classpath"), f"{_JAVA}; its modules travel with -pyfs"),
     (("-j", "--jarfile"), _JAVA),
     (("-pypath", "--pyPythonPath"), "use -pyfs: what it names comes first on the path of the slots"),
-    (("-q", "--sysoutLogging"), "logs of a job are with `firesteel logs JOB_ID`"),
+    (("-q", "--sysoutLogging"), "logs of a job are with `firesteel logs JOB`"),
     (("-yd", "--yarndetached"), "use -d"),
     (("-ys", "-yjm", "-ytm", "-yqu", "-ynm", "-yat", "-yt", "-yj", "-yh", "-yq", "-yn", "-ynl", "-yz"), _YARN),
 )

@@ -16,14 +16,13 @@ from typing import Any
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
-from firesteel.client.cli.jobs import ENDED
+from firesteel.client.cli.named_jobs import ENDED, named_jobs
 from firesteel.client.cli.top_table import HEADER, WANTED, JobRows, VertexRow, lines
 from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import ClusterConnection, close_connections, connect
 from firesteel.client.console import Console
 from firesteel.client.rest_client import RestClient
 from firesteel.core.errors import ConfigurationError, JobNotFoundError, RpcError
-from firesteel.core.ids import parse_job_id
 
 _NEEDS_RICH = (
     "the live table needs the package rich: pip install 'firesteel[cli]'; without it, --once shows one moment, "
@@ -36,7 +35,6 @@ NARROW, GIVES_WAY = 76, (HEADER.index("STATE"), HEADER.index("OUT/S"))
 
 def top(parsed: argparse.Namespace, console: Console) -> int:
     """Show figures of running jobs, live on a terminal (``firesteel top``)."""
-    job_id = None if parsed.job_id is None else parse_job_id(parsed.job_id.lower())
     live = console.is_terminal and not parsed.once and not parsed.json
     if live:
         try:
@@ -45,6 +43,7 @@ def top(parsed: argparse.Namespace, console: Console) -> int:
             raise ConfigurationError(_NEEDS_RICH) from error
     try:
         connection = connect(settings_of(parsed))
+        job_id = None if parsed.job is None else named_jobs(console, connection, [parsed.job])[0]
         looking = Looking(connection.rest, job_id)
         jobs = wait_for(console, connection, "Asking for metrics", looking.look())
         if live:
@@ -53,7 +52,7 @@ def top(parsed: argparse.Namespace, console: Console) -> int:
             console.say_json({"jobs": [job.plain() for job in jobs]})
         else:
             for line in lines(jobs, shutil.get_terminal_size().columns if console.is_terminal else None):
-                console.say(line)
+                console.say_states(line)
     finally:
         close_connections()
     return exit_codes.DONE

@@ -1,0 +1,117 @@
+"""``firesteel show``, ``firesteel open`` and ``firesteel wait``: what a job does, its page, and its end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import webbrowser
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from firesteel.client.cli import exit_codes
+from firesteel.client.cli.definitions import settings_of
+from firesteel.client.cli.named_jobs import ENDED, named_jobs
+from firesteel.client.cli.top import Looking
+from firesteel.client.cli.top_table import JobRows, lines
+from firesteel.client.cli.waiting import wait_for
+from firesteel.client.connections import close_connections, connect
+from firesteel.client.console import Console
+from firesteel.client.progress import clock_text
+from firesteel.client.rest_client import RestClient
+from firesteel.core.ids import JobId
+
+_ASK_MS: Final = 10_000
+"""The cluster is asked again after this time whether a job has ended."""
+
+
+def show(parsed: argparse.Namespace, console: Console) -> int:
+    """Show what jobs do, or what became of them (``firesteel show``)."""
+    shown: list[tuple[JobRows, Mapping[str, Any]]] = []
+    try:
+        connection = connect(settings_of(parsed))
+        rest = connection.rest
+        for job_id in named_jobs(console, connection, parsed.jobs, ended=True):
+            rows, failure = wait_for(console, connection, "Asking for the job", _look(rest, job_id))
+            more = {"failure": failure, "dashboard": rest.dashboard_url(job_id)}
+            shown.append((rows, {**rows.plain(), **more}))
+    finally:
+        close_connections()
+    if parsed.json:
+        console.say_json({"jobs": [plain for _, plain in shown]})
+        return exit_codes.DONE
+    for number, (rows, plain) in enumerate(shown):
+        console.say_states("\n".join([*([""] if number else []), *job_lines(rows, plain, console)]))
+    return exit_codes.DONE
+
+
+async def _look(rest: RestClient, job_id: JobId) -> tuple[JobRows, Mapping[str, Any] | None]:
+    """The figures of a job, and its last failure."""
+    (rows,), exceptions = await asyncio.gather(
+        Looking(rest, job_id).look(), rest.get(f"/jobs/{job_id}/exceptions?maxExceptions=1")
+    )
+    failures = exceptions["exceptionHistory"]["entries"]
+    return rows, failures[0] if failures else None
+
+
+def job_lines(rows: JobRows, plain: Mapping[str, Any], console: Console) -> list[str]:
+    """A job as text for people.
+
+    Args:
+        rows: its figures.
+        plain: the same as JSON shows it, with ``dashboard`` and ``failure``.
+        console: to which terminal names are cut.
+    """
+    failure = plain["failure"]
+    title, *table = lines([rows], shutil.get_terminal_size().columns if console.is_terminal else None)
+    text = [title, f"dashboard: {plain['dashboard']}"]
+    if failure is not None:
+        when = datetime.fromtimestamp(failure["timestamp"] / 1000).strftime("%d.%m.%Y %H:%M:%S")
+        task = f" in {failure['taskName']}" if failure.get("taskName") else ""
+        text.append(f"last failure: {when}{task}\n{failure['stacktrace'].strip()}")
+    return [*text, *table]
+
+
+def open_page(parsed: argparse.Namespace, console: Console) -> int:
+    """Open the dashboard, or the page of a job, in a browser where there is a desktop (``firesteel open``)."""
+    try:
+        connection = connect(settings_of(parsed))
+        words = [] if parsed.job is None else [parsed.job]
+        url = connection.rest.dashboard_url(*named_jobs(console, connection, words, ended=True))
+    finally:
+        close_connections()
+    console.say_result(parsed.json, url, {"dashboard": url})
+    has_desktop = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    if has_desktop and not parsed.json and not webbrowser.open(url):
+        console.note("firesteel open: no browser can be started here; the address is above")
+    return exit_codes.DONE
+
+
+def wait(parsed: argparse.Namespace, console: Console) -> int:
+    """Wait until jobs have ended; 1 if one of them has not finished well (``firesteel wait``)."""
+    ends: list[Mapping[str, Any]] = []
+    try:
+        connection = connect(settings_of(parsed))
+        for job_id in named_jobs(console, connection, parsed.jobs, ended=True):
+            details = wait_for(console, connection, f"Waiting for job {job_id}", end_of(connection.rest, job_id))
+            ends.append({"job": job_id, "name": details["name"], "state": details["state"]})
+            if not parsed.json:
+                took = clock_text(details["duration"] / 1000)
+                console.say(f"Job {job_id} ({details['name']}) is {details['state']} after {took}.")
+    finally:
+        close_connections()
+    if parsed.json:
+        console.say_json({"jobs": ends})
+    return exit_codes.DONE if all(end["state"] == "FINISHED" for end in ends) else exit_codes.FAILED
+
+
+async def end_of(rest: RestClient, job_id: JobId) -> Mapping[str, Any]:
+    """The details of a job as soon as it has ended."""
+    while True:
+        details: Mapping[str, Any] = await rest.get(f"/jobs/{job_id}")
+        if details["state"] in ENDED:
+            return details
+        await rest.execution_result(job_id, _ASK_MS)

@@ -1,0 +1,51 @@
+"""States are coloured where standard output is a terminal, unless its user wants none."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from firesteel.client.console import Console
+
+GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+def said(text: str, out: io.StringIO) -> str:
+    Console(out).say_states(text)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "coloured"),
+    [
+        ("28.11.2026 : ab : words (RUNNING)", f"28.11.2026 : ab : words ({GREEN}RUNNING{PLAIN})"),
+        ("Map     FAILED   0/2", f"Map     {RED}FAILED{PLAIN}   0/2"),
+        ("ok       java: Java 17", f"{GREEN}ok{PLAIN}       java: Java 17"),
+        ("ERROR   disk: full", f"{RED}ERROR{PLAIN}   disk: full"),
+        ("ab : a RUNNING man (x)", "ab : a RUNNING man (x)"),
+    ],
+)
+def test_a_state_has_its_colour_and_a_name_has_none(text: str, coloured: str) -> None:
+    assert said(text, Terminal()) == f"{coloured}\n"
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_who_wants_no_colours_gets_none(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    assert said("words (RUNNING)", Terminal()) == "words (RUNNING)\n"
+
+
+def test_programs_that_read_the_output_get_none() -> None:
+    assert said("words (RUNNING)", io.StringIO()) == "words (RUNNING)\n"
