@@ -88,6 +88,7 @@ def test_with_json_the_first_line_of_standard_output_is_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("firesteel.client.cli.local_cluster.running_clusters", list)
+    monkeypatch.setenv("FIRESTEEL_DEFINITIONS", "")  # the command hands its own on to the program
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setattr(sys, "path", list(sys.path))
     program = tmp_path / "submits.py"
