@@ -142,9 +142,8 @@ class _PushDown:
         all_columns = tuple(_schema(declared) or ())
         edges = node.in_edges
         source_columns = {edge: self._columns.get(edge.source, all_columns) for edge in edges}
-        if (
-            len(edges) == 1 and edges[0].partitioner is PartitionerKind.FORWARD
-        ):  # usually chained: batches pass as they are
+        # FORWARD edges are usually chained: batches pass as they are.
+        if len(edges) == 1 and edges[0].partitioner is PartitionerKind.FORWARD:
             return source_columns[edges[0]]
         columns = all_columns
         if any(self._gives_columns(self._graph.nodes[edge.source]) for edge in edges):
