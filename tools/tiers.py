@@ -1,6 +1,7 @@
 """Runs the tiers of ./dev test, each named with its count and time, and writes build/test-summary.json.
 
-tiers.py test [--servers] [--long]       every tier
+tiers.py test                            what a newcomer needs to trust the checkout, in some minutes
+tiers.py test --all [--long]             every tier
 tiers.py test --slowest                  the slowest tests of the last run, from the reports in build/
 tiers.py NAME [pytest options]           one tier
 """
@@ -68,6 +69,7 @@ class Result:
 # -- tiers that read the code
 
 CODE = ["libs", "services", "tests", "examples", "benchmarks", "tools"]
+MYPY = ["mypy", f"--cache-dir={CACHE / 'mypy'}"]
 READERS: dict[str, list[list[str]]] = {
     "lint": [
         ["ruff", "check", "--output-format=concise", "."],
@@ -75,18 +77,24 @@ READERS: dict[str, list[list[str]]] = {
         ["sh", "-c", "git ls-files -z '*.py' '*.md' '*.toml' dev .ci/run | xargs -0 codespell"],
         ["shellcheck", "dev", ".ci/run"],
     ],
-    "types": [["mypy", f"--cache-dir={CACHE / 'mypy'}", *CODE]],
+    "types": [[*MYPY, *CODE]],
     "imports": [["lint-imports", "--no-logo"]],
     "docs": [["mkdocs", "build", "--quiet", "--strict", "--site-dir", str(BUILD / "site")]],
 }
+QUICK_READERS = {name: READERS[name] for name in ("lint", "imports")} | {"types": [[*MYPY, "libs", "services"]]}
+"""Of ``./dev test`` without options: the types are those of the parts that are installed."""
 
 
-def read_code(names: Sequence[str]) -> dict[str, Result]:
-    """Runs tiers that read the code, side by side; they use a core each."""
+def read_code(readers: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, Result]:
+    """Runs tiers that read the code, side by side; they use a core each.
+
+    Args:
+        readers: the commands of each tier.
+    """
 
     def read(name: str) -> Result:
         start, result = time.monotonic(), Result("checks")
-        for command in READERS[name]:
+        for command in readers[name]:
             polite = ["nice", "-n", str(GIVES_WAY), *command]
             done = subprocess.run(polite, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
             result.ran, result.failed = result.ran + 1, result.failed + (done.returncode != 0)
@@ -95,9 +103,9 @@ def read_code(names: Sequence[str]) -> dict[str, Result]:
         return result
 
     with ThreadPoolExecutor(CORES) as pool:
-        running = {name: pool.submit(read, name) for name in names}
+        running = {name: pool.submit(read, name) for name in readers}
         results = {}
-        for name in names:
+        for name in readers:
             print(f"\n== {name} ==", flush=True)
             results[name] = running[name].result()
             print(results[name].said, end="", flush=True)
@@ -122,6 +130,7 @@ class Session:
         nice: how much it gives way to what runs beside it (``nice -n``).
         preparations: modules that make ready what its tests wait for longest, while other tiers run.
         meanwhile: such as only some of its tests wait for, by themselves.
+        marked: the mark without which a file is not collected; empty: all files are.
     """
 
     name: str
@@ -132,6 +141,7 @@ class Session:
     nice: int = 0
     preparations: Sequence[str] = ()
     meanwhile: Sequence[str] = ()
+    marked: str = ""
 
     def only(self, *names: str) -> Session:
         """Some tiers of it."""
@@ -144,12 +154,12 @@ class Session:
             options: more of pytest's.
             output: where pytest writes; None: to the terminal.
         """
-        folders = [folder for tier in self.tiers.values() for folder in tier if any((ROOT / folder).rglob("test_*.py"))]
+        paths = self.paths()
         results = {tier: Result("tests") for tier in self.tiers}
-        if not folders:
+        if not paths:
             return results
         first = next(iter(self.tiers))
-        arguments = [*self.options, "-m", self.marks, *options, *folders]
+        arguments = [*self.options, "-m", self.marks, *options, *paths]
         cases, broke_off = pytest_run(arguments, f"junit-{self.name}.xml", output, self.nice)
         for case in cases:
             case.count(results[tier_of(case, self.tiers) or first])
@@ -165,6 +175,15 @@ class Session:
                     result = results[tier_of(case, self.tiers) or first]
                     result.failed, result.unsteady = result.failed - 1, [*result.unsteady, case.node]
         return results
+
+    def paths(self) -> list[str]:
+        """What pytest collects: folders that have tests, or those of their files in which the mark is."""
+        folders = [folder for tier in self.tiers.values() for folder in tier]
+        files = {folder: sorted((ROOT / folder).rglob("test_*.py")) for folder in folders}
+        if not self.marked:
+            return [folder for folder in folders if files[folder]]
+        mark = f"mark.{self.marked}"
+        return [str(file.relative_to(ROOT)) for folder in folders for file in files[folder] if mark in file.read_text()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,10 +286,19 @@ SERVERS = Session(
 )
 """They wait most of their time, for heartbeats and time-outs, as those of INTEGRATION do: they run beside each other,
 and the other tiers beside them."""
+SMOKE = Session(
+    "smoke",
+    {"simulation": ["tests/simulation"], "integration": ["tests/integration", "tests/docs"]},
+    "smoke and not long",
+    ["-n", str(CORES), *_BY_FILE],
+    marked="smoke",
+    second_look=True,
+)
+"""A test or two of each folder that starts processes, and a few seeds."""
 LONG = Session("long", {"long": ["tests"]}, "long")
-SESSIONS = (PURE, INTEGRATION, SERVERS, LONG)
+SESSIONS = (PURE, INTEGRATION, SERVERS, LONG, SMOKE)
 EXTRA = ("servers", "long")
-"""Tiers that are asked for."""
+"""Tiers that may be impossible, or are asked for."""
 REQUIRED = (*READERS, *PURE.tiers, "integration")
 
 
@@ -429,33 +457,40 @@ def one(name: str, options: list[str]) -> int:
     if name in READERS:
         if options:
             sys.exit(f"dev: ./dev {name} takes no options")
-        results = read_code([name])
+        results = read_code({name: READERS[name]})
     else:
         session = next(session for session in SESSIONS if name in session.tiers)
         results = run_session(session.only(name), *options)
     return 1 if results[name].status in ("failed", "empty") else 0
 
 
-def every(options: list[str]) -> int:
+def quick() -> dict[str, Result]:
+    """Runs what a newcomer needs to trust the checkout: a sample of the tests that start processes beside the rest."""
+    with beside(SMOKE) as smoke:
+        return read_code(QUICK_READERS) | run_session(PURE.only("unit")) | smoke()
+
+
+def every() -> dict[str, Result]:
     """Runs all tiers: those that read the code, then tests without processes; beside them those with, and servers."""
-    unknown = set(options) - {f"--{extra}" for extra in EXTRA}
+    with beside(INTEGRATION) as integration, beside(SERVERS) as servers:
+        return read_code(READERS) | run_session(PURE) | integration() | servers()
+
+
+def test(options: Sequence[str]) -> int:
+    """Runs the tiers that are asked for, and says what became of them."""
+    unknown = set(options) - {"--all", "--long"}
     if unknown:
-        sys.exit(f"dev: ./dev test does not know {' '.join(sorted(unknown))}; it takes --servers, --long and --slowest")
-    started = time.monotonic()
+        sys.exit(f"dev: ./dev test does not know {' '.join(sorted(unknown))}; it takes --all, --long and --slowest")
+    start = time.monotonic()
     SUMMARY.unlink(missing_ok=True)
-    with ExitStack() as stack:
-        integration = stack.enter_context(beside(INTEGRATION))
-        servers = stack.enter_context(beside(SERVERS)) if "--servers" in options else dict
-        results = read_code(list(READERS)) | run_session(PURE)
-        results |= integration()
-        results |= servers()
+    results = every() if "--all" in options else quick()
     if "--long" in options:
         results |= run_session(LONG)
-    for name in EXTRA:
-        results.setdefault(name, Result("tests", reason=f"not asked for (--{name})"))
+    for name in (*REQUIRED, *EXTRA):
+        results.setdefault(name, Result("tests", reason=f"not asked for (--{'long' if name == 'long' else 'all'})"))
     remember_unsteady(results, CACHE / "unsteady-tests.json")
     code = conclude(results)
-    print(f"{(time.monotonic() - started) / 60:.1f} minutes", file=sys.stderr)
+    print(f"{(time.monotonic() - start) / 60:.1f} minutes", file=sys.stderr)
     return code
 
 
@@ -466,7 +501,7 @@ def main() -> int:
     name, options = sys.argv[1], sys.argv[2:]
     if name != "test":
         return one(name, options)
-    return slowest() if options == ["--slowest"] else every(options)
+    return slowest() if options == ["--slowest"] else test(options)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,7 @@ def test_programs_give_what_their_authors_expect(
     assert texts(process.stdout) == texts(EXPECTED[name])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("mode", MODES)
 def test_words_are_printed_and_written(mode: str, tmp_path: Path, run_together: RunProgram) -> None:
     process = run_together(ported("word_count_of_old", tmp_path), "--mode", mode)

@@ -97,6 +97,7 @@ def test_sessions(tmp_path: Path, run_together: RunProgram) -> None:
     assert found == [f"   6  {tmp_path}/some.py:7-12", f"   5  {tmp_path}/some.py:16-21", "2 blocks, 0 late lines"]
 
 
+@pytest.mark.smoke
 def test_windows(tmp_path: Path, run_together: RunProgram) -> None:
     names = [("short", 40), ("long", 700)]
     for name, lines in names:

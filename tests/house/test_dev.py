@@ -139,7 +139,15 @@ def test_ci_believes_only_tiers_that_ran(
 def test_ci_requires_every_tier_that_there_is() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     assert f"required=({' '.join(REQUIRED)})" in script
-    assert "./dev test --servers" in script
+    assert "./dev test --all" in script
+
+
+def test_each_folder_of_tests_with_processes_has_one_in_the_sample() -> None:
+    sample = tiers.SMOKE.paths()
+    folders = {folder for folder in (ROOT / "tests/integration").iterdir() if any(folder.glob("test_*.py"))}
+    folders |= {ROOT / "tests/docs", ROOT / "tests/simulation"}
+    assert {(ROOT / path).parent for path in sample} == folders
+    assert len(sample) < 30, "a sample, or nobody runs it"
 
 
 def test_results_have_a_status() -> None:

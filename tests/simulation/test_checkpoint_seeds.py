@@ -43,6 +43,7 @@ def test_every_record_counts_once_whatever_fails_during_checkpoints() -> None:
     check_seeds(range(SEEDS), "checkpoints")
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(600)
 def test_every_record_counts_once_in_jobs_that_are_stopped_and_go_on() -> None:
     """Users take savepoints, stop jobs with them, start others from them, and remove them."""

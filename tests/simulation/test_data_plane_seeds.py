@@ -33,6 +33,7 @@ for seed in {_REPEATED}:
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(600)
 def test_every_record_counts_once_and_nothing_stalls() -> None:
     check_seeds(range(SEEDS), "data")

@@ -43,6 +43,7 @@ def test_seeds() -> None:
     check_seeds(range(SEEDS))
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(600)
 def test_without_faults_every_job_finishes() -> None:
     check_seeds(range(CALM_SEEDS), "calm")
@@ -58,6 +59,7 @@ def test_no_trouble_that_is_not_its_own_ends_a_job() -> None:
     check_seeds(range(OUTAGE_SEEDS), "outages")
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(600)
 def test_no_job_notices_that_coordinators_are_restarted_in_order() -> None:
     check_seeds(range(ROLLING_SEEDS), "rolling")

@@ -53,7 +53,7 @@ def fill(disk: Path, spare: int) -> Path:
 
 
 @pytest.mark.may_skip(reason="only root can mount a small disk")
-@pytest.mark.parametrize("spare", [0, 4096, 8192])
+@pytest.mark.parametrize("spare", [pytest.param(0, marks=pytest.mark.smoke), 4096, 8192])
 def test_a_full_disk_fails_checkpoints_and_room_cures_it(
     spare: int, disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

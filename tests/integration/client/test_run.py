@@ -79,6 +79,7 @@ def with_modules(folder: Path) -> None:
     (folder / "program.py").write_text("import pack\n" + SHIPS)
 
 
+@pytest.mark.smoke
 def test_results_come_back_and_modules_beside_the_program_travel(folder: Path, remote: Remote) -> None:
     with_modules(folder)
     elsewhere = folder / "elsewhere"
@@ -250,6 +251,7 @@ def test_results_that_nobody_reads_any_more_cancel_the_job(folder: Path, remote:
     remote.until_state(job_id_in(run.out), "CANCELED")
 
 
+@pytest.mark.smoke
 def test_the_users_error_comes_back(folder: Path, remote: Remote) -> None:
     (folder / "program.py").write_text(
         HEAD + "env.from_collection([1, 0]).map(lambda i: 1 // i).print()\nenv.execute()\n"

@@ -135,6 +135,7 @@ def test_ten_million_results_of_one_record_keep_memory_flat_and_can_be_cancelled
     assert ended(job) == "CANCELED"
 
 
+@pytest.mark.smoke
 def test_one_environment_executes_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
     env = new_environment(1)
     for number in range(3):

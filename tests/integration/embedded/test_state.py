@@ -109,6 +109,7 @@ def collected(stream: DataStream) -> list[Any]:
         return sorted(results, key=repr)
 
 
+@pytest.mark.smoke
 @PARALLELISMS
 def test_all_kinds_of_keyed_state(parallelism: int) -> None:
     env = new_environment(parallelism)

@@ -105,6 +105,7 @@ def test_tumbling_and_sliding_windows(parallelism: int, size: int, slide: int) -
     assert collected(windows.aggregate(MaxAndCount(), WithWindow())) == expected_windows(size, slide)
 
 
+@pytest.mark.smoke
 @PARALLELISMS
 def test_sessions_with_late_data(parallelism: int) -> None:
     late: OutputTag[Any] = OutputTag("late", Types.PICKLED_BYTE_ARRAY())

@@ -101,6 +101,7 @@ def both(tmp_path: Path) -> Iterator[Callable[..., Both]]:
         pair.close()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["unix", "tcp", "nodes"])
 @pytest.mark.parametrize("name", ["a", "z"])
 def test_everything_comes_back_once_and_in_order(

@@ -120,6 +120,7 @@ def api(server: Server) -> Iterator[KubernetesApi]:
     made.close()
 
 
+@pytest.mark.smoke
 def test_answers_and_what_they_mean(api: KubernetesApi, server: Server) -> None:
     assert api.ask("GET", "/thing") == {"path": "thing"}
     assert api.ask("PATCH", "/echo", {"a": 1}) == {"kind": "application/merge-patch+json", "body": {"a": 1}}

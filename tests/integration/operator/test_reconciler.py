@@ -149,6 +149,7 @@ def application(folder: Path, mode: str = "savepoint", **job: Any) -> dict[str, 
     return {"image": "firesteel:1", "firesteelConfiguration": configuration, "job": plain}
 
 
+@pytest.mark.smoke
 def test_an_application_is_made_and_shown(world: World) -> None:
     world.create("FiresteelDeployment", "demo", application(world.folder))
     world.look("demo", times=4)

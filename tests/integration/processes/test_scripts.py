@@ -174,6 +174,7 @@ def here() -> str:
     return socket.gethostname()
 
 
+@pytest.mark.smoke
 def test_a_cluster_is_started_and_its_jobs_go_on_without_a_jobmanager_and_after_a_stop(home: Home) -> None:
     (home.conf / "workers").write_text("localhost\nnode2 # elsewhere\n")
     options = ("-D", "taskmanager.numberOfTaskSlots=1", "-D", "restart-strategy.type=none")

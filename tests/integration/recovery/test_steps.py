@@ -24,6 +24,7 @@ def test_two_inputs_and_a_slot_that_dies_at_each_step_of_the_jobmaster(here: Emb
     trial.run([Death(step, SLOT) for step in steps.IN_JOBMASTER], at_the_end=Death(steps.BEFORE_COMMIT))
 
 
+@pytest.mark.smoke
 def test_rocksdb(here: Embedded, folder: Path) -> None:
     trial = Trial(here, folder, ["keyed", "timers", "windows", "joins"], backend="rocksdb")
     mine = (steps.SYNC, steps.ASYNC, steps.WRITTEN, steps.BEFORE_BARRIER)

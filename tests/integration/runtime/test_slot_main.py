@@ -31,6 +31,7 @@ def test_a_chain_gives_its_results_and_finishes(slot: SlotProcess) -> None:
 BEYOND_LOOPBACK = {"FIRESTEEL_SLOT_NETWORK": '{"bind_host": "0.0.0.0", "host": "127.0.0.1", "transport": "AUTO"}'}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("nodes", ["one node", "two nodes"])
 def test_a_keyed_exchange_between_two_slots(start_slot: Callable[..., SlotProcess], nodes: str) -> None:
     variables = BEYOND_LOOPBACK if nodes == "two nodes" else {}

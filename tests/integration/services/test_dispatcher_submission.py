@@ -294,6 +294,7 @@ def test_a_job_that_the_host_refuses_fails_with_the_reason() -> None:
     run(scenario())
 
 
+@pytest.mark.smoke
 def test_many_clients_at_once() -> None:
     async def scenario() -> None:
         async with world() as w:

@@ -55,6 +55,7 @@ def run(test: Callable[[Others, JobMasterService], Awaitable[None]], settings: M
     asyncio.run(main())
 
 
+@pytest.mark.smoke
 def test_a_job_from_submission_to_its_end() -> None:
     async def test(others: Others, service: JobMasterService) -> None:
         started = await submit(others, service)

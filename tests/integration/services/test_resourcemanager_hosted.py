@@ -236,6 +236,7 @@ def test_slots_run_on_the_executors_that_taskmanagers_were_told_to_start() -> No
     run(scenario())
 
 
+@pytest.mark.smoke
 def test_a_lost_executor_is_replaced_and_its_job_goes_on_waiting() -> None:
     async def scenario() -> None:
         async with world(1) as w:

@@ -24,6 +24,7 @@ from tests.integration.services.cluster_peers import start_slot_process as start
 from tests.integration.services.taskmanager_world import World, run, world
 
 
+@pytest.mark.smoke
 def test_a_job_runs_from_its_slots_to_its_end(tmp_path: Path) -> None:
     disks = [tmp_path / "a", tmp_path / "b"]
 

@@ -66,6 +66,7 @@ def kill(caller: Caller) -> None:
     os.kill(caller.pid, signal.SIGKILL)
 
 
+@pytest.mark.smoke
 def test_it_is_a_fleet_and_alive(fleet: EmbeddedFleet) -> None:
     as_protocol: Fleet = fleet
     assert as_protocol.is_alive()

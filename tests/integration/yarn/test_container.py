@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from firesteel.core.process import ProcessId, identify, is_running, kill
 from tests.waiting import wait_until
 
@@ -58,6 +60,7 @@ def test_nothing_outlives_the_applicationmaster(tmp_path: Path) -> None:
         assert not is_running(lost)
 
 
+@pytest.mark.smoke
 def test_its_exit_code_is_that_of_the_container(tmp_path: Path) -> None:
     with container(tmp_path, 0.5) as (first, lost, _):
         assert first.wait(30) == 7
