@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import os
@@ -81,6 +82,10 @@ class PythonEnvironments:
         self._directory, self._fetch, self._host = directory, fetch, host
         self._environments: dict[str, asyncio.Task[Prepared]] = {}
         self._users: dict[str, set[str]] = {}
+        self._unpacking: dict[str, set[asyncio.Task[None]]] = {}
+        """Archives that threads unpack, by environment; they go on where the making of the environment is cancelled."""
+        self._removals: dict[str, asyncio.Task[None]] = {}
+        """The last removal of each environment that is under way."""
 
     async def prepare(self, job_id: str, python: Mapping[str, Any]) -> Prepared:
         """Make the environment of a job, or join the making; from now on the job uses it.
@@ -107,13 +112,29 @@ class PythonEnvironments:
             users.discard(job_id)
             if not users:
                 del self._users[name]
-                task = self._environments.pop(name, None)
-                if task is not None:
-                    task.cancel()
-                shutil.rmtree(self._directory / name, ignore_errors=True)
+                making, former = self._environments.pop(name, None), self._removals.get(name)
+                removal = asyncio.get_running_loop().create_task(self._remove(name, making, former))
+                self._removals[name] = removal
+                removal.add_done_callback(functools.partial(self._removed, name))
+
+    async def _remove(
+        self, name: str, making: asyncio.Task[Prepared] | None, former: asyncio.Task[None] | None
+    ) -> None:
+        """Remove the files of an environment, once nothing writes or removes them any more."""
+        if making is not None:
+            making.cancel()  # which kills a pip that runs
+        writers = [writer for writer in (making, former, *self._unpacking.pop(name, ())) if writer is not None]
+        await asyncio.gather(*writers, return_exceptions=True)
+        # On a thread: a virtual environment has thousands of files, and the event loop has heartbeats to answer.
+        await _UNPACKING.call(shutil.rmtree, self._directory / name, ignore_errors=True)
+
+    def _removed(self, name: str, removal: asyncio.Task[None]) -> None:
+        if self._removals.get(name) is removal:
+            del self._removals[name]
 
     async def close(self) -> None:
-        tasks = list(self._environments.values())
+        """End all work, and remove all environments."""
+        tasks = [*self._environments.values(), *self._removals.values()]
         self._environments.clear()
         self._users.clear()
         for task in tasks:
@@ -123,6 +144,8 @@ class PythonEnvironments:
 
     async def _make(self, environment: PythonEnvironment, job_id: str, address: str, seconds: float) -> Prepared:
         folder = self._directory / environment.id
+        if (removal := self._removals.get(environment.id)) is not None:
+            await asyncio.wait([removal])  # else it would remove the new files
         try:
             async with asyncio.timeout(seconds):
                 paths = await self._fetch(job_id, address, environment.blobs())
@@ -130,12 +153,21 @@ class PythonEnvironments:
                 work = folder / "work"
                 work.mkdir(mode=0o700, parents=True)
                 for archive in environment.archives:
-                    await _UNPACKING.call(_unpack, paths[archive.blob], archive.kind, work / archive.target)
+                    await self._unpack(environment.id, paths[archive.blob], archive.kind, work / archive.target)
                 return await self._interpreter(environment, paths, folder, work)
         except TimeoutError:
             raise self._error(f"it was not ready within {seconds:g} s (firesteel.python.environment-timeout)") from None
         except (OSError, RpcError, tarfile.TarError, zipfile.BadZipFile, UnsafeArchiveError) as error:
             raise self._error(str(error)) from error
+
+    async def _unpack(self, name: str, path: str, kind: str, target: Path) -> None:
+        unpack = unpack_zip if kind == "zip" else unpack_tar
+        work = _UNPACKING.call(unpack, path, target)
+        unpacking = asyncio.get_running_loop().create_task(work, name=f"unpacking of {target}")
+        writers = self._unpacking.setdefault(name, set())
+        writers.add(unpacking)
+        unpacking.add_done_callback(writers.discard)
+        await asyncio.shield(unpacking)  # the thread can't be cancelled, so a removal has to wait for it
 
     async def _interpreter(
         self, environment: PythonEnvironment, paths: Mapping[str, str], folder: Path, work: Path
@@ -156,7 +188,7 @@ class PythonEnvironments:
         index = []
         if environment.packages is not None:
             packages = folder / "packages"
-            await _UNPACKING.call(_unpack, paths[environment.packages], "zip", packages)
+            await self._unpack(environment.id, paths[environment.packages], "zip", packages)
             index = ["--no-index", "--find-links", str(packages)]
         install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *index]
         requirements = folder / "requirements.txt"
@@ -220,10 +252,3 @@ def _own_path() -> list[str]:
         if entry and os.path.isdir(absolute) and not is_standard_library and absolute not in directories:
             directories.append(absolute)
     return directories
-
-
-def _unpack(path: str, kind: str, target: Path) -> None:
-    if kind == "zip":
-        unpack_zip(path, target)
-    else:
-        unpack_tar(path, target)

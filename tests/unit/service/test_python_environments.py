@@ -1,0 +1,97 @@
+"""Python environments of jobs: what is made, shared and removed, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from firesteel.protocol.python_environment import PythonArchive, PythonEnvironment
+from firesteel.service import python_environments
+from firesteel.service.python_environments import PythonEnvironments
+
+ENVIRONMENT = PythonEnvironment(archives=(PythonArchive("a" * 64, "data", "zip"),))
+PLAIN = {**ENVIRONMENT.to_plain(), "blob_address": "", "timeout_seconds": 60.0}
+
+
+def environments(folder: Path) -> PythonEnvironments:
+    archive = folder / "archive.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("inner/file.txt", "content")
+
+    async def fetch(_: str, __: str, names: list[str]) -> Mapping[str, str]:
+        return dict.fromkeys(names, str(archive))
+
+    return PythonEnvironments(folder / "python", fetch, "a test")
+
+
+async def gone(path: Path) -> None:
+    async with asyncio.timeout(30):
+        while path.exists():
+            await asyncio.sleep(0.001)
+
+
+def test_jobs_share_an_environment_which_goes_with_the_last_of_them(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        made = environments(tmp_path)
+        first, second = await asyncio.gather(made.prepare("one", PLAIN), made.prepare("two", PLAIN))
+        assert first == second
+        assert (Path(first.directory) / "data" / "inner" / "file.txt").read_text() == "content"
+        made.forget("one")
+        await asyncio.sleep(0.05)
+        assert Path(first.directory).exists()
+        made.forget("two")
+        await gone(Path(first.directory).parent)
+        await made.close()
+        assert not (tmp_path / "python").exists()
+
+    asyncio.run(scenario())
+
+
+def test_an_environment_that_is_needed_again_at_once_survives_its_removal(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        made = environments(tmp_path)
+        for round_number in range(5):
+            job = str(round_number)
+            await made.prepare(job, PLAIN)
+            made.forget(job)
+        prepared = await made.prepare("last", PLAIN)
+        await asyncio.sleep(0.05)
+        assert (Path(prepared.directory) / "data" / "inner" / "file.txt").read_text() == "content"
+        await made.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_archive_that_is_still_being_unpacked_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(path: str, target: Path) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        target.mkdir(parents=True)  # as an archive does whose next file comes just after its directory was removed
+        (target / "late.txt").write_text("content")
+
+    monkeypatch.setattr(python_environments, "unpack_zip", slow)
+
+    async def scenario() -> None:
+        made = environments(tmp_path)
+        preparing = asyncio.ensure_future(made.prepare("job", PLAIN))
+        assert await asyncio.to_thread(begun.wait, 30)
+        made.forget("job")
+        with pytest.raises(asyncio.CancelledError):
+            await preparing
+        go_on.set()
+        async with asyncio.timeout(30):
+            while made._removals:
+                await asyncio.sleep(0.001)
+        assert list((tmp_path / "python").iterdir()) == []
+        await made.close()
+
+    asyncio.run(scenario())
