@@ -29,7 +29,7 @@ STOPPING_SECONDS = 5.0
 class Failover:
     """Answers failures as the job's restart strategy says; new attempts begin when the old ones have ended.
 
-    It is the ``job_state.FailureHandler`` of all parts.
+    All parts report failures to it, as the ``job_state.FailureHandler``.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Failover:
         self._to_renew: deque[ExecutionVertex] = deque()
         """Subtasks whose attempts have ended, and that get new ones."""
         self._new_attempts: list[Execution] = []
-        """They are deployed when all that start with them are there, and it is known from which checkpoint."""
+        """Attempts that are deployed when all that start with them exist, and their checkpoint is known."""
         self._warned_of = ""
         """The cause of the last failure that was answered by a restart."""
 
@@ -95,7 +95,7 @@ class Failover:
             ending.cancel_tasks(f"the job fails: {cause:.200}")
 
     def _restart_after(self, record: FailureRecord, rank: int, failed: Sequence[Execution]) -> bool:
-        """Cancel what a failure touches, to be restarted; returns False if the job fails instead."""
+        """Cancel the tasks that a failure touches, and have them restarted; returns False if the job fails instead."""
         state, restarts = self._state, self._restarts
         is_foreign = failures.is_of_another_release(record.failure)
         is_refused = is_foreign and not state.checkpoints.waits_for_releases
@@ -104,7 +104,7 @@ class Failover:
         now = state.clock.monotonic()
         regions = restarts.touched(failed)
         entry = restarts.entry(regions)
-        if entry is not None:  # all that it touches waits for its restart: this is a consequence, or explains more
+        if entry is not None:  # its regions all wait for a restart: the failure is a consequence, or explains more
             if entry.add(record, rank):
                 self._warn_of_restart(entry)
         else:
@@ -125,7 +125,8 @@ class Failover:
             entry.answer = f"restart {state.graph.restarts} in {pause:.3g} s"
             self._warn_of_restart(entry)
             self._slots.declare_if_changed()
-        while self._to_renew:  # what fails now has new attempts, or is not started again any more
+        # Regions that are being renewed get all their new attempts first, so that the cancelling below reaches them.
+        while self._to_renew:
             self._renew_some()
         cause = f"{record.failure['error_class']}: {record.failure['message']:.200}"
         if state.status is JobStatus.RUNNING:
@@ -134,7 +135,7 @@ class Failover:
         return True
 
     def _warn_of_restart(self, entry: FailureEntry) -> None:
-        """Tell whoever runs the job why it is restarted; the traceback only once of a cause that comes again."""
+        """Log why the job is restarted; a cause that comes again is logged without its traceback."""
         cause = failures.cause_text(entry.root.failure)
         stack = "" if cause == self._warned_of else f"\n{entry.root.failure.get('traceback') or ''}".rstrip()
         self._warned_of = cause
@@ -144,7 +145,7 @@ class Failover:
     # -- restarts
 
     def restart_ended(self, ended: Execution | None) -> None:
-        """Start again what has ended and waited long enough: the region of a task that has ended now, or any (None)."""
+        """Start again regions that have ended and waited long enough: that of a task that ended now, or any (None)."""
         state, now = self._state, self._state.clock.monotonic()
         if ended is not None:
             ready = self._restarts.take_ready(now, (state.graph.region_of(ended),))
@@ -167,7 +168,7 @@ class Failover:
         self._new_attempts.clear()
 
     def _renew(self) -> LongWork:
-        """New attempts of all subtasks that are started again; then these are deployed together."""
+        """Make new attempts of all subtasks that are started again, in slices; then deploy them together."""
         self._restarts.is_renewing = True
         while self._to_renew:
             self._renew_some()
@@ -177,7 +178,7 @@ class Failover:
         self.start_new_attempts()
 
     def _renew_some(self) -> None:
-        """New attempts of the next subtasks that are started again; with the last of them the job runs again."""
+        """Make new attempts of the next subtasks that are started again; with the last of them the job runs again."""
         state = self._state
         count = min(len(self._to_renew), slices.RESTARTED_AT_ONCE)
         self._new_attempts += state.graph.restart([self._to_renew.popleft() for _ in range(count)])
@@ -189,7 +190,7 @@ class Failover:
             state.move(JobStatus.RUNNING, f"restarted {len(self._new_attempts)} tasks")
 
     def start_new_attempts(self) -> bool:
-        """Deploy new attempts: sources begin anew, or go on from the checkpoint. Returns whether there were some."""
+        """Deploy the new attempts, whose sources go on from the checkpoint; returns whether there were some."""
         state = self._state
         if not state.checkpoints.is_settled or self._restarts.is_renewing:
             return False

@@ -16,7 +16,7 @@ from firesteel.service.registration import RegistrationSettings
 
 logger = logging.getLogger(__name__)
 _CANCEL_SECONDS = 4.0
-"""How long the fleet may take to give up a slot, and to say what it knows about its end."""
+"""Seconds within which the fleet has to give up a slot, and to say what it knows about the slot's end."""
 _RETRY_PAUSES = (0.05, 0.5, 2.0)
 
 
@@ -24,17 +24,17 @@ class _Owner(Protocol):
     client: RpcClient
 
     def registration(self) -> m.RegisterTaskManager:
-        """How it presents itself."""
+        """The message with which the TaskManager registers."""
 
     def in_use(self) -> bool:
         """Whether a job uses a slot."""
 
     def give_up(self, cause: str) -> None:
-        """The ResourceManager is not to be had."""
+        """End the TaskManager: it could not register for too long."""
 
 
 class TaskManagerResourceManagerLink(LeaderLink):
-    """Registration, and what a TaskManager says under it. The ResourceManager sends heartbeats."""
+    """Registers a TaskManager, and sends its messages. The ResourceManager sends heartbeats."""
 
     def __init__(self, owner: _Owner, leaders: LeaderRetrieval, settings: RegistrationSettings, clock: Clock) -> None:
         async def register(gateway: ResourceManagerGateway) -> tuple[str, float]:
@@ -47,15 +47,15 @@ class TaskManagerResourceManagerLink(LeaderLink):
         )  # fmt: skip
 
     async def tell_free(self, slot: m.SlotAvailable) -> None:
-        """Say that a slot is free; if that fails, the next heartbeat says it."""
+        """Report that a slot is free; if that fails, the answer to the next heartbeat says it."""
         await self.tell("that a slot is free", lambda gateway: gateway.slot_available(slot), _RETRY_PAUSES)
 
     async def tell_executor_lost(self, lost: m.ExecutorLost) -> None:
-        """Say that another executor is needed; a ResourceManager that does not hear it sees it at the next one's."""
+        """Report that an executor is lost and another one is needed."""
         await self.tell("that an executor is lost", lambda gateway: gateway.executor_lost(lost), _RETRY_PAUSES)
 
     async def cancel_launch(self, slot: m.SlotAvailable) -> str:
-        """Have the fleet give up a slot; returns what it knows about the slot's end, or nothing."""
+        """Have the fleet give up a slot; returns the fleet's word about the slot's end, empty if it has none."""
         if not self.bond.is_registered:
             return ""
         try:
@@ -67,7 +67,7 @@ class TaskManagerResourceManagerLink(LeaderLink):
             return ""
 
     async def say_goodbye(self, taskmanager_id: str) -> None:
-        """The TaskManager stops; a ResourceManager that can't be reached will notice."""
+        """Tell the ResourceManager that the TaskManager stops; one that can't be reached will notice it."""
         if self.bond.is_registered:
             try:
                 await self.gateway().disconnect_taskmanager(m.DisconnectTaskManager(taskmanager_id, "it stopped"))
