@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from firesteel.common.types import Row
+from firesteel.core.errors import ProgramError
 
 NAN: Final = float("nan")
 """Replaces each NaN of a floating-point type."""
@@ -64,7 +65,11 @@ WHOLE: Final = frozenset(
 
 
 def with_one_nan(key: Any) -> Any:
-    """Return the key with each NaN replaced by ``NAN`` or ``DECIMAL_NAN``; the key itself if it has none."""
+    """Return the key with each NaN replaced by ``NAN`` or ``DECIMAL_NAN``; the key itself if it has none.
+
+    Raises:
+        ProgramError: a class holds keys with NaN apart all the same.
+    """
     cls = key.__class__
     if cls in WHOLE:
         return key
@@ -143,5 +148,12 @@ def _inside(key: Any, replace: Callable[[Any], Any]) -> Any:
         copied = copy.copy(key)
         for name, part in zip(names, parts, strict=True):
             object.__setattr__(copied, name, part)  # keys are frozen dataclasses
+        # Dataclasses of Python 3.13 compare field by field, where no NaN equals itself; those before compared tuples.
+        if copied != copy.copy(copied):
+            name = type(key).__qualname__
+            raise ProgramError(
+                f"the key {key!r} has NaN in a field, and no {name} with NaN equals another one (dataclasses since "
+                f"Python 3.13, or its own __eq__), so each would be a key by itself: use a tuple, NamedTuple or Row"
+            )
         return copied
     return key
