@@ -1,8 +1,9 @@
-"""Properties of Kafka's clients that change no result of ours and that aiokafka has no argument for.
+"""Properties of Kafka's clients that change no result here, and that aiokafka has no argument for.
 
-People hand one dictionary to consumers and producers, and bring one from a Java or librdkafka program. Such a property
-is left out with a warning. What could change results (who reads what, order, loss, encryption) is not listed here: it
-is honoured or refused, and so is what Kafka does not know, which is a slip of the pen most of the time.
+People use one dictionary for consumers and producers, or bring theirs from a program for Java's client or librdkafka.
+Such properties are left out with a warning. Properties that could change results (assignment, order, loss, encryption)
+are not listed here: they are honoured or refused. So are properties that Kafka does not know, which are mostly typing
+errors.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _PRODUCER: Final = frozenset(
     {
         # until delivery.timeout.ms has passed, one batch of a partition at a time
         "retries", "max.in.flight.requests.per.connection", "max.block.ms", "message.send.max.retries",
-        # how batches are made, and shared out among partitions where nobody says which
+        # how batches are made, and which partition takes records without a key
         "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
         "sticky.partitioning.linger.ms", "batch.num.messages", "queue.buffering.max.messages",
         "queue.buffering.max.kbytes", "queue.buffering.backpressure.threshold",
@@ -74,16 +75,16 @@ _OF_THE_SOURCE: Final = frozenset(
 )  # fmt: skip
 _OF_THE_SINK: Final = frozenset({"buffer.memory", "delivery.timeout.ms", "linger.ms", "transactional.id"})
 _BYTES_AS_THEY_ARE: Final = frozenset({"ByteArray", "String"})
-"""Kinds of Java's serializers that would give what the schema of the source or the sink gives."""
+"""Kinds of Java's serializers that do nothing which the schema of the source or sink does not do."""
 
 
 def has_effect(key: str, value: str, *, consumer: bool) -> bool:
     """Whether a property has to be honoured or refused.
 
     Args:
-        key: its name in Java's client.
-        value: of it.
-        consumer: it is for a consumer, not for a producer.
+        key: name of the property in Java's client.
+        value: value of the property.
+        consumer: the property is for a consumer, not for a producer.
     """
     if key in _CLIENT or key in _CONSUMER or key in _PRODUCER:
         return False

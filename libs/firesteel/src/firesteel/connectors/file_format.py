@@ -1,4 +1,4 @@
-"""How the records of a file are read: the contract of file formats."""
+"""The contract of file formats, which read the records of files."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from firesteel.functions.source import Split
 __all__ = ["BulkFormat", "ContainerFormat", "FileFormat", "StreamFormat"]
 
 _COLUMN_BLOCK: Final = 1024 * 1024
-"""Bytes of text that become one batch of columns: what each batch costs by itself is then little for each line."""
+"""Bytes of text in one batch of columns. With so many lines the fixed cost of a batch does not matter."""
 
 
 class FileFormat(ABC):
     """Reads the records of one file, or of a range of it.
 
-    A format is pickled into the job, so it holds configuration only. A file that may be cut is handed out in ranges
-    ``start`` to ``end`` (bytes): a cursor gives the records that *begin* in its range, so each record of the file is
+    A format is pickled into the job, so it holds configuration only. A file that may be split is read in ranges
+    ``start`` to ``end`` (bytes): a cursor returns the records that *begin* in its range, so each record of the file is
     in exactly one of them. A cursor is opened at the split's ``position``, which an earlier cursor of the same
-    format gave, or at the start of the range if that is None.
+    format has returned, or at the start of the range if the position is None.
 
     Attributes:
-        files: where files are opened: ``self.files.of(path).open(path)``. In a slot it has the settings of the job.
+        files: file systems to open files by: ``self.files.of(path).open(path)``. In slots they have the job's settings.
     """
 
     files: FileSystems = FileSystems()
@@ -52,23 +52,23 @@ class FileFormat(ABC):
     def decompresses(self) -> bool:
         """Whether files that end with .gz, .bz2, .xz, .zst, .lz4 or .deflate hold the format compressed.
 
-        Such files are never cut.
+        Such files are never split.
         """
         return True
 
     @property
     def empty_is_damaged(self) -> bool:
-        """Whether a file without a byte is damaged, and not one without records."""
+        """Whether a file of no bytes is damaged; otherwise it is a file without records."""
         return False
 
     @abstractmethod
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
-        """A cursor over the split's range at its position.
+        """Open a cursor over the split's range, at its position.
 
         Args:
-            split: its data are ``path``, ``start`` and ``end``.
-            malformed: is told of everything that can't be read, and says what to give instead. If its policy is
-                ``EMIT`` the cursor gives lists, no record batches.
+            split: split with the data ``path``, ``start`` and ``end``.
+            malformed: decides about input that can't be read, and what the cursor returns instead. If its policy is
+                ``EMIT`` the cursor returns lists, no record batches.
         """
 
     def produced_type(self) -> TypeInformation | None:
@@ -76,7 +76,7 @@ class FileFormat(ABC):
         return None
 
     def with_columns(self, names: Sequence[str]) -> FileFormat | None:
-        """The same format with these columns only, in this order; None = it can't leave any out."""
+        """The same format with these columns only, in this order; None if it can't leave any out."""
         return None
 
     def check(self) -> None:  # noqa: B027 - may be left out
@@ -88,16 +88,16 @@ class FileFormat(ABC):
 
 
 class StreamFormat(FileFormat):
-    """A format that is read record by record. Derive from it, or take one that exists."""
+    """A format that is read record by record. Derive from it, or use an existing one."""
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8", *, column: str | None = None) -> StreamFormat:
-        """Lines of text; they end with LF or CR LF, which is not part of the record, nor is a byte-order mark.
+        """A format of lines of text; LF or CR LF at their end and a byte-order mark are not part of the records.
 
         Bytes that are not of the charset are replaced by U+FFFD.
 
         Args:
-            charset_name: of the files.
+            charset_name: encoding of the files.
             column: None = records are ``str``. Else they are rows of one field of this name, which come as columns:
                 for operators over columns (``map_batches``, expressions) no Python object is made for a line.
 
@@ -121,7 +121,7 @@ class StreamFormat(FileFormat):
 
 
 class BulkFormat(FileFormat):
-    """A format that is read in blocks of many records. Derive from it, or take one that exists."""
+    """A format that is read in blocks of many records. Derive from it, or use an existing one."""
 
 
 class ContainerFormat(FileFormat):

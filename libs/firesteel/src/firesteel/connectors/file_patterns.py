@@ -19,16 +19,16 @@ def has_wildcard(text: str) -> bool:
 
 
 def is_shown(names: Sequence[str]) -> bool:
-    """Whether none of these names of folders and a file is hidden; what stands for a folder has an empty last one."""
+    """Whether none of these names of folders and a file is hidden; an empty last name stands for a folder."""
     return bool(names[-1]) and not any(name.startswith((".", "_")) for name in names)
 
 
 def key_matches(names: Sequence[str], parts: Sequence[str]) -> bool:
-    """Whether a pattern means the file of these names, or a folder above it; as ``matches`` does for local paths.
+    """Whether a pattern matches a file, or a folder above it; ``matches`` does the same for local paths.
 
     Args:
-        names: of the folders and of the file.
-        parts: of the pattern, each of one name, or ``**``.
+        names: names of the folders and of the file.
+        parts: parts of the pattern; each stands for one name, or is ``**``.
     """
     if not parts:
         return not names or is_shown(names)
@@ -45,19 +45,19 @@ def key_matches(names: Sequence[str], parts: Sequence[str]) -> bool:
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path is a pattern: it has a wildcard, and there is nothing of just this name."""
+    """Whether a path is a pattern: it has a wildcard, and there is no file or folder of exactly this name."""
     return _MAGIC.search(path) is not None and not os.path.lexists(path)
 
 
 def root_of(pattern: str) -> str:
-    """The folder below which all matches are: what stands in front of the first wildcard."""
+    """The folder before the first wildcard, below which all matches are."""
     parts = Path(pattern).parts
     first = next(place for place, part in enumerate(parts) if _MAGIC.search(part))
     return str(Path(*parts[:first]))
 
 
 def matches(pattern: str, refused: Callable[[OSError], None]) -> Iterator[str]:
-    """Files and folders that a pattern means, in a fixed order; each may come more than once.
+    """Files and folders that match a pattern, in a fixed order; each may come more than once.
 
     ``*`` and ``?`` stand for any characters and one character of a name, ``[...]`` for one of some, a name ``**`` for
     any number of folders, links left out. Wildcards match no name that begins with a dot or underscore, unless the

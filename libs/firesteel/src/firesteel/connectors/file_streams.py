@@ -1,4 +1,4 @@
-"""Files as streams of bytes, decompressed on the way."""
+"""Opens files as streams of bytes that are decompressed while they are read."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ COMPRESSIONS: Final = {
     ".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".lzma": "xz", ".deflate": "deflate", ".zst": "zstd",
     ".lz4": "lz4",
 }  # fmt: skip
-"""File ending -> how the file is compressed. Compressed files are never cut."""
+"""File ending -> compression of the file. Compressed files are never split."""
 UNREADABLE: Final = {
     ".zip": "zip", ".7z": "7-Zip", ".rar": "RAR", ".tar": "tar", ".tgz": "tar", ".tbz2": "tar", ".txz": "tar",
     ".tzst": "tar", ".snappy": "Snappy", ".sz": "Snappy", ".lzo": "LZO", ".br": "Brotli", ".z": "compress",
 }  # fmt: skip
-"""File ending -> what the file is: nothing that can be read, and no text either."""
+"""File ending -> kind of a file that can't be read, and is no text either."""
 _INNER: Final = (".tar",)
-"""Endings before that of a compression, of which the same is true."""
+"""Such endings before the ending of a compression."""
 BLOCK_BYTES: Final = 256 * 1024
 DAMAGED: Final = (EOFError, zlib.error, lzma.LZMAError)
-"""What decompressing a damaged file raises; besides an ``OSError`` without a number."""
+"""Errors of decompressing a damaged file, besides an ``OSError`` without a number."""
 
 
 def compression_of(path: str) -> str | None:
-    """How a file is compressed, by its ending; None = not."""
+    """Compression of a file, by its ending; None = it is not compressed."""
     return COMPRESSIONS.get(os.path.splitext(path)[1].lower())
 
 
 def unreadable(path: str) -> str | None:
-    """Why no records can be in a file of this name; None = they can."""
+    """Why a file of this name can't hold records; None = it can."""
     stem, ending = os.path.splitext(path.lower())
     inner = os.path.splitext(stem)[1]
     kind = UNREADABLE.get(ending) or (UNREADABLE[inner] if ending in COMPRESSIONS and inner in _INNER else None)
@@ -52,7 +52,7 @@ def unreadable(path: str) -> str | None:
 
 
 def open_file(path: str, compression: str | None, system: FileSystem) -> IO[bytes]:
-    """A file's bytes, decompressed.
+    """Open a file as a stream of decompressed bytes.
 
     Raises:
         OSError, FileSystemError: the file can't be opened.
@@ -90,18 +90,18 @@ class _Unpacked:
 
 
 def damage(error: Exception) -> str | None:
-    """What is wrong with compressed data, if this error says so; None = another error."""
+    """What is wrong with compressed data, if the error says so; None for other errors."""
     if isinstance(error, DAMAGED) or (isinstance(error, OSError) and error.errno is None):
         return f"the compressed data are damaged or end too early ({error})"
     return None
 
 
 class _Forward(ABC):
-    """A stream that can be read and, from its start, sought forward."""
+    """A stream that can be read, and whose position can be moved forward from its start."""
 
     @abstractmethod
     def read1(self, size: int) -> bytes:
-        """At most so many bytes, those that are at hand; none at the end."""
+        """Return available bytes, at most so many; none at the end."""
 
     def read(self, size: int) -> bytes:
         return self.read1(size)
@@ -112,10 +112,10 @@ class _Forward(ABC):
 
 
 class _ArrowFile(_Forward):
-    """A file in a compression that Arrow knows and Python does not."""
+    """A file with a compression that Arrow has and Python does not have."""
 
     _AT_ONCE = 4096
-    """What stands this far before damaged data may be lost with them."""
+    """Bytes before damaged data that may be lost with them."""
 
     def __init__(self, raw: IO[bytes], codec: str) -> None:
         import pyarrow as pa  # coordinators look at names of files only, and do not pay for it

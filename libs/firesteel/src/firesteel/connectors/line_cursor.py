@@ -21,19 +21,19 @@ from firesteel.core.errors import MalformedDataError
 from firesteel.functions.source import Split, Wait
 
 NOTHING: Final = object()
-"""What a parser gives for a line that holds no record, such as an empty one."""
+"""Result of a parser for a line without a record, such as an empty line."""
 _WIDE_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
-"""Byte-order marks that no text in UTF-8 begins with; that of UTF-32 LE begins as that of UTF-16 LE."""
+"""Byte-order marks that no text in UTF-8 begins with. The mark of UTF-32 LE begins with that of UTF-16 LE."""
 _LONGEST_ARRAY: Final = (1 << 31) - 1
-"""Bytes of all texts of an array."""
+"""Bytes that the texts of one array can have."""
 _LINES_AT_ONCE: Final = 10_000
-"""Lines without a record that one ``read`` passes over; then it lets others work."""
+"""Lines without a record that one ``read`` skips before it returns, so that other splits are read, too."""
 _LINES_COUNTED: Final = 256 * 1024 * 1024
-"""A malformed line's number is found out by reading the file up to it, if that is not longer than this."""
+"""Bytes that are read to find the number of a malformed line. Lines further back are reported without a number."""
 
 
 def byte_order_mark(charset: str) -> bytes | None:
-    """The byte-order mark as text in this charset begins with it; None = the charset has none."""
+    """The bytes of the byte-order mark in a charset; None if the charset has none."""
     try:
         return "\ufeff".encode(charset)
     except UnicodeEncodeError:
@@ -41,23 +41,23 @@ def byte_order_mark(charset: str) -> bytes | None:
 
 
 class LineBlocks:
-    """Blocks of whole lines: those that *begin* in the split's range, also where the last one ends behind it.
+    """Reads blocks of whole lines: the lines that *begin* in the split's range, also if the last one ends behind it.
 
-    The position is ``[byte at which a block begins, lines of it that were given out]``. A byte-order mark at the
-    beginning of the file is part of no line. A file of UTF-16 or UTF-32, by its mark, is malformed as a whole.
+    The position is ``[byte at which a block begins, lines of it that were returned]``. A byte-order mark at the
+    beginning of the file is part of no line. A file with the mark of UTF-16 or UTF-32 is malformed as a whole.
 
     Args:
-        split: of the file.
-        malformed: is told of what can't be read.
-        mark: the byte-order mark in the file's encoding; None = it has none.
-        files: where the file is opened; None = it is a local one.
-        block_bytes: of a block, about; None = ``BLOCK_BYTES``.
+        split: split of a file.
+        malformed: decides about input that can't be read.
+        mark: byte-order mark in the file's encoding; None = the encoding has none.
+        files: file systems of the job; None = those without settings.
+        block_bytes: approximate size of a block; None = ``BLOCK_BYTES``.
 
     Attributes:
-        path: of the file.
-        block: byte at which the block at hand begins.
-        next: byte at which the next one begins.
-        skip: lines of the first block that were given out before the split was continued.
+        path: path of the file.
+        block: byte at which the current block begins.
+        next: byte at which the next block begins.
+        skip: lines of the first block that were returned before the split was continued.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class LineBlocks:
         start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
         self.malformed = malformed
         self.instead: list[Any] = []
-        """What stands for the damaged rest of the file; to be given out by the cursor."""
+        """What the cursor returns instead of the damaged rest of the file."""
         self._rest = b""
         """Bytes that were read but belong to no block yet."""
         self.damaged = False
-        """Whether nothing more can be read."""
+        """Whether the rest of the file can't be read."""
         self.skip = 0
         self.block = self.next = start
         reason = unreadable(self.path)
@@ -169,12 +169,12 @@ class LineBlocks:
             return None
 
     def _give_up(self, reason: str) -> None:
-        """Nothing from here on can be read."""
+        """Note that the rest of the file can't be read."""
         self.instead = list(self.malformed.found(self.path, self.block, reason))
         self.damaged = True
 
     def line_number(self, offset: int) -> int | None:
-        """Number of the line that begins at this byte, from 1; None if it is too far into the file."""
+        """Number (from 1) of the line that begins at this byte; None if it is too far into the file."""
         if offset > _LINES_COUNTED:
             return None
         stream = open_file(self.path, compression_of(self.path), self._system)
@@ -191,33 +191,33 @@ class LineBlocks:
             stream.close()
 
     def found(self, offset: int, reason: str, data: bytes) -> list[Any]:
-        """Report a malformed line; what to give instead."""
+        """Report a malformed line; returns what stands for it."""
         fails = self.malformed.policy is MalformedPolicy.FAIL
         line = self.line_number(offset) if fails else None
         return list(self.malformed.found(self.path, offset, reason, data, line=line))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of the blocks."""
         self._stream.close()
 
 
 class _BlockCursor(SplitCursor[Any]):
-    """Hands out the lines of blocks."""
+    """Returns the lines of blocks."""
 
     _lines: Any
-    """Lines of the block at hand."""
+    """Lines of the current block."""
 
     def __init__(self, blocks: LineBlocks) -> None:
         self._blocks = blocks
         self._lines = []
-        self._given = 0
+        self._returned = 0
         while blocks.skip and self._load():
-            self._given = min(blocks.skip, len(self._lines))
-            blocks.skip -= self._given
+            self._returned = min(blocks.skip, len(self._lines))
+            blocks.skip -= self._returned
 
     def _load(self) -> bool:
         data = self._blocks.load()
-        self._given = 0
+        self._returned = 0
         self._lines = [] if data is None else self._split(data)
         return data is not None
 
@@ -226,9 +226,9 @@ class _BlockCursor(SplitCursor[Any]):
         """The lines of a block: a list or an array."""
 
     def _position(self) -> list[int]:
-        if self._given >= len(self._lines):
+        if self._returned >= len(self._lines):
             return [self._blocks.next, 0]
-        return [self._blocks.block, self._given]
+        return [self._blocks.block, self._returned]
 
     def _finished(self) -> Chunk[Any]:
         return Chunk(self._blocks.instead, [self._blocks.next, 0], finished=True)
@@ -239,11 +239,11 @@ class _BlockCursor(SplitCursor[Any]):
 
 
 class TextCursor(_BlockCursor):
-    """Lines as text.
+    """Reads lines as texts.
 
     Args:
-        blocks: of the split.
-        charset: its newline is the byte 0x0A.
+        blocks: blocks of the split.
+        charset: encoding of the file, whose newline is the byte 0x0A.
     """
 
     def __init__(self, blocks: LineBlocks, charset: str) -> None:
@@ -260,19 +260,19 @@ class TextCursor(_BlockCursor):
         return lines
 
     def read(self, max_records: int) -> Chunk[Any]:
-        """At most so many lines."""
-        if self._given >= len(self._lines) and not self._load():
+        """Return the next lines, at most so many."""
+        if self._returned >= len(self._lines) and not self._load():
             return self._finished()
-        values = self._lines[self._given : self._given + max_records]
-        self._given += len(values)
+        values = self._lines[self._returned : self._returned + max_records]
+        self._returned += len(values)
         return Chunk(values, self._position())
 
 
 class TextRowCursor(TextCursor):
-    """Lines as rows of one field.
+    """Reads lines as rows of one field.
 
     Args:
-        name: of the field.
+        name: name of the field.
     """
 
     def __init__(self, blocks: LineBlocks, charset: str, name: str) -> None:
@@ -284,10 +284,10 @@ class TextRowCursor(TextCursor):
 
 
 class TextColumnCursor(_BlockCursor):
-    """The same rows as columns: the text of a block becomes an array without an object for each line.
+    """Reads lines as a column. The text of a block becomes an array, without an object for each line.
 
     Args:
-        name: of the column.
+        name: name of the column.
     """
 
     def __init__(self, blocks: LineBlocks, charset: str, name: str) -> None:
@@ -313,22 +313,22 @@ class TextColumnCursor(_BlockCursor):
         return lines.slice(0, len(lines) - 1) if ended else lines
 
     def read(self, max_records: int) -> Chunk[Any]:
-        """At most so many lines."""
-        if self._given >= len(self._lines) and not self._load():
+        """Return the next lines, at most so many."""
+        if self._returned >= len(self._lines) and not self._load():
             return self._finished()
-        values = self._lines.slice(self._given, max_records)
-        self._given += len(values)
+        values = self._lines.slice(self._returned, max_records)
+        self._returned += len(values)
         return Chunk(pa.RecordBatch.from_arrays([values], [self._name]), self._position())
 
 
 def _array_of(text: bytes) -> pa.Array:
-    """An array of this one text."""
+    """An array with one text."""
     ends = np.array([0, len(text)], np.int32)
     return pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
 
 
 def _is_valid(data: bytes) -> bool:
-    """Whether it is text in UTF-8."""
+    """Whether bytes are valid UTF-8."""
     if data.isascii():
         return True
     try:
@@ -339,11 +339,12 @@ def _is_valid(data: bytes) -> bool:
 
 
 class ParsedLineCursor(_BlockCursor):
-    """Lines of which each is a record.
+    """Reads lines, and parses each as a record.
 
     Args:
-        blocks: of the split.
-        parse: a line without its end -> the record, or ``NOTHING``; raises ``ValueError`` if the line is malformed.
+        blocks: blocks of the split.
+        parse: function of a line without its end that gives the record or ``NOTHING``; raises ``ValueError`` for a
+            malformed line.
     """
 
     def __init__(self, blocks: LineBlocks, parse: Callable[[bytes], Any]) -> None:
@@ -357,13 +358,13 @@ class ParsedLineCursor(_BlockCursor):
         return lines
 
     def read(self, max_records: int) -> Chunk[Any] | Wait:
-        """At most so many records."""
+        """Return the next records, at most so many."""
         values: list[Any] = []
         looked = 0
         while not values:
-            if self._given >= len(self._lines) and not self._load():
+            if self._returned >= len(self._lines) and not self._load():
                 return self._finished()
-            for line in self._lines[self._given : self._given + max_records]:
+            for line in self._lines[self._returned : self._returned + max_records]:
                 looked += 1
                 if line.endswith(b"\r"):
                     line = line[:-1]
@@ -374,12 +375,12 @@ class ParsedLineCursor(_BlockCursor):
                 else:
                     if record is not NOTHING:
                         values.append(record)
-                self._given += 1
+                self._returned += 1
             if looked >= _LINES_AT_ONCE and not values:
                 return Wait(0.0)
         return Chunk(values, self._position())
 
     def _malformed(self, error: ValueError) -> list[Any]:
-        before = self._lines[: self._given]
+        before = self._lines[: self._returned]
         offset = self._blocks.block + sum(map(len, before)) + len(before)
-        return self._blocks.found(offset, str(error), self._lines[self._given])
+        return self._blocks.found(offset, str(error), self._lines[self._returned])
