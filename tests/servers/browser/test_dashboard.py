@@ -128,6 +128,7 @@ def test_checkpoints_are_those_of_the_server_with_the_time_of_each_subtask(brows
     assert browser.evaluate("document.querySelector('[data-strip]').dataset.strip") != "0"
     assert len(rows(browser, "summary", 5)) == 5
     assert cut(browser, "summary") == []
+    assert cut(browser, "bars") == []
 
 
 def test_charts_are_there_again_after_a_reload(browser: Chromium, watched: Shop) -> None:

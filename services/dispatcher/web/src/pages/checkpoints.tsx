@@ -148,9 +148,9 @@ function Bars({ job, id, vertex }: { job: JobDetails; id: string; vertex: string
       {({ subtasks }) => {
         const most = Math.max(1, ...subtasks.map((one) => phases(one).total));
         const columns: Column<CheckpointSubtask>[] = [
-          { key: "index", title: "Subtask", value: (one) => one.index, number: true, wide: 0.9, show: (one) => subtaskOf(one.index, subtasks.length) },
+          { key: "index", title: "Sub\u200btask", value: (one) => one.index, number: true, wide: 1, show: (one) => subtaskOf(one.index, subtasks.length) },
           {
-            key: "bar", title: `From the trigger to the acknowledgement (the whole width is ${duration(most)})`, value: (one) => phases(one).total, wide: 6,
+            key: "bar", title: `From the trigger to the acknowledgement (the whole width is ${duration(most)})`, value: (one) => phases(one).total, wide: 4.2,
             show: (one) => {
               if (one.status !== "completed") return <span class="dim">{one.status.replaceAll("_", " ")}</span>;
               const found = phases(one);
@@ -161,10 +161,10 @@ function Bars({ job, id, vertex }: { job: JobDetails; id: string; vertex: string
               );
             },
           },
-          { key: "total", title: "Duration", value: (one) => one.end_to_end_duration ?? NaN, number: true, show: (one) => duration(one.end_to_end_duration) },
-          ...PHASES.map((phase): Column<CheckpointSubtask> => ({ key: phase, title: TITLES[phase], value: (one) => (one.status === "completed" ? phases(one)[phase] : NaN), number: true, show: (one) => (one.status === "completed" ? duration(phases(one)[phase]) : "–") })),
+          { key: "total", title: "Duration", wide: 1.3, value: (one) => one.end_to_end_duration ?? NaN, number: true, show: (one) => duration(one.end_to_end_duration) },
+          ...PHASES.map((phase): Column<CheckpointSubtask> => ({ key: phase, title: TITLES[phase], wide: 1.15, value: (one) => (one.status === "completed" ? phases(one)[phase] : NaN), number: true, show: (one) => (one.status === "completed" ? duration(phases(one)[phase]) : "–") })),
           { key: "size", title: "Written", value: (one) => one.checkpointed_size ?? NaN, number: true, show: (one) => <Bytes of={one.checkpointed_size} /> },
-          { key: "unaligned", title: "Unaligned", value: (one) => (one.unaligned_checkpoint ? "yes" : ""), wide: 0.9 },
+          { key: "unaligned", title: "Unaligned", value: (one) => (one.unaligned_checkpoint ? "yes" : ""), wide: 1.15 },
         ]; // prettier-ignore
         return (
           <>
