@@ -286,7 +286,7 @@ def test_memory_is_measured_with_all_children_and_what_is_shared_counts_once() -
         assert set(found) == {"parent", "child"}
         assert 64 * MIB < found["parent"].memory < 110 * MIB
         assert found["child"].memory < 60 * MIB
-        assert 0 < found["child"].cpu_seconds < found["parent"].cpu_seconds < 30
+        assert 0 <= found["child"].cpu_seconds < found["parent"].cpu_seconds < 30, "the child only waits"
         assert offer_to_oom_killer(two)
     finally:
         parent.stdin.close()
