@@ -282,7 +282,7 @@ def test_wrong_options_are_named(kind: str, tmp_path: Path) -> None:
         ({"kubernetes.cluster-id": "Orders"}, "kubernetes.cluster-id: 'Orders' can't be the name"),
         ({"kubernetes.cluster-id": "a" * 46}, "45 at most"),
         ({f"{ELECTION}.retry-period": "900 s"}, "retry-period .900 s. has to be shorter"),
-        ({"kubernetes.config.file": "/nowhere"}, "stands in no kubeconfig: /nowhere: No such file"),
+        ({"kubernetes.config.file": "/nowhere"}, "the kubeconfig /nowhere can't be read: No such file"),
         ({"kubernetes.context": "d"}, "has no context 'd'"),
     ):
         with pytest.raises(ConfigurationError, match=said):

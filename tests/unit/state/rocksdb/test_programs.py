@@ -108,7 +108,7 @@ def test_programs_with_hardly_any_memory() -> None:
 @pytest.mark.parametrize("memory", [1, 1 << 14])
 def test_programs_that_say_which_keys_come_next(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "FETCHED_TOGETHER", 1)
-    monkeypatch.setattr(table, "_RESTS", 0)
+    monkeypatch.setattr(table, "_SKIPPED", 0)
 
     class Machine(OnDisk):
         pass
