@@ -425,7 +425,7 @@ def test_timers_have_side_outputs() -> None:
 
 
 def test_without_tags_results_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firesteel.functions.output_tag._made", False)
+    monkeypatch.setattr("firesteel.functions.output_tag._tags_exist", False)
     chain = Chain(line(spec(PROCESS, SetsTimer()), spec(MAP, str)))
     operator: Any = chain.plan.operators[0]
     assert operator.tagged is False

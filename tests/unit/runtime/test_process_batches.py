@@ -153,7 +153,7 @@ def test_keys_of_several_columns_are_tuples_of_them() -> None:
         state = ctx.get_state(COUNT)
         state.put(ctx.keys, batch.column("price"))
         found.append(state.get((["ä", None, "ä"], [2, 1, 1])).to_pylist())
-        with pytest.raises(ProgramError, match="are a tuple of 2 columns, not"):
+        with pytest.raises(ProgramError, match="must be a tuple of 2 columns, not"):
             state.get(["ä"])
 
     script([("ä", 1, 10), (None, 1, 20), ("ä", 2, 30)], code)
@@ -209,7 +209,7 @@ def test_what_does_not_fit_is_refused() -> None:
             state.put([1], pa.array([1.5]))
         with pytest.raises(ProgramError, match="are int64, which"):
             state.get(["one"])
-        with pytest.raises(ProgramError, match="are a column, not"):
+        with pytest.raises(ProgramError, match="must be a column, not"):
             state.get(([1], [2]))
         with pytest.raises(ProgramError, match="asked for as Double, but is Long elsewhere"):
             ctx.get_state(ValueStateDescriptor("count", Types.DOUBLE()))
