@@ -75,7 +75,7 @@ class Reader(SourceReader):
         self.began = self.began or now - begin / RATE
         end = min(begin + max_records, int((now - self.began) * RATE))
         while end <= begin:
-            time.sleep(0.5 / RATE)
+            time.sleep(max(0.5 / RATE, 0.01))
             end = int((time.monotonic() - self.began) * RATE)
         return end
 

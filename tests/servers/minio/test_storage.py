@@ -90,7 +90,7 @@ def test_tls_with_an_authority_of_ones_own(program: str, tmp_path: Path) -> None
             server.storage().check()
         with pytest.raises(CheckpointStorageError, match=r"answers with status 400"):
             server.storage(**{"s3.endpoint": server.endpoint.replace("https", "http")}, **IMPATIENT).check()
-        server.storage(**trusted)._client._open().make_bucket(BUCKET)  # type: ignore[attr-defined]
+        server.storage(**trusted)._client._connection().make_bucket(BUCKET)  # type: ignore[attr-defined]
         check_checkpoint_storage(lambda: server.storage(**trusted))
     finally:
         server.close()

@@ -21,6 +21,9 @@ if TYPE_CHECKING:  # coordinators know sources, and should not pay for Arrow
 
 T = TypeVar("T")
 
+SHORTEST_PAUSE = 0.01
+"""Seconds between two looks at what is due: one for each of 1,000 records a second took 20 % of a core, now it is 4."""
+
 
 @dataclass(frozen=True)
 class RateLimiterStrategy:
@@ -40,6 +43,8 @@ class RateLimiterStrategy:
     @staticmethod
     def per_second(records_per_second: float) -> RateLimiterStrategy:
         """Limit the rate of all subtasks together.
+
+        Records that are due within 10 ms come at once.
 
         Raises:
             ProgramError: the rate is not above 0.
@@ -209,7 +214,7 @@ class _GeneratorCursor(SplitCursor[T]):
             # Records that may be out by now, less those that are.
             due = self._first + int(elapsed * self._rate) + 1 - self._position
             if due <= 0:
-                return Wait((self._position - self._first) / self._rate - elapsed)
+                return Wait(max((self._position - self._first) / self._rate - elapsed, SHORTEST_PAUSE))
             count = min(count, due)
         stop = self._position + count
         values = self._function(self._position, count) if count else []
