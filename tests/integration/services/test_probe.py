@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -56,7 +57,30 @@ def test_nobody_there_is_not_well(address: str) -> None:
     assert "refused" in said
 
 
-@pytest.mark.parametrize("arguments", [(), ("https://127.0.0.1:1/",), ("http://127.0.0.1/",), ("http://a:b/", "c")])
+@pytest.mark.parametrize(("age", "looks", "code"), [(30.0, 1, 0), (61.0, 3, 1)])
+def test_it_goes_on_looking_in_a_container_that_is_up_for_long(
+    address: str, age: float, looks: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["ready", "ready", "else"])
+    asked = []
+
+    def look(address: str, netloc: str, path: str) -> int:
+        asked.append(path)
+        return real(address, netloc, next(answers))
+
+    real = probe.look
+    monkeypatch.setattr(probe, "look", look)
+    monkeypatch.setattr(probe, "age_of_container", lambda: age)
+    monkeypatch.setattr(probe, "_INTERVAL", 0.01)
+    assert probe.main([f"http://{address}/ready", "20"]) == code
+    assert len(asked) == looks
+
+
+def test_the_age_is_that_of_the_first_process() -> None:
+    assert 0 < probe.age_of_container() <= float(Path("/proc/uptime").read_text().split()[0])
+
+
+@pytest.mark.parametrize("arguments", [(), ("https://127.0.0.1:1/",), ("http://127.0.0.1/",), ("http://a:1/", "c")])
 def test_another_call_tells_how_to(arguments: tuple[str, ...]) -> None:
     code, said = probed(*arguments)
     assert code == 2
