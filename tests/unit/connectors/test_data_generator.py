@@ -18,6 +18,7 @@ def times_of(rate: float, seconds: float) -> list[tuple[float, list[int]]]:
     while clock.monotonic() < seconds:
         read = cursor.read(1000)
         if isinstance(read, Wait):
+            assert read.seconds is not None
             assert read.seconds > 0
             clock.advance(read.seconds)
         else:
