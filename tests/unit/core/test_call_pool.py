@@ -141,6 +141,34 @@ def test_where_the_end_of_the_process_allows_no_new_thread_calls_are_made_at_onc
         asyncio.run(main())
 
 
+def test_where_the_system_has_no_more_threads_a_call_is_refused_for_good_or_waits_for_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(thread: PoolThread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool, go_on, entered, calls = CallPool("short", deadline=None), threading.Event(), threading.Event(), list[str]()
+
+    def hang() -> None:
+        entered.set()
+        assert go_on.wait(20)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PoolThread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            pool.submit(calls.append, "refused")
+    hung = pool.submit(hang)
+    assert entered.wait(20)
+    with monkeypatch.context() as patched:
+        patched.setattr(PoolThread, "start", start)
+        waiting = pool.submit(calls.append, "after the other")
+    go_on.set()
+    hung.result(20)
+    waiting.result(20)
+    assert calls == ["after the other"]
+    pool.shutdown()
+
+
 def test_what_does_not_close_in_time_is_left(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     go_on = threading.Event()
     monkeypatch.setattr("firesteel.core.call_pool._CLOSINGS", CallPool("closing", deadline=0.05))

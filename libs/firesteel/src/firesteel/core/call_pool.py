@@ -97,7 +97,8 @@ class CallPool(Executor):
                 except RuntimeError as error:
                     self._alive.discard(thread)
                     self._idle -= 1
-                    if "shutdown" not in str(error):  # the system has no more threads
+                    if "shutdown" not in str(error) and not self._alive:  # the system has no more threads
+                        future.cancel()  # it stays in the queue: a thread that starts later must not make this call
                         raise
             if self._alive:
                 return future

@@ -56,7 +56,7 @@ class SourceFunction(Function, Generic[OUT]):
 
     @abstractmethod
     def cancel(self) -> None:
-        """Make ``run`` return soon; called from another thread. From then on ``ctx.collect`` does not return."""
+        """Make ``run`` return soon; called from another thread. From then on ``ctx.collect`` raises to end ``run``."""
 
 
 class ParallelSourceFunction(SourceFunction[OUT]):
