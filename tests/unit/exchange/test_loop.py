@@ -245,6 +245,23 @@ def test_another_thread_wakes_a_loop_that_sleeps() -> None:
     loop.call_soon_threadsafe(lambda: None)  # too late, and no error
 
 
+@pytest.mark.parametrize("seconds", [3e6, 1e10, float("inf")])
+@pytest.mark.parametrize("precise", [True, False])
+def test_a_timer_may_be_further_away_than_a_system_call_can_wait(seconds: float, precise: bool) -> None:
+    loop = TaskLoop(SystemClock())
+    if not precise:
+        loop._precise = None  # as when select() can't take the descriptor of the selector
+    timer = loop.call_later(seconds, lambda: None)
+    waker = threading.Timer(0.01, loop.stop)
+    waker.start()
+    try:
+        loop.run()
+        assert timer.pending
+    finally:
+        waker.join()
+        loop.close()
+
+
 def test_calls_of_many_threads_all_arrive() -> None:
     loop = TaskLoop(SystemClock())
     count: list[int] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from typing_extensions import override
@@ -30,27 +31,32 @@ class RateLimiterStrategy:
     """Limit of the rate of a generator.
 
     Attributes:
-        records_per_second: rate of all subtasks together; None = no limit.
+        records_per_second: rate of all subtasks together; None or infinity = no limit.
+
+    Raises:
+        ProgramError: the rate is not above 0.
     """
 
     records_per_second: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.records_per_second is not None and not self.records_per_second > 0:  # NaN is not above 0 either
+            raise ProgramError(f"a rate must be above 0 records per second, not {self.records_per_second}")
+
     @staticmethod
     def no_op() -> RateLimiterStrategy:
-        """Have no limit."""
+        """Let each subtask generate as fast as it can."""
         return RateLimiterStrategy()
 
     @staticmethod
     def per_second(records_per_second: float) -> RateLimiterStrategy:
         """Limit the rate of all subtasks together.
 
-        Records that are due within 10 ms come at once.
+        Records that are due within 10 ms come at once. An infinite rate is no limit.
 
         Raises:
             ProgramError: the rate is not above 0.
         """
-        if records_per_second <= 0:
-            raise ProgramError(f"a rate must be above 0 records per second, not {records_per_second}")
         return RateLimiterStrategy(records_per_second)
 
 
@@ -151,7 +157,7 @@ class DataGeneratorSource(Source[T], Generic[T]):
 
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[T]:
         """Make the reader of one subtask."""
-        rate = None if self._rate is None else self._rate / context.parallelism
+        rate = None if self._rate in (None, inf) else self._rate / context.parallelism
         make = _checked_batch(self._batches()) if self._makes_batches else _records(self._function)
         return _GeneratorReader(make, rate, context)
 
@@ -212,7 +218,7 @@ class _GeneratorCursor(SplitCursor[T]):
         if self._rate is not None and count:
             elapsed = self._context.monotonic() - self._began
             # Records that may be out by now, less those that are.
-            due = self._first + int(elapsed * self._rate) + 1 - self._position
+            due = self._first + int(min(elapsed * self._rate, self._end)) + 1 - self._position
             if due <= 0:
                 return Wait(max((self._position - self._first) / self._rate - elapsed, SHORTEST_PAUSE))
             count = min(count, due)

@@ -16,13 +16,15 @@ import selectors
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from firesteel.core.clock import Clock
 from firesteel.core.forks import ForkAware, closed_in_children, end_if_child, tell_of_forks
 
 logger = logging.getLogger(__name__)
 Callback = Callable[[], None]
+_LONGEST_WAIT: Final = 86_400.0
+"""Longest sleep in seconds; ``epoll`` refuses 25 days, ``select`` 300 years, and timers of users lie beyond both."""
 
 
 class Steppable(Protocol):
@@ -254,7 +256,9 @@ class TaskLoop(ForkAware):
         return done
 
     def _until_timer(self) -> float | None:
-        return max(0.0, self._timers[0].when - self.clock.monotonic()) if self._timers else None
+        if not self._timers:
+            return None
+        return min(max(0.0, self._timers[0].when - self.clock.monotonic()), _LONGEST_WAIT)
 
     def _poll(self, timeout: float | None) -> bool:
         if timeout and self._precise is not None:
