@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import stat
@@ -309,6 +310,27 @@ def test_an_attempt_that_is_still_alive_does_not_write_into_the_cache_of_the_nex
     assert records_of(list(directory.iterdir())) == [0, 1, 2, 3]
     for one in (*former, writer):
         one.close()
+
+
+def test_what_a_checkpoint_refers_to_outlives_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each checkpoint needs what was written before it; a job without checkpoints begins again, and syncs nothing."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
+    sink = CachedResultsSink(str(tmp_path / "sink"))
+    for checkpointing, syncs in ((True, 3), (False, 0)):
+        synced.clear()
+        writer = sink.create_writer(Context(0, 1, checkpointing=checkpointing))
+        writer.open()
+        sizes = []
+        for record in range(2):
+            writer.write([record], None)
+            if checkpointing:
+                sizes.append(json.loads(*writer.snapshot_state())[1])
+        writer.write(["last"], None)
+        (committable,) = writer.prepare_commit(end_of_input=True)
+        sizes.append(os.path.getsize(json.loads(committable)[0]))
+        assert synced == sizes[:syncs]
+        writer.close()
 
 
 def test_a_file_that_has_lost_records_of_the_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Final
 from typing_extensions import override
 
 from firesteel.common.typeinfo import TypeInformation
+from firesteel.connectors.filesystems.local import FileSync
 from firesteel.connectors.kept_results import part_name
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
 from firesteel.core.errors import ProgramError, StateRestoreError
@@ -108,9 +109,10 @@ class _Writer(TwoPhaseWriter[Any]):
             return ()
         assert self._stream is not None
         self._whole = self._stream.tell()
-        self._close()
         if self._context.checkpointing:
+            self._sync(self._stream)
             self._keep()
+        self._close()
         return (json.dumps([str(self._hidden), str(self._visible)]).encode(),)
 
     def snapshot_state(self) -> Sequence[bytes]:
@@ -119,8 +121,13 @@ class _Writer(TwoPhaseWriter[Any]):
         if self._whole is not None:
             return (json.dumps([str(self._visible), self._whole]).encode(),)
         assert self._stream is not None
-        self._stream.flush()
+        self._sync(self._stream)
         return (json.dumps([str(self._hidden), self._stream.tell()]).encode(),)
+
+    def _sync(self, stream: BinaryIO) -> None:
+        """Have the bytes so far outlive the host: a restore refuses a file that is shorter than its checkpoint says."""
+        stream.flush()
+        self._context.make_durable(FileSync(stream, str(self._hidden)))
 
     def _keep(self) -> None:
         """Leave the file to checkpoints, which may be savepoints in a job that takes none by itself."""

@@ -143,7 +143,7 @@ def _file(path: str) -> Iterator[tuple[str, int]]:
 # -- writing
 
 
-class _Sync:
+class FileSync:
     """Syncs a file by a descriptor of its own, because the file may be closed by then.
 
     The descriptor is closed with this object: a task that fails forgets what had to be made durable.
@@ -153,6 +153,11 @@ class _Sync:
         self._descriptor, self._path = os.dup(stream.fileno()), path
 
     def __call__(self) -> None:
+        """Sync the file; blocks.
+
+        Raises:
+            OSError: what was written may be lost; the message names the file.
+        """
         try:
             os.fsync(self._descriptor)
         except OSError as error:
@@ -210,7 +215,7 @@ class LocalOutput(PartOutput):
 
     def _sync(self, make_durable: MakeDurable) -> None:
         self.stream.flush()
-        make_durable(_Sync(self.stream, str(self._hidden)))
+        make_durable(FileSync(self.stream, str(self._hidden)))
 
     def persist(self, make_durable: MakeDurable) -> Persisted:
         """Sync the file; returns its paths and size."""
