@@ -50,12 +50,8 @@ class Progress:
             groups[vertex.slot_sharing_group] = max(groups.get(vertex.slot_sharing_group, 0), busy_slots)
         return Progress(
             str(details["state"]),
-            sum(
-                max(_records(vertices, vertex.id, "read"), _records(vertices, vertex.id, "write"))
-                for vertex in graph.vertices
-                if vertex.source is not None
-            ),
-            sum(_records(vertices, vertex_id, "read") for vertex_id in ends),
+            sum(_records_read(vertices, vertex.id) for vertex in graph.vertices if vertex.source is not None),
+            sum(_records_read(vertices, vertex_id) for vertex_id in ends),
             sum(groups.values()),
             graph.slots_needed(),
             str(details.get(WAITING, "")),
@@ -75,8 +71,8 @@ class Progress:
         )
 
 
-def _records(vertices: Mapping[str, Any], vertex_id: str, way: str) -> int:
-    return int(vertices.get(vertex_id, {}).get("metrics", {}).get(f"{way}-records", 0))
+def _records_read(vertices: Mapping[str, Any], vertex_id: str) -> int:
+    return int(vertices.get(vertex_id, {}).get("metrics", {}).get("read-records", 0))
 
 
 def clock_text(seconds: float) -> str:
