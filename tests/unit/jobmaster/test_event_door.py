@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from firesteel.core.errors import FencedError, ProtocolError
+from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError
 from firesteel.ha.retrieval import Attempts
+from firesteel.protocol import messages as m
 from firesteel.service.background import BackgroundTasks
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.event_door import PERFORMED_AT_ONCE, EventDoor
 from firesteel_jobmaster.handover import HandoverNotes, JobAttempts
+from firesteel_jobmaster.slot_calls import SlotCalls
+from firesteel_jobmaster.stage_run_link import StageRunLink
 
 
 class Core:
@@ -209,7 +212,7 @@ def test_slots_go_when_the_end_of_the_job_is_noted() -> None:
 
 @pytest.mark.parametrize("reason", ["acknowledged", "the host stops", "crashed"])
 def test_an_end_that_can_not_be_noted_holds_slots_no_longer_than_it_matters(
-    reason: str, monkeypatch: pytest.MonkeyPatch
+    reason: str,
 ) -> None:
     def record_end(_: Mapping[str, Any]) -> None:
         raise OSError("the store is away")
@@ -257,5 +260,59 @@ def test_a_note_is_written_until_that_works_and_a_fence_says_that_another_jobmas
         assert len(written) == 1
         assert w.core.heard == ["followed: epoch 2 leads"]
         w.notes(None).note(Attempts(5, ()))  # there is no JobMaster that could read it
+
+    run(test)
+
+
+def test_a_jobmaster_that_has_crashed_submits_no_tasks_and_tries_to_note_none() -> None:
+    def note(_: Attempts) -> None:
+        raise OSError("the store is away")
+
+    async def test(w: World) -> None:
+        notes = w.notes(JobAttempts(0, note))
+        notes.note(Attempts(3, ("tm",)))
+        submits: list[asyncio.Task[Any] | None] = []
+        deployment: Any = SimpleNamespace(placement=SimpleNamespace(peers=()), tasks=())
+        lanes: Any = SimpleNamespace(
+            call=lambda tm, allocation, order, call, once: submits.append(w.tasks.spawn(call(None), order))
+        )
+        links: Any = None
+        calls = SlotCalls(w.door, links, lanes, notes, "token", lambda: "", None, ())
+        calls.perform(do.SubmitSlot("tm", "slot-1", deployment))
+        await asyncio.sleep(0.01)
+        (submit,) = submits
+        assert submit is not None
+        assert not submit.done(), "the attempt is not noted yet"
+        w.door.crash("testing", KeyError("oops"))
+        await submit  # which would raise if it went on: the deployment is none
+
+    run(test)
+
+
+def test_a_jobmaster_that_has_crashed_starts_no_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firesteel_jobmaster.stage_run_link.FIRST_PAUSE", 0.001)
+    starts: list[str] = []
+
+    async def run_stages(message: m.RunStages) -> None:
+        starts.append(message.run_id)
+        raise PeerUnreachableError("no answer")
+
+    async def test(w: World) -> None:
+        follows: list[asyncio.Task[Any] | None] = []
+        resourcemanager: Any = SimpleNamespace(gateway=lambda: SimpleNamespace(run_stages=run_stages))
+
+        def spawn(coroutine: Any, name: str) -> asyncio.Task[Any] | None:
+            follows.append(w.tasks.spawn(coroutine, name))
+            return follows[-1]
+
+        link = StageRunLink(w.door, "token", resourcemanager, lambda: "", spawn)
+        link.run(do.StartStageRun("run-1", "", 1, (), ()))
+        while not starts:
+            await asyncio.sleep(0)
+        link.silence()
+        (follow,) = follows
+        assert follow is not None
+        await follow
+        assert set(starts) == {"run-1"}
 
     run(test)

@@ -92,6 +92,29 @@ def test_a_call_to_several_slots_that_fails_is_made_again_for_all() -> None:
     asyncio.run(main())
 
 
+def test_calls_that_wait_are_not_made_once_the_jobmaster_has_crashed() -> None:
+    async def main() -> None:
+        lanes = lanes_of_a_job()
+        calls: list[str] = []
+        may_end = asyncio.Event()
+
+        async def call(name: str) -> None:
+            calls.append(name)
+            await may_end.wait()
+
+        for name in ("first", "second"):
+            lanes.call("tm", "slot-0", name, lambda _, name=name: call(name))  # type: ignore[misc]
+        await asyncio.sleep(0)
+        lanes.silence()
+        may_end.set()
+        while TASKS:
+            await asyncio.sleep(0)
+        assert calls == ["first"]
+        assert not lanes._lanes
+
+    asyncio.run(main())
+
+
 def test_what_is_kept_of_slots_does_not_grow_with_the_age_of_a_job() -> None:
     async def main() -> None:
         lanes = lanes_of_a_job()

@@ -44,7 +44,7 @@ class DispatcherReporter:
         self.heard = clock.monotonic()
         """When a Dispatcher was last reached."""
         self.acknowledged = asyncio.Event()
-        """The end needs no more reports: a Dispatcher has taken or refused it, or none has taken it for too long."""
+        """The end needs no more reports: a Dispatcher has taken or refused it, or it was given up."""
         self.is_end_stored = False
         """The Dispatcher has taken the end: no other JobMaster will go on with the job."""
 

@@ -103,8 +103,8 @@ class HandoverNotes:
     def note(self, attempts: Attempts) -> None:
         """Note what may run soon; ``written`` says when it may."""
         if self.attempts is not None:
-            write, core = partial(self.attempts.note, attempts), self._door.core
-            self._calls.add(lambda: self._write("numbers of attempts", write, lambda: not core.is_terminal))
+            write, core, crashed = partial(self.attempts.note, attempts), self._door.core, self._door.crashed
+            self._calls.add(lambda: self._write("numbers of attempts", write, lambda: not core.is_terminal, crashed))
 
     def report_end(self) -> None:
         """The job has ended: its record and the Dispatcher hear of that side by side, and then its slots go."""
@@ -151,9 +151,7 @@ class HandoverNotes:
         assert self.attempts.record_end is not None
         write = partial(self.attempts.record_end, archive)
         ends = self._ends
-        self._calls.add(
-            lambda: self._write("the end of the job", write, lambda: not any(end.is_set() for end in ends), *ends)
-        )
+        self._calls.add(lambda: self._write("the end of the job", write, lambda: True, *ends))
         await first_of(self._calls.done(), *(end.wait() for end in ends))
         self._let_go()
 
@@ -167,13 +165,13 @@ class HandoverNotes:
         """Write a note, until that works, or the note is not needed any more.
 
         Args:
-            what: the note, for logs.
+            note_name: for logs.
             write: may block.
             is_needed: asked before each try.
-            ends: do not let the next try be waited for.
+            ends: once one of them is set, the note is not needed, and no further try is waited for.
         """
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
-            if not is_needed():
+            if not is_needed() or any(end.is_set() for end in ends):
                 return
             try:
                 await in_a_thread(write)

@@ -95,7 +95,8 @@ class InstructionPerformer(Performer):
     @override
     def fall_silent(self) -> None:
         self._taskmanagers.close()
-        self._lanes.hurry()
+        self._lanes.silence()
+        self._stages.silence()
         self._dispatcher.silence()
 
     @override

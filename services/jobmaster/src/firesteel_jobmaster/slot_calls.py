@@ -164,7 +164,7 @@ class SlotCalls:
         placement = deployment.placement
         if len(placement.peers) > PACKED_AT_ONCE:
             await in_a_thread(lambda: placement.id)  # which packs it
-        if core.is_terminal:
+        if core.is_terminal or self._door.crashed.is_set():
             return
         ids = [task.execution_id for task in deployment.tasks]
         plain = {**deployment.to_plain(), "placement": placement.id, "trace": trace}

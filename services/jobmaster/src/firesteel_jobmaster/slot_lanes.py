@@ -48,6 +48,12 @@ class SlotLanes:
         """The host stops: calls that do not arrive are not repeated."""
         self._persistent = False
 
+    def silence(self) -> None:
+        """The JobMaster has crashed: calls that wait are not made, and those under way are not repeated."""
+        self.hurry()
+        for lane in self._lanes.values():
+            lane.clear()
+
     def call(
         self,
         taskmanager_id: str,

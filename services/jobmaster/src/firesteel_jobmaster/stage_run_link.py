@@ -62,6 +62,10 @@ class StageRunLink:
             self._wanted = ""
         self._spawn(self._drop(run_id), f"end of stages {run_id}")
 
+    def silence(self) -> None:
+        """The JobMaster has crashed: it follows no run any more."""
+        self._wanted = ""
+
     async def _drop(self, run_id: str) -> None:
         try:
             await self._resourcemanager.gateway().drop_stages(self._ref(run_id))

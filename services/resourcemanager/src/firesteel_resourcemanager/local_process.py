@@ -61,7 +61,7 @@ class _Worker:
     """None for a worker that a former ResourceManager has started."""
     process: ProcessId | None = None
     kill_at: float | None = None
-    """Monotonic seconds at which its time to end in order is up; None: it was not asked to end."""
+    """Monotonic seconds at which its time to end in order is up; None: it was not asked to end, or it was killed."""
     family: list[ProcessId] = field(default_factory=list)
     """Descendants that it had when it was killed."""
 

@@ -389,7 +389,7 @@ class TaskManagerCore:
         return all(s.state is TaskSlotState.FREE for s in self.slots)
 
     def executors_in_use(self) -> tuple[frozenset[str], bool]:
-        """Executors on which slot processes run, and whether another process is on its way from any of them."""
+        """Executors on which slot processes run, and whether a process is on its way, whose executor is not known."""
         used = frozenset(s.process.executor_id for s in self.slots if s.process is not None)
         return used, any(s.state is TaskSlotState.ALLOCATED and s.process is None for s in self.slots)
 

@@ -51,6 +51,7 @@ _DECLINED = {
 @dataclass(frozen=True)
 class CheckpointFailure:
     """Why a checkpoint did not complete.
+
     Attributes:
         reason: in general.
         detail: in particular; may be empty.

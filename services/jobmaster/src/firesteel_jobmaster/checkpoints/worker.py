@@ -54,7 +54,7 @@ class AbandonableCall:
 
     Attributes:
         checkpoint_id: id that ``Prepare`` has got; 0 = none yet.
-        location: where ``Complete`` has written the metadata.
+        location: directory of a savepoint, or where ``Complete`` has written the metadata of a checkpoint.
         changes_store: the store was asked for a change, and has not answered yet.
         asked_store: the store was asked for a change at some time.
         removed: see ``WorkResult``.
