@@ -175,3 +175,9 @@ export function splitTrace(text: string): { trace: string; record: string | unde
   while (last < lines.length - 1 && /^\s/.test(lines[last]!)) last += 1;
   return { trace, record, message: lines.slice(last).join("\n") };
 }
+
+/** Records per second over an edge: what its reader reads, if this is its only edge, or what its writer writes, if all of that goes here; undefined where nobody can tell it of this edge alone. A vertex also writes to the sinks in its chain. */
+export function carried(from: Vertex | undefined, to: Vertex | undefined, fromShared: boolean, toShared: boolean): number | undefined {
+  if (!toShared) return to?.["firesteel-worst"]?.numRecordsInPerSecond;
+  return fromShared || from?.name.includes("Sink: ") ? undefined : from?.["firesteel-worst"]?.numRecordsOutPerSecond;
+}

@@ -1,6 +1,6 @@
 // The graph of a job: what each vertex does now, and what goes along the edges.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { isBatch, level, tasksDone } from "./diagnose";
+import { carried, isBatch, level, tasksDone } from "./diagnose";
 import { count, duration, isNumber, percent, share, subtaskOf, watermark } from "./format";
 import { HEIGHT, layout, path, WIDTH } from "./layout";
 import { tone } from "./parts";
@@ -93,13 +93,15 @@ export function Graph({ job, chosen, choose }: { job: JobDetails; chosen: string
         </svg>
         {drawn.links.map((link, index) => {
           const middle = link.points[Math.floor(link.points.length / 2)]!;
-          const source = byId.get(link.from)?.["firesteel-worst"];
-          const shared = drawn.links.filter((one) => one.from === link.from).length > 1;
-          const full = filled(source, byId.get(link.to)?.["firesteel-worst"], shared, drawn.links.filter((one) => one.to === link.to).length > 1);
+          const [from, to] = [byId.get(link.from), byId.get(link.to)];
+          const fromShared = drawn.links.filter((one) => one.from === link.from).length > 1;
+          const toShared = drawn.links.filter((one) => one.to === link.to).length > 1;
+          const full = filled(from?.["firesteel-worst"], to?.["firesteel-worst"], fromShared, toShared);
+          const rate = carried(from, to, fromShared, toShared);
           return (
             <div key={index} class="edge-label" style={{ left: `${middle.x}px`, top: `${middle.y}px` }} data-edge={`${link.from}-${link.to}`}>
               <b>{link.strategy}</b>
-              {isNumber(source?.numRecordsOutPerSecond) && !shared && !isBatch(job) && <span>{count(source.numRecordsOutPerSecond)}/s</span>}
+              {isNumber(rate) && !isBatch(job) && <span>{count(rate)}/s</span>}
               {full !== undefined && full >= 0.1 && <span class={full >= 0.9 ? "warn-text" : ""}>{share(full)} full</span>}
             </div>
           );

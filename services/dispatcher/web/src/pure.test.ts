@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { depthOf, folded, label, type Frame } from "./flames";
 import { joined, uncounted } from "./history";
 import { mainLog } from "./log_files";
-import { diagnose, quantile, splitTrace, tasksDone } from "./diagnose";
+import { carried, diagnose, quantile, splitTrace, tasksDone } from "./diagnose";
 import { bytes, count, counted, duration, percent, shortTime, SIZE_STEPS, subtaskOf, time, watermark, WHOLE } from "./format";
 import { layout } from "./layout";
 import { jobPieces, pieces } from "./pieces";
@@ -217,4 +217,15 @@ test("vertices stand from left to right and do not overlap", () => {
 test("a rescale tells what was before and what after", () => {
   assert.deepEqual([spread([2, 2]), spread([3, 1, 2]), spread([null]), spread([])], ["2", "1 to 3", "–", "–"]);
   assert.deepEqual([change([2], [3]), change([null, null], [2, 2]), change([1, 2], [1, 2]), change([1, 2], [1, 3]), change([2], [null])], ["2 → 3", "– → 2", "1 to 2", "1 to 2 → 1 to 3", "2"]);
+});
+
+test("the rate of an edge leaves out what its writer writes elsewhere", () => {
+  const from = { ...vertex("from", { numRecordsOutPerSecond: 300 }), name: "Map -> (Sink: Print, Filter)" };
+  const to = vertex("to", { numRecordsInPerSecond: 200 });
+  assert.equal(carried(from, to, false, false), 200, "the chained sink takes the others");
+  assert.equal(carried(from, to, true, false), 200);
+  assert.equal(carried(from, to, false, true), undefined);
+  assert.equal(carried({ ...from, name: "Map" }, to, false, true), 300);
+  assert.equal(carried({ ...from, name: "Map" }, to, true, true), undefined);
+  assert.equal(carried(undefined, undefined, false, false), undefined);
 });
