@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import Final, NamedTuple
 
 from firesteel.core.call_pool import CallPool
@@ -117,7 +118,11 @@ class MemoryWatch:
         while True:
             await asyncio.sleep(pause)
             slots = dict(self._slots())
-            uses = await _MEASUREMENTS.call(self._measure, slots) if slots else {}
+            try:
+                uses = await _MEASUREMENTS.call(self._measure, slots) if slots else {}
+            except (OSError, SubprocessError) as error:  # no file descriptors, say; the tasks go on nevertheless
+                logger.warning("slots can't be measured, which is tried again: %s", error)
+                continue
             self._measured(uses)
             pause = self._pause(uses.values())
 
