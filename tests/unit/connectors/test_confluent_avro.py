@@ -6,6 +6,7 @@ import http.client
 import io
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -124,6 +125,15 @@ def test_a_registry_that_is_away_is_asked_again() -> None:
     assert asked.schema(1, "AVRO") == RegisteredSchema("AVRO", json.dumps(OLD))
     assert waits == [0.2, 0.4, 0.8]
     assert "secret" not in asked.url
+
+
+def test_certificates_that_can_not_be_read_are_no_silence(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    for name in ("missing", "empty"):
+        configs = {"schema.registry.ssl.ca.location": str(tmp_path / name)}
+        registry = SchemaRegistry("https://registry.invalid", configs, None, lambda seconds: pytest.fail("it waits"))
+        with pytest.raises(ProgramError, match=rf"ca\.location: .*{name} can't be read"):
+            registry.schema(1, "AVRO")
 
 
 def test_a_registry_that_stays_away_or_refuses() -> None:

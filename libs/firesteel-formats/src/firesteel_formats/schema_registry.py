@@ -136,7 +136,7 @@ class SchemaRegistry:
         Raises:
             UnknownSchemaError: there is no such schema, or it is of another kind.
             ConnectionError: the registry has not answered five requests.
-            ProgramError: the registry refuses.
+            ProgramError: the registry refuses or is not trusted, or the file of certificates can't be read.
         """
         schema = self._schemas.get(number)
         if schema is None:
@@ -212,7 +212,12 @@ class SchemaRegistry:
         request = urllib.request.Request(url, body, headers={"Accept": _CONTENT, "Content-Type": _CONTENT})
         if self._authorization:
             request.add_header("Authorization", self._authorization)
-        context = ssl.create_default_context(cafile=self._ca) if url.startswith("https") else None
+        context = None
+        if url.startswith("https"):
+            try:
+                context = ssl.create_default_context(cafile=self._ca)
+            except OSError as error:  # also of a file that holds no certificates
+                raise ProgramError(f"schema registry: {_CA}: {self._ca} can't be read: {error}") from error
         with opener_for(url, context).open(request, timeout=TIMEOUT_SECONDS) as answer:
             content: bytes = answer.read()
         return content

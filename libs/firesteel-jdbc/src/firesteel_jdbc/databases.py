@@ -110,15 +110,15 @@ class DatabaseConnection:
             cursor.close()
 
     def commit(self) -> None:
-        """Commit the transaction."""
+        """Commit the transaction; the next statement begins another one."""
         self._raw.commit()
 
     def rollback(self) -> None:
-        """Roll the transaction back."""
+        """Undo the statements since the last commit."""
         self._raw.rollback()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; what is not committed is undone."""
         self._raw.close()
 
 
@@ -196,9 +196,8 @@ class _DuckConnection(DatabaseConnection):
 
     def read(self, sql: str, parameters: Sequence[Any], at_once: int) -> Iterator[pa.RecordBatch | list[Any]]:
         self._raw.execute(statement(sql, "qmark")[0], list(parameters) or None)
-        reader = (
-            getattr(self._raw, "to_arrow_reader", None) or self._raw.fetch_record_batch
-        )  # former name of the method
+        # fetch_record_batch is the former name of the method.
+        reader = getattr(self._raw, "to_arrow_reader", None) or self._raw.fetch_record_batch
         yield from reader(at_once)
 
     def commit(self) -> None:

@@ -45,7 +45,7 @@ class JdbcConnectionOptions:
         return database_of(self.url, self.driver_name, self.user_name, self.get_password())
 
     class JdbcConnectionOptionsBuilder:
-        """Builds ``JdbcConnectionOptions``."""
+        """Builds ``JdbcConnectionOptions``; only the URL is needed."""
 
         def __init__(self) -> None:
             self._url = ""
@@ -129,7 +129,7 @@ class JdbcExecutionOptions:
         return JdbcExecutionOptions.Builder()
 
     class Builder:
-        """Builds ``JdbcExecutionOptions``."""
+        """Builds ``JdbcExecutionOptions``, beginning with those of ``defaults()``."""
 
         def __init__(self) -> None:
             self._size, self._interval, self._retries = 5000, 0, 3
@@ -150,7 +150,7 @@ class JdbcExecutionOptions:
             return self
 
         def build(self) -> JdbcExecutionOptions:
-            """Make the options."""
+            """Make the options; the builder can be used again."""
             return JdbcExecutionOptions(self._interval, self._size, self._retries)
 
 

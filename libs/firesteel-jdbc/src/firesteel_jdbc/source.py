@@ -98,7 +98,7 @@ class JdbcSource(Source[Any]):
         fetch_size: int,
     ) -> None:
         self._sql, self._type, self._connection = sql, row_type, connection
-        self._parameters, self._fetch_size = [list(one) for one in parameters], fetch_size
+        self._parameters, self._fetch_size = [list(values) for values in parameters], fetch_size
 
     @staticmethod
     def builder() -> JdbcSourceBuilder:
@@ -139,7 +139,7 @@ class JdbcSource(Source[Any]):
 
 
 class JdbcSourceBuilder:
-    """Builds a ``JdbcSource``."""
+    """Builds a ``JdbcSource``. Database, query and row type are needed; see ``build``."""
 
     def __init__(self) -> None:
         self._sql = ""

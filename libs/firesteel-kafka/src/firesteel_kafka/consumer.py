@@ -89,7 +89,7 @@ class PartitionConsumer(ABC):
 
     @abstractmethod
     def answered(self, partition: KafkaTopicPartition) -> float | None:
-        """Seconds since the partition's broker has answered; None if it never has."""
+        """Seconds since the partition's broker has answered, or since it was assigned; None = not known."""
 
     @abstractmethod
     async def bounds(self, partition: KafkaTopicPartition) -> tuple[int, int]:

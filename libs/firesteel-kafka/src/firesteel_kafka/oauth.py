@@ -261,10 +261,13 @@ def _of_endpoint(settings: OAuthSettings) -> Token:
         {"Authorization": f"Basic {login}", "Accept": "application/json"},
     )
     endpoint = f"the token endpoint {settings.endpoint}"
-    try:
-        context = None
-        if settings.endpoint.startswith("https"):
+    context = None
+    if settings.endpoint.startswith("https"):
+        try:
             context = ssl.create_default_context(cafile=settings.ca_file or None)
+        except OSError as error:  # also of a file that holds no certificates
+            raise TokenRefusedError(f"{CA_FILE}: {settings.ca_file} can't be read: {error}") from error
+    try:
         with opener_for(settings.endpoint, context).open(request, timeout=_TIMEOUT_SECONDS) as answer:
             body: bytes = answer.read()
     except urllib.error.HTTPError as error:
@@ -304,7 +307,7 @@ def provider(settings: OAuthSettings) -> AbstractTokenProvider:
     if settings.callback:
         _import_callback(settings)
 
-    class Provider(AbstractTokenProvider):  # type: ignore[misc] # aiokafka has no types
+    class SharedTokenProvider(AbstractTokenProvider):  # type: ignore[misc] # aiokafka has no types
         def __init__(self) -> None:
             self._lock = threading.Lock()
             self._token, self._renew_at = Token("", 0.0), 0.0
@@ -325,4 +328,4 @@ def provider(settings: OAuthSettings) -> AbstractTokenProvider:
         def extensions(self) -> dict[str, str]:
             return dict(settings.extensions + self._token.extensions)
 
-    return Provider()
+    return SharedTokenProvider()

@@ -84,7 +84,7 @@ class KafkaRecordSerializationSchema(ABC):
 
 
 class KafkaRecordSerializationSchemaBuilder:
-    """Builds a ``KafkaRecordSerializationSchema``."""
+    """Builds a ``KafkaRecordSerializationSchema``. A topic or selector and a schema for values are needed."""
 
     def __init__(self) -> None:
         self._topic: str | KafkaTopicSelector | Callable[[Any], str] | None = None

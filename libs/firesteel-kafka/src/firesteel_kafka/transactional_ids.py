@@ -44,13 +44,13 @@ class PoolState:
     prepared: tuple[str, ...]
 
     def data(self) -> bytes:
-        """Serialize the state."""
+        """Serialize the state for a checkpoint."""
         plain = {"prefix": self.prefix, "subtask": self.subtask, "prepared": self.prepared}
         return json.dumps(plain, separators=(",", ":")).encode()
 
     @classmethod
     def of(cls, data: bytes, version: int) -> PoolState:
-        """Deserialize the state.
+        """Deserialize the state of a checkpoint.
 
         Raises:
             CheckpointVersionError: a later release wrote the state.
@@ -115,7 +115,7 @@ class IdPool:
         return name
 
     def reached_barrier(self, name: str | None) -> None:
-        """Note a barrier.
+        """Note a barrier, at which the open transaction, if there is one, is prepared.
 
         Args:
             name: id of the transaction that is prepared at the barrier; None = no record was written.

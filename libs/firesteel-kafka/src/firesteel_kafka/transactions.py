@@ -343,7 +343,7 @@ class TransactionClient:
             await admin.close()
 
     async def close(self) -> None:
-        """Close connections."""
+        """Disconnect from all brokers; a later call connects again."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()

@@ -272,6 +272,14 @@ def test_an_answer_of_the_endpoint_that_breaks_off_is_asked_for_again(monkeypatc
     assert fetch_token(settings, lambda: 0) == Token("abc", 80.0)
 
 
+def test_certificates_of_the_endpoint_that_can_not_be_read_are_no_silence(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    for name in ("missing", "empty"):
+        settings = OAuthSettings("https://idp.invalid/token", "me", "hidden", ca_file=str(tmp_path / name))
+        with pytest.raises(TokenRefusedError, match=rf"https\.ca\.location: .*{name} can't be read"):
+            fetch_token(settings, lambda: 0)
+
+
 def given_token(config: str) -> Any:
     """As people write it for confluent-kafka."""
     match config:

@@ -51,7 +51,7 @@ class CheckpointLock:
             return self._owner is None
 
     def give_back(self) -> None:
-        """End the claim."""
+        """End the claim, so that others can take the lock again."""
         with self._change:
             self._claimed = False
             self._change.notify_all()

@@ -244,7 +244,7 @@ class CompactingWriter(TwoPhaseWriter[bytes]):
         self._restored = []
 
     def write(self, values: Sequence[bytes], timestamps: Sequence[int] | None) -> None:
-        """Carry requests out."""
+        """Begin to join the parts of requests; ``prepare_commit`` sees which are done."""
         for value in values:
             self._begin(json.loads(value))
 

@@ -46,7 +46,7 @@ class FileCompactStrategy:
         return FileCompactStrategy.Builder()
 
     class Builder:
-        """Builds a ``FileCompactStrategy``."""
+        """Builds a ``FileCompactStrategy``. A size, a number of checkpoints or both are needed."""
 
         def __init__(self) -> None:
             self._size: int | None = None

@@ -48,7 +48,7 @@ class OutputFileConfig:
 
 
 class OutputFileConfigBuilder:
-    """Builds an ``OutputFileConfig``."""
+    """Builds an ``OutputFileConfig``; by default names begin with ``part`` and have no suffix."""
 
     def __init__(self) -> None:
         self._prefix, self._suffix = "part", ""
@@ -68,7 +68,7 @@ class OutputFileConfigBuilder:
         return self
 
     def build(self) -> OutputFileConfig:
-        """Make the configuration."""
+        """Make the configuration of prefix and suffix."""
         return OutputFileConfig(self._prefix, self._suffix)
 
 

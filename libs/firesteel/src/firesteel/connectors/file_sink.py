@@ -152,7 +152,7 @@ StreamingFileSink = FileSink
 
 
 class FileSinkBuilder:
-    """Builds a ``FileSink``."""
+    """Builds a ``FileSink``; every setting has a default."""
 
     def __init__(self, base_path: str | os.PathLike[str], file_format: Encoder | BulkWriterFactory) -> None:
         self._base_path = file_path(base_path, "file sink")

@@ -169,7 +169,7 @@ class FileSource(Source[Any]):
 
 
 class FileSourceBuilder:
-    """Builds a ``FileSource``."""
+    """Builds a ``FileSource``; every setting has a default."""
 
     def __init__(self, file_format: FileFormat, paths: tuple[str | os.PathLike[str], ...]) -> None:
         if not paths:

@@ -87,9 +87,7 @@ class FileWriter(TwoPhaseWriter[Any]):
         self._output.remove_orphans()
         for restored in self._restored:
             state, persisted = _restored(restored.data)
-            if isinstance(
-                self._format, BulkWriterFactory
-            ):  # a file of a bulk format has an end, and can't be continued
+            if isinstance(self._format, BulkWriterFactory):  # its files have an end, and can't be continued
                 raise StateRestoreError(
                     "file sink: the checkpoint has an open part of rows, "
                     f"{persisted.plain.get('hidden') or persisted.plain.get('uri')}, and the sink writes a bulk format "

@@ -115,7 +115,7 @@ class HybridSource(Source[T]):
 
 
 class HybridSourceBuilder(Generic[T]):
-    """Builds a ``HybridSource``."""
+    """Builds a ``HybridSource`` of sources in the order in which they are added."""
 
     def __init__(self, first_source: Source[T]) -> None:
         self._sources: list[Source[T]] = []
@@ -146,7 +146,7 @@ class HybridSourceBuilder(Generic[T]):
         return self
 
     def build(self) -> HybridSource[T]:
-        """Make the source."""
+        """Make the source of those that were added."""
         return HybridSource(self._sources)
 
 

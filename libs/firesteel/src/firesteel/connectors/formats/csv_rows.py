@@ -123,7 +123,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             return self
 
         def build(self) -> CsvRowDeserializationSchema:
-            """Make the schema."""
+            """Make the schema of what was set so far."""
             return CsvRowDeserializationSchema(
                 replace(self._schema, dialect=self._dialect), ignore_parse_errors=self._ignore
             )
@@ -217,7 +217,7 @@ class CsvRowSerializationSchema(SerializationSchema):
             return self
 
         def build(self) -> CsvRowSerializationSchema:
-            """Make the schema."""
+            """Make the schema of what was set so far."""
             return CsvRowSerializationSchema(replace(self._schema, dialect=self._dialect), self._end)
 
 

@@ -92,7 +92,7 @@ class CsvSchema:
 
 
 class CsvSchemaBuilder:
-    """Builds a ``CsvSchema``."""
+    """Builds a ``CsvSchema``. Columns have the order in which they are added."""
 
     def __init__(self) -> None:
         self._columns: list[tuple[str, TypeInformation]] = []
@@ -162,7 +162,7 @@ class CsvSchemaBuilder:
         return self
 
     def clear_columns(self) -> CsvSchemaBuilder:
-        """Remove all columns."""
+        """Remove the columns that were added so far."""
         self._columns.clear()
         self._separators.clear()
         self._digits.clear()

@@ -78,7 +78,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         return {**self.__dict__, "_parse": None, "_columns": None}
 
     class Builder:
-        """Builds a ``JsonRowDeserializationSchema``."""
+        """Builds a ``JsonRowDeserializationSchema``. The type of the rows is needed."""
 
         def __init__(self) -> None:
             self._type_info: TypeInformation | None = None
@@ -164,7 +164,7 @@ class JsonRowSerializationSchema(SerializationSchema):
         return {**self.__dict__, "_write": None}
 
     class Builder:
-        """Builds a ``JsonRowSerializationSchema``."""
+        """Builds a ``JsonRowSerializationSchema``. The type of the rows is needed."""
 
         def __init__(self) -> None:
             self._type_info: TypeInformation | None = None
