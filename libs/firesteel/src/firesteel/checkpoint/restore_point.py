@@ -108,6 +108,7 @@ class RestorePoint:
                 f"checkpoint {self.checkpoint_id}: operator {finished[0].name!r} had finished and {other!r} had not, "
                 f"and they are one task ({vertex.name!r}) now: keep the job's chains as they were"
             )
+        self._check_in_flight(vertex, written)
         by_operator = {
             o.operator_id: assign(o, vertex.parallelism, vertex.max_parallelism, same_program=self._trusts_keys)
             for o in written
@@ -115,6 +116,17 @@ class RestorePoint:
         # The job that was stopped with this savepoint has given its results to its own client.
         change = _without_results if self._was_stopped else _as_it_is
         return self._each(vertex, bool(finished), by_operator, change)
+
+    def _check_in_flight(self, vertex: JobVertex, written: list[OperatorState]) -> None:
+        """Check that records in flight can be replayed: they enter a task at its first operator, and nowhere else."""
+        for operator in written:
+            if operator.operator_id != vertex.operators[0].id and any(s.in_flight for s in operator.subtasks.values()):
+                raise StateRestoreError(
+                    f"checkpoint {self.checkpoint_id} at {self.location} is unaligned and holds records in flight to "
+                    f"operator {operator.name!r}, which is chained behind {vertex.operators[0].name!r} now, so that "
+                    "they would be lost: keep the job's chains as they were (start_new_chain() on that operator), or "
+                    "go on from an aligned checkpoint or a savepoint"
+                )
 
     def _ends(self, vertex: JobVertex, written: list[OperatorState]) -> Sequence[TaskRestore]:
         """The state of tasks of a job that was stopped: only what has to be committed, and results to be fetched."""
