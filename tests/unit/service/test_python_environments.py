@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 import zipfile
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import pytest
 
 from firesteel.protocol.python_environment import PythonArchive, PythonEnvironment
 from firesteel.service import python_environments
-from firesteel.service.python_environments import PythonEnvironments
+from firesteel.service.python_environments import PythonEnvironmentError, PythonEnvironments
 
 ENVIRONMENT = PythonEnvironment(archives=(PythonArchive("a" * 64, "data", "zip"),))
 PLAIN = {**ENVIRONMENT.to_plain(), "blob_address": "", "timeout_seconds": 60.0}
@@ -92,6 +93,64 @@ def test_an_archive_that_is_still_being_unpacked_leaves_nothing_behind(
             while made._removals:
                 await asyncio.sleep(0.001)
         assert list((tmp_path / "python").iterdir()) == []
+        await made.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_attempt_begins_only_when_the_one_before_has_unpacked_its_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, unpackings = threading.Event(), list[str]()
+
+    def unpack(path: str, target: Path) -> None:
+        number = len(unpackings)
+        unpackings.append("begin")
+        if number == 0:
+            assert go_on.wait(30)
+        unpackings.append("end")
+        target.mkdir(parents=True)
+
+    monkeypatch.setattr(python_environments, "unpack_zip", unpack)
+
+    async def scenario() -> None:
+        made = environments(tmp_path)
+        with pytest.raises(PythonEnvironmentError, match=r"was not ready within 0\.05 s"):
+            await made.prepare("job", {**PLAIN, "timeout_seconds": 0.05})
+        again = asyncio.ensure_future(made.prepare("job", PLAIN))
+        await asyncio.sleep(0.05)
+        assert unpackings == ["begin"]  # the thread of the first attempt can't be ended
+        go_on.set()
+        prepared = await again
+        assert unpackings == ["begin", "end", "begin", "end"]
+        assert (Path(prepared.directory) / "data").is_dir()
+        await made.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_removal_that_hangs_does_not_hold_up_the_next_environment_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, remove = threading.Event(), shutil.rmtree
+
+    def slow(path: Path, ignore_errors: bool = False) -> None:
+        assert go_on.wait(30)
+        remove(path, ignore_errors=ignore_errors)
+
+    async def scenario() -> None:
+        made = environments(tmp_path)
+        await made.prepare("job", PLAIN)
+        monkeypatch.setattr(shutil, "rmtree", slow)
+        made.forget("job")
+        try:
+            async with asyncio.timeout(20):
+                with pytest.raises(PythonEnvironmentError, match=r"was not ready within 0\.05 s"):
+                    await made.prepare("next", {**PLAIN, "timeout_seconds": 0.05})
+        finally:
+            go_on.set()
+        prepared = await made.prepare("next", PLAIN)
+        assert (Path(prepared.directory) / "data" / "inner" / "file.txt").read_text() == "content"
         await made.close()
 
     asyncio.run(scenario())

@@ -144,10 +144,14 @@ class PythonEnvironments:
 
     async def _make(self, environment: PythonEnvironment, job_id: str, address: str, seconds: float) -> Prepared:
         folder = self._directory / environment.id
-        if (removal := self._removals.get(environment.id)) is not None:
-            await asyncio.wait([removal])  # else it would remove the new files
         try:
             async with asyncio.timeout(seconds):
+                # A removal, or an archive that a failed attempt still unpacks, would spoil the new files.
+                former_work = {*self._unpacking.get(environment.id, ())}
+                if (removal := self._removals.get(environment.id)) is not None:
+                    former_work.add(removal)
+                if former_work:
+                    await asyncio.wait(former_work)
                 paths = await self._fetch(job_id, address, environment.blobs())
                 shutil.rmtree(folder, ignore_errors=True)  # left by an attempt that failed
                 work = folder / "work"
