@@ -15,6 +15,7 @@ from firesteel.core.call_pool import CallPool
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ConfigurationError, FileSystemError, ProgramError, class_name
 from firesteel.rest.job_settings import is_for_jobs
+from firesteel.service.background import first_of
 from firesteel.service.cluster_status import StatusFile
 from firesteel_dispatcher.application import Application
 from firesteel_dispatcher.application_mode import ApplicationSettings, Resumption, record_of, resume
@@ -78,11 +79,7 @@ class ClusterApplication:
 
     async def wait(self, seconds: float) -> None:
         """Wait until ``run`` has returned, or for so many seconds."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._has_ended.wait()
-        except TimeoutError:
-            pass
+        await first_of(self._has_ended.wait(), asyncio.sleep(seconds))
 
     async def _run(self) -> Application:
         resumption = resume(self._settings, self.record, self._leadership.candidate.has_stood_by)

@@ -370,7 +370,7 @@ class DispatcherCore:
         job = self.jobs.get(job_id)
         if job is None or job.phase not in (JobPhase.WAITING, JobPhase.RECOVERING):
             return []
-        logger.info("job %s (%s) had ended while no Dispatcher ran that could hear of it", job_id, job.name)
+        logger.info("job %s (%s) had ended, and no Dispatcher had heard of it", job_id, job.name)
         jobmaster = job.jobmaster
         store_end, *forget_surplus = self.finished(job_id, archive, now)
         return [

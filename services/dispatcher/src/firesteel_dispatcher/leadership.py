@@ -144,7 +144,7 @@ class Coordinators:
         """Follow who leads.
 
         Raises:
-            ConfigurationError: it can't be known.
+            ConfigurationError: the services that elect leaders can't be used.
         """
         self.jobmaster_host.start()
         self.resourcemanager.start()

@@ -40,7 +40,7 @@ MAIN: Final = "__main__"
 RUN_SECONDS: Final = 300.0
 """A program that has submitted no job after so many seconds is ended."""
 MOST_AT_ONCE: Final = 8
-"""Programs whose first jobs are awaited at the same time."""
+"""Programs other than applications that run at the same time, also those that have submitted their first job."""
 MOST_APPLICATIONS: Final = 64
 """Applications whose programs run at the same time."""
 _LOOK: Final = 0.05

@@ -19,6 +19,7 @@ from firesteel.ha.retrieval import RESOURCEMANAGER, LeaderRetrieval
 from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.method import DEFAULT_TIMEOUT, Channel, Gateway
+from firesteel.service.background import first_of
 from firesteel.service.leaders import PeerLeader
 from firesteel.service.registration import Registration, RegistrationFailure, RegistrationSettings
 from firesteel.service.retries import Failure, repeated
@@ -106,11 +107,7 @@ class LeaderChannel(Generic[G]):
             return await self._unless_changed(call(self.gateway(timeout, otherwise)))
 
         async def pause(seconds: float) -> None:
-            try:
-                async with asyncio.timeout(seconds):
-                    await change.wait()
-            except TimeoutError:
-                pass
+            await first_of(change.wait(), asyncio.sleep(seconds))
 
         return await repeated(ask, goes_on, waits, pause)
 
@@ -206,11 +203,7 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
 
         A call that the ResourceManager makes right after the registration can arrive before the answer to it.
         """
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self._answered.wait()
-        except TimeoutError:
-            pass
+        await first_of(self._answered.wait(), asyncio.sleep(ANSWER_SECONDS))
 
     async def keep(self) -> None:
         """Register, and register again after each loss, until the link is closed or gives up."""
@@ -225,11 +218,7 @@ class LeaderLink(LeaderChannel[ResourceManagerGateway]):
             due = self.bond.next_tick
             if due is None:
                 return
-            try:
-                async with asyncio.timeout(max(0.0, due - self._clock.monotonic()) + 0.001):
-                    await self._alarm.wait()
-            except TimeoutError:
-                pass
+            await first_of(self._alarm.wait(), asyncio.sleep(max(0.0, due - self._clock.monotonic()) + 0.001))
 
     async def tell(
         self, subject: str, call: Callable[[ResourceManagerGateway], Awaitable[None]], waits: Iterable[float]

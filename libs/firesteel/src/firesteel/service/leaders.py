@@ -14,6 +14,7 @@ from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.core.files import MAY_PASS
 from firesteel.ha.cells import AwayError
 from firesteel.ha.services import HighAvailabilityServices, Leader, LeaderRetrieval, Leadership
+from firesteel.service.background import first_of
 
 logger = logging.getLogger(__name__)
 CAMPAIGN_SECONDS: Final = 0.5
@@ -174,9 +175,7 @@ class Candidate:
                 self._unwatch = await _CAMPAIGNS.call(self._services.watch, self._component, leader_changed)
             except OSError as error:
                 logger.info("who leads the %s can't be followed for now: %s", self._component, error)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await freed.wait()
+        await first_of(freed.wait(), asyncio.sleep(seconds))
         # Once for each change: a leader without an address yet would else wake this process all the time.
         freed.clear()
 
