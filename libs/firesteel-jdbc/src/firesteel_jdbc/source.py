@@ -62,7 +62,7 @@ class JdbcNumericBetweenParametersProvider:
         self._splits = 1
 
     def of_batch_size(self, batch_size: int) -> JdbcNumericBetweenParametersProvider:
-        """Make splits of so many numbers each."""
+        """Make splits of at most so many numbers, whose sizes differ by one at most."""
         if batch_size < 1:
             raise ProgramError(f"of_batch_size() takes at least 1, not {batch_size}")
         return self.of_batch_num(-(-(self._last - self._first + 1) // batch_size))

@@ -13,8 +13,8 @@ from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContex
 class NumberSequenceSource(Source[int]):
     """The numbers from ``start`` to ``end``, both included, in as many contiguous ranges as there are subtasks.
 
-    Each part comes in order. Whichever subtask has nothing to do takes the next part, as in Flink: one that starts late
-    may get none.
+    The numbers of a range come in order. A subtask that has nothing to do takes the next range, as in Flink: one that
+    starts late may get none.
 
     Raises:
         ProgramError: ``start`` is greater than ``end``.
