@@ -28,7 +28,7 @@ LONGEST_PAUSE = 5.0
 
 @dataclass(frozen=True)
 class JobAttempts:
-    """What outlives a JobMaster.
+    """Access to what outlives a JobMaster, for the one that leads now.
 
     Attributes:
         first: no JobMaster before has used this number or a larger one.
@@ -49,7 +49,7 @@ class JobAttempts:
 def attempts_of(
     leadership: Leadership, takeover: int, record_end: Callable[[Mapping[str, Any]], None] | None = None
 ) -> JobAttempts:
-    """Those of a JobMaster that leads from now on; its first ones are noted before they can be used.
+    """Read the attempts for a JobMaster that leads from now on; the first number is noted before it can be used.
 
     Args:
         leadership: of the job.

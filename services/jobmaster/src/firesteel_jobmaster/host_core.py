@@ -20,7 +20,7 @@ from firesteel_jobmaster.submission import check_term, leads_elsewhere, other_jo
 
 logger = logging.getLogger(__name__)
 MOST_ENDED = 4
-"""So many processes of ended jobs may still answer late questions; the oldest are told to end."""
+"""Processes of ended jobs that may still answer late questions; the oldest are told to end."""
 KEPT_ENDED = 32
 """Ended jobs of which the host remembers how they were started, for orders that come twice."""
 

@@ -119,5 +119,5 @@ class JobLayout(ABC):
         return {}
 
     def in_archive(self) -> dict[str, Any]:
-        """What the archive of the job says beside what it says of all jobs."""
+        """Members of the job's archive that only this layout has."""
         return {}

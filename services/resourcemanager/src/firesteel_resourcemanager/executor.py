@@ -11,7 +11,7 @@ from firesteel.core.errors import IllegalTransitionError
 
 
 class ExecutorState(Enum):
-    """Of a TaskManager's newest executor."""
+    """States of a TaskManager's newest executor."""
 
     MISSING = "MISSING"
     """The TaskManager has none, and needs one."""

@@ -25,7 +25,7 @@ _ENDED_JOBS = 1000
 
 
 class FleetState(Enum):
-    """Of the fleet, as the core knows it."""
+    """States of the fleet, as the core knows it."""
 
     STARTING = "STARTING"
     READY = "READY"
@@ -48,7 +48,7 @@ class UnregisteredTaskManagerError(KeyError):
 
 
 class FormerJobMasterError(Exception):
-    """It leads the job no more: another one does, or did."""
+    """The JobMaster leads the job no more: another one does, or did."""
 
 
 class TaskManagerRefusedError(Exception):

@@ -85,7 +85,7 @@ class ResourceManagerService(Service):
         """Runs of bounded stages."""
         self._looking = asyncio.Lock()
         self._launch_details: dict[str, m.SlotGranted] = {}
-        """Of each TaskManager, as it said when it granted a slot."""
+        """TaskManager -> its last answer that granted a slot, with what the fleet needs to start processes."""
         timeout, threshold = settings.heartbeat_timeout, settings.failure_threshold
         self._taskmanagers = HeartbeatMonitor(clock, timeout, failure_threshold=threshold)
         self._checking: set[str] = set()

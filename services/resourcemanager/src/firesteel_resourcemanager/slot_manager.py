@@ -1,4 +1,4 @@
-"""Who gets which slots.
+"""Decides which job gets which slots.
 
 Slots are given to a job all at once, or not at all (a job that held a part of its slots could wait for ever for another
 one that does the same). Jobs are served in the order in which they asked. The first that waits holds back the others,

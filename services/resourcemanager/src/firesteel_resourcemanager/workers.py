@@ -24,7 +24,7 @@ STOP_AGAIN = 15.0
 
 
 class WorkerState(Enum):
-    """Of one worker; forgotten when it has ended."""
+    """States of a worker, which is forgotten when it has ended."""
 
     STARTING = "STARTING"
     """The provider was asked to start it; its TaskManager has not registered."""

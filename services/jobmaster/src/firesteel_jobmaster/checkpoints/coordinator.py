@@ -326,7 +326,7 @@ class CheckpointCoordinator:
     # -- events: time
 
     def timer_fired(self, name: str) -> None:
-        """One of the timers that begin with ``TIMER``."""
+        """A timer whose name begins with ``TIMER`` is up."""
         if name == TIMER:
             self._consider()
         elif name == recovery.TIMER:

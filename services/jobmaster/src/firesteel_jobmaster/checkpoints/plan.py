@@ -78,7 +78,7 @@ def plan_commit(graph: ExecutionGraph) -> CheckpointPlan:
 
 
 def heads(graph: ExecutionGraph, running: Iterable[Execution]) -> tuple[Execution, ...]:
-    """Those among these tasks to which no barrier comes: sources, and tasks all of whose inputs have ended.
+    """The tasks among ``running`` to which no barrier comes: sources, and tasks all of whose inputs have ended.
 
     A task that is at the end of its data has ended its outputs, though it still runs. Enumerators of users come when
     all readers of their sources have acknowledged (``enumerators_of``), or are no longer there.

@@ -100,7 +100,7 @@ class CheckpointSettings:
         return {name: value for name, value in asdict(self).items() if name not in _NOT_SHOWN}
 
     def barrier_options(self) -> dict[str, Any]:
-        """Of the barriers of a checkpoint (``firesteel.runtime.records.batch.Barrier``)."""
+        """Options that travel with the barriers of a checkpoint (``firesteel.runtime.records.batch.Barrier``)."""
         if self.unaligned:
             rescalable = {} if self.unaligned_everywhere else {"rescalable": True}
             aligned_ms = int(self.aligned_timeout * 1000)

@@ -129,7 +129,7 @@ class CheckpointWorker:
 
     @cached_property
     def storage(self) -> CheckpointStorage:
-        """Of state and metadata."""
+        """The storage of state and metadata."""
         return self._open_storage()
 
     def do(self, work: Work, call: AbandonableCall | None = None) -> WorkResult:
