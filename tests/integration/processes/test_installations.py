@@ -132,7 +132,7 @@ def test_the_command_finds_the_cluster_that_runs(installations: Installations) -
     code, said = installations.firesteel("list")
     assert code == 2
     assert "several clusters run on this host" in said
-    assert all(f"--config-dir {conf} (http://" in said for conf in (one, two))
+    assert all(f"-m 127.0.0.1:{rest} ({conf})" in said for rest, conf in zip(rests, (one, two), strict=True)), said
     code, said = installations.firesteel("list", "-m", f"localhost:{rests[1]}")
     assert f"--config-dir {two}" in said
     assert (code, JOB in said) == (0, False), said

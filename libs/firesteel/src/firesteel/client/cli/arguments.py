@@ -75,9 +75,13 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("-v", "--version", action="version", version=f"firesteel {__version__}")
     verbs = whole.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
 
-    run = verbs.add_parser("run", help="run a program", description=_RUN)
-    _common(run)
-    _cluster(run)
+    def cluster_verb(name: str, **texts: Any) -> _Parser:
+        verb: _Parser = verbs.add_parser(name, **texts)
+        _common(verb)
+        _cluster(verb)
+        return verb
+
+    run = cluster_verb("run", help="run a program", description=_RUN)
     _program(run)
     run.add_argument("-d", "--detached", action="store_true", help="do not wait for the end of the program's jobs")
     run.add_argument(
@@ -156,21 +160,17 @@ def parser() -> argparse.ArgumentParser:
         help="state of operators that the program does not have any more may be dropped",
     )
 
-    list_jobs = verbs.add_parser(
+    list_jobs = cluster_verb(
         "list", help="list jobs", description="Lists running and scheduled jobs: start time, id, name and state."
     )
-    _common(list_jobs)
-    _cluster(list_jobs)
     which = list_jobs.add_mutually_exclusive_group()
     which.add_argument("-r", "--running", action="store_true", help="only running ones")
     which.add_argument("-s", "--scheduled", action="store_true", help="only scheduled ones")
     which.add_argument("-a", "--all", action="store_true", help="those that have ended, too")
 
-    cancel = verbs.add_parser(
+    cancel = cluster_verb(
         "cancel", help="cancel jobs", description="Cancels jobs; with -s when a savepoint of each is complete."
     )
-    _common(cancel)
-    _cluster(cancel)
     cancel.add_argument(
         "-s",
         "--withSavepoint",
@@ -183,24 +183,20 @@ def parser() -> argparse.ArgumentParser:
     )
     cancel.add_argument("jobs", metavar="JOB", nargs="*", help=_JOB)
 
-    checkpoint = verbs.add_parser(
+    checkpoint = cluster_verb(
         "checkpoint",
         help="take a checkpoint of a job",
         description="Has a checkpoint of a running job taken now, and waits until it is complete.",
     )
-    _common(checkpoint)
-    _cluster(checkpoint)
     checkpoint.add_argument("-full", "--full", action="store_true", help="with all state, not only what has changed")
     checkpoint.add_argument("job", metavar="JOB", help=_JOB)
 
-    savepoint = verbs.add_parser(
+    savepoint = cluster_verb(
         "savepoint",
         help="take, inspect or remove a savepoint",
         description="Has a savepoint of a running job taken, and waits until it is complete: `savepoint JOB "
         "[DIRECTORY]`. `savepoint inspect PATH` shows what is in one; `savepoint --dispose PATH` removes one.",
     )
-    _common(savepoint)
-    _cluster(savepoint)
     savepoint.add_argument("-d", "--dispose", metavar="PATH", help="remove this savepoint")
     _format(savepoint)
     savepoint.add_argument("-dcp", "-detached", "--detached", action="store_true", help="do not wait for its end")
@@ -229,14 +225,12 @@ def parser() -> argparse.ArgumentParser:
     )
     inspect.add_argument("path", metavar="PATH", help="its directory")
 
-    stop = verbs.add_parser(
+    stop = cluster_verb(
         "stop",
         help="stop jobs with a savepoint",
         description="Stops jobs: their sources read no further, a savepoint is taken, all results up to it are "
         "committed, and the jobs finish.",
     )
-    _common(stop)
-    _cluster(stop)
     stop.add_argument(
         "-d",
         "--drain",
@@ -253,14 +247,12 @@ def parser() -> argparse.ArgumentParser:
     _format(stop)
     stop.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB)
 
-    restart = verbs.add_parser(
+    restart = cluster_verb(
         "restart",
         help="stop a job with a savepoint and run its program from there",
         description="Stops a job with a savepoint, and runs a program from it: the same one, or another version of it "
         "(`firesteel upgrade` says before what would become of its state).",
     )
-    _common(restart)
-    _cluster(restart)
     restart.add_argument(
         "--savepointPath",
         dest="directory",
@@ -280,44 +272,36 @@ def parser() -> argparse.ArgumentParser:
     restart.add_argument("job", metavar="JOB", help=_JOB)
     _program(restart)
 
-    show = verbs.add_parser(
+    show = cluster_verb(
         "show",
         help="show what a job does",
         description="Shows jobs, also those that have ended: state, checkpoints, restarts, last failure, vertices, and "
         "the address of their page in the dashboard.",
     )
-    _common(show)
-    _cluster(show)
     show.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB)
 
-    page = verbs.add_parser(
+    page = cluster_verb(
         "open",
         help="open the dashboard",
         description="Prints the address of the dashboard, or of a job's page in it, and opens it in a browser where "
         "there is a desktop.",
     )
-    _common(page)
-    _cluster(page)
     page.add_argument("job", metavar="JOB", nargs="?", help=_JOB)
 
-    wait = verbs.add_parser(
+    wait = cluster_verb(
         "wait",
         help="wait until jobs have ended",
         description="Waits until jobs have ended. Ends with 1 if one of them has failed or was cancelled.",
     )
-    _common(wait)
-    _cluster(wait)
     wait.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB)
 
-    logs = verbs.add_parser(
+    logs = cluster_verb(
         "logs",
         help="show logs",
         description="Shows the end of a log: that of a job (its JobMaster's, and what its tasks have logged at "
         "TaskManagers), of a TaskManager, or of the JobManager (`jobmanager`). Without a name it lists whose logs "
         "there are.",
     )
-    _common(logs)
-    _cluster(logs)
     logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until Ctrl-C")
     logs.add_argument(
         "-n", "--lines", type=_count, default=100, metavar="LINES", help="how many of the last lines (100); 0: none"
@@ -326,33 +310,29 @@ def parser() -> argparse.ArgumentParser:
     logs.add_argument("--list", action="store_true", help="names and sizes of the owner's files")
     logs.add_argument("owner", metavar="JOB|TASKMANAGER|jobmanager", nargs="?", help="whose log")
 
-    loglevel = verbs.add_parser(
+    loglevel = cluster_verb(
         "loglevel",
         help="show or change log levels while the cluster runs",
         description="Shows the levels of loggers, or changes them at all services, JobMasters and slots of the cluster "
         "at once. A level that was changed holds until the process ends; env.log.level holds at its start.",
     )
-    _common(loglevel)
-    _cluster(loglevel)
     loglevel.add_argument("logger", metavar="LOGGER", nargs="?", help="such as firesteel_jobmaster; root: all others")
     loglevel.add_argument(
         "level", metavar="LEVEL", nargs="?", help="DEBUG, INFO, WARN, ERROR, OFF; INHERIT: none of its own"
     )
 
-    top = verbs.add_parser(
+    top = cluster_verb(
         "top",
         help="show what jobs do, live",
         description="Shows the vertices of running jobs: records a second, how busy and how back-pressured they are, "
         "how far their watermarks lag, and checkpoints. On a terminal it goes on until q or Ctrl-C; else it shows one "
         "moment.",
     )
-    _common(top)
-    _cluster(top)
     top.add_argument("-i", "--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two looks (2)")
     top.add_argument("-1", "--once", action="store_true", help="one moment, also on a terminal")
     top.add_argument("job", metavar="JOB", nargs="?", help="only this job")
 
-    doctor = verbs.add_parser(
+    doctor = cluster_verb(
         "doctor",
         help="find out what is wrong with this host and the cluster",
         description="Looks at Python packages, Java, Spark, memory, disk, ports and clock of this host, at the "
@@ -360,8 +340,6 @@ def parser() -> argparse.ArgumentParser:
         "its TaskManagers, free slots. Each finding says what to do. Ends with 1 if something is wrong; warnings are "
         "no errors, unless --strict is given.",
     )
-    _common(doctor)
-    _cluster(doctor)
     doctor.add_argument("--strict", action="store_true", help="end with 1 for warnings, too")
     doctor.add_argument("--all", action="store_true", help="show what is in order, too")
     doctor.add_argument(
@@ -427,15 +405,13 @@ def parser() -> argparse.ArgumentParser:
     )
     completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="whose")
 
-    token = verbs.add_parser(
+    cluster_verb(
         "token",
         help="print the token of the REST API and the dashboard",
         description="Prints the token that opens the REST API and the dashboard of the cluster: the one in "
         "firesteel.rest.token-file, or the one that is made from the cluster's secret. Who has it may run programs on "
         "the cluster.",
     )
-    _common(token)
-    _cluster(token)
 
     memory = verbs.add_parser(
         "memory",

@@ -81,4 +81,7 @@ def _same(first_url: str, second_url: str) -> bool:
 
 
 def _choice(clusters: list[RunningCluster]) -> str:
-    return ", or ".join(f"--config-dir {cluster.config_directory} ({cluster.rest_address})" for cluster in clusters)
+    # Not its configuration directory: the command line of a cluster may say another address than its config.yaml.
+    return ", or ".join(
+        f"-m {urlsplit(cluster.rest_address).netloc} ({cluster.config_directory})" for cluster in clusters
+    )

@@ -33,11 +33,25 @@ _ANSWER_SECONDS: Final = 5.0
 
 def run(parsed: argparse.Namespace, console: Console) -> int:
     """Run a program, whose jobs go to the configured target (``firesteel run``)."""
+    return run_program(parsed, console, program_context(parsed, console))
+
+
+def program_context(parsed: argparse.Namespace, console: Console) -> ProgramContext:
+    """The context of a program; with ``--json`` what is not the result has no place before it."""
+    return ProgramContext(Console(out=sys.stderr) if parsed.json else console)
+
+
+def run_program(parsed: argparse.Namespace, console: Console, context: ProgramContext) -> int:
+    """Run a program as ``run`` does; the context has its jobs then, also where the program has left by ``sys.exit()``.
+
+    Raises:
+        ConfigurationError: there is no such program, or something is wrong with the settings.
+        SystemExit: the program has ended so.
+    """
     program = program_file(parsed)
     settings = settings_of_run(parsed)
     ends_jobs = settings.get(options.EXECUTION_ATTACHED) and settings.get(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT)
-    told = Console(out=sys.stderr) if parsed.json else console  # what is not the result has no place before the JSON
-    with running(ProgramContext(told)) as context, _terminated_in_order(ends_jobs):
+    with running(context), _terminated_in_order(ends_jobs):
         try:
             _execute(program, parsed, settings)
         except FiresteelError as error:

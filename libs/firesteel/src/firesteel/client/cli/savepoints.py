@@ -108,7 +108,11 @@ def _take(
         return text, {"job": job_id, "trigger": trigger_id}
     tell(f"Waiting for response (trigger id {trigger_id})...")
     location_request = rest.savepoint_location(job_id, trigger_id)
-    location = wait_for(console, connection, "The savepoint is taken", location_request)
+    try:
+        location = wait_for(console, connection, "The savepoint is taken", location_request)
+    except KeyboardInterrupt:
+        console.note(f"Nobody waits any more; the cluster goes on with what it was asked to do to job {job_id}.")
+        raise
     if note:
         tell(note)
     return f"Savepoint completed. Path: {location}", {"job": job_id, "trigger": trigger_id, "location": location}
