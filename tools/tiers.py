@@ -48,7 +48,7 @@ class Result:
     seconds: float = 0.0
     """Of a tier of tests: their durations, which may overlap."""
     reason: str = ""
-    """Why nothing ran, if that is no failure."""
+    """Why nothing ran, if that is no failure; of a tier that ran, that it is not the whole one."""
     unsteady: list[str] = dataclasses.field(default_factory=list)
     """Tests that timed out at first and passed when they were run once more: each is a defect to be found."""
     skips: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -297,6 +297,8 @@ SMOKE = Session(
 """A test or two of each folder that starts processes, and a few seeds."""
 LONG = Session("long", {"long": ["tests"]}, "long")
 SESSIONS = (PURE, INTEGRATION, SERVERS, LONG, SMOKE)
+SAMPLES = {"types": "of libs and services alone"} | dict.fromkeys(SMOKE.tiers, "a sample")
+"""What ``./dev test`` without options leaves out of tiers that run; its table says so."""
 EXTRA = ("servers", "long")
 """Tiers that may be impossible, or are asked for."""
 REQUIRED = (*READERS, *PURE.tiers, "integration")
@@ -386,8 +388,14 @@ def run_session(session: Session, *options: str) -> dict[str, Result]:
     return {name: told(name, result) for name, result in session(*options).items()}
 
 
-def remember_unsteady(results: Mapping[str, Result], memory: Path) -> None:
-    """A test that is unsteady in two runs in a row has failed. The memory outlives the checkout."""
+def remember_unsteady(results: Mapping[str, Result], memory: Path, *, is_sample: bool = False) -> None:
+    """A test that is unsteady in two runs in a row has failed. The memory outlives the checkout.
+
+    Args:
+        results: of this run.
+        memory: the file with the tests that were unsteady in the run before.
+        is_sample: most tests did not run this time, and are remembered as they were.
+    """
     try:
         before = set(json.loads(memory.read_text()))
     except (OSError, ValueError):
@@ -400,7 +408,7 @@ def remember_unsteady(results: Mapping[str, Result], memory: Path) -> None:
         result.failed += len(twice)
     try:
         memory.parent.mkdir(parents=True, exist_ok=True)
-        memory.write_text(json.dumps(sorted(now)))
+        memory.write_text(json.dumps(sorted(now | before if is_sample else now)))
     except OSError as error:
         print(f"unsteady tests cannot be remembered in {memory}: {error}")
 
@@ -467,7 +475,11 @@ def one(name: str, options: list[str]) -> int:
 def quick() -> dict[str, Result]:
     """Runs what a newcomer needs to trust the checkout: a sample of the tests that start processes beside the rest."""
     with beside(SMOKE) as smoke:
-        return read_code(QUICK_READERS) | run_session(PURE.only("unit")) | smoke()
+        results = read_code(QUICK_READERS) | run_session(PURE.only("unit")) | smoke()
+    for name, sample in SAMPLES.items():
+        if results[name].ran:
+            results[name].reason = sample
+    return results
 
 
 def every() -> dict[str, Result]:
@@ -482,13 +494,14 @@ def test(options: Sequence[str]) -> int:
     if unknown:
         sys.exit(f"dev: ./dev test does not know {' '.join(sorted(unknown))}; it takes --all, --long and --slowest")
     start = time.monotonic()
-    SUMMARY.unlink(missing_ok=True)
+    for report in (SUMMARY, *BUILD.glob("junit-*.xml")):  # --slowest is about this run alone
+        report.unlink(missing_ok=True)
     results = every() if "--all" in options else quick()
     if "--long" in options:
         results |= run_session(LONG)
     for name in (*REQUIRED, *EXTRA):
         results.setdefault(name, Result("tests", reason=f"not asked for (--{'long' if name == 'long' else 'all'})"))
-    remember_unsteady(results, CACHE / "unsteady-tests.json")
+    remember_unsteady(results, CACHE / "unsteady-tests.json", is_sample="--all" not in options)
     code = conclude(results)
     print(f"{(time.monotonic() - start) / 60:.1f} minutes", file=sys.stderr)
     return code

@@ -9,6 +9,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,33 @@ def test_results_have_a_status() -> None:
     assert tiers.Result("tests", reason="no tests yet").status == "not run"
 
 
+def test_a_sample_of_a_tier_is_called_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def results(names: Iterable[str]) -> dict[str, tiers.Result]:
+        return {name: tiers.Result("tests", ran=1) for name in names}
+
+    @contextmanager
+    def beside(session: tiers.Session) -> Iterator[Callable[[], dict[str, tiers.Result]]]:
+        yield lambda: results(session.tiers)
+
+    monkeypatch.setattr(tiers, "BUILD", tmp_path)
+    monkeypatch.setattr(tiers, "CACHE", tmp_path)
+    monkeypatch.setattr(tiers, "SUMMARY", tmp_path / "summary.json")
+    monkeypatch.setattr(tiers, "beside", beside)
+    monkeypatch.setattr(tiers, "read_code", results)
+    monkeypatch.setattr(tiers, "run_session", lambda session: results(session.tiers))
+    (tmp_path / "junit-servers.xml").touch()
+    assert tiers.test([]) == 0
+    assert not (tmp_path / "junit-servers.xml").exists(), "--slowest is about this run"
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert [name for name in REQUIRED if rows[name].split()[1] == "not"] == ["docs", "house", "servers"]
+    assert rows["integration"].endswith("  a sample")
+    assert rows["simulation"].endswith("  a sample")
+    assert rows["types"].endswith("  of libs and services alone")
+    assert rows["unit"].endswith("  tests")
+
+
 def test_an_empty_tier_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "BUILD", tmp_path)
     monkeypatch.setattr(tiers, "SUMMARY", tmp_path / "summary.json")
@@ -169,6 +198,8 @@ def test_an_empty_tier_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 OURS = "from tests.waiting import NotInTimeError\n"
 TEARDOWN = """
 import pytest
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 @pytest.fixture(autouse=True)
@@ -179,6 +210,8 @@ def slow():
         raise TimeoutError
 """
 SLOW_ONCE = """
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -263,15 +296,17 @@ def test_what_is_marked_as_a_whole_is_there() -> None:
 def test_a_test_that_is_unsteady_twice_in_a_row_has_failed(tmp_path: Path) -> None:
     memory = tmp_path / "cache" / "unsteady.json"
 
-    def run(*unsteady: str) -> int:
+    def run(*unsteady: str, is_sample: bool = False) -> int:
         result = tiers.Result("tests", ran=2, unsteady=list(unsteady))
-        tiers.remember_unsteady({"one": result}, memory)
+        tiers.remember_unsteady({"one": result}, memory, is_sample=is_sample)
         return result.failed
 
     assert run("a", "b") == 0
     assert run("b", "c") == 1
     assert run() == 0
     assert run("b") == 0
+    assert run(is_sample=True) == 0
+    assert run("b") == 1, "it did not run in between"
 
 
 def test_results_are_told_by_tier_and_a_worker_that_dies_fails_its_test(
