@@ -159,6 +159,8 @@ def test_a_registry_that_stays_away_or_refuses() -> None:
     ("url", "configs", "told"),
     [
         ("registry:8081", {}, "a schema registry is at"),
+        ("http://u:secret/x@r", {}, "a schema registry is at"),
+        ("http://r:8081/of secret", {}, "a schema registry is at"),
         ("http://r", {"basic.auth.user": "x"}, "has no setting 'basic.auth.user'"),
         ("http://u:secret@r", {"bearer.auth.token": "secret"}, "not both"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.core.errors import ConfigurationError
-from firesteel.core.proxies import proxy_for, without_login
+from firesteel.core.proxies import http_parts, proxy_for, without_login
 
 VARIABLES = [name for word in ("http", "https", "no", "all") for name in (f"{word}_proxy", f"{word}_proxy".upper())]
 PROXY = "http://proxy.example:3128"
@@ -43,3 +43,15 @@ def test_an_option_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match=r"the proxy socks5://other:1 for https://s3\.amazonaws\.com is none"):
         proxy_for("https://s3.amazonaws.com", "socks5://user:secret@other:1")
     assert without_login("http://user:secret@other:1") == "http://other:1"
+
+
+@pytest.mark.parametrize(
+    ("url", "is_valid"),
+    [
+        ("http://host", True), ("https://user:word@host:8081/a/b?c=d", True), ("HTTP://[::1]:80", True),
+        ("host:80", False), ("ftp://host", False), ("http:///path", False), ("http://host:x", False),
+        ("http://host:0", False), ("http://[::1", False), ("http://host/a b", False), ("http://host/\x7f", False),
+    ],
+)  # fmt: skip
+def test_urls_that_can_be_asked_by_http(url: str, is_valid: bool) -> None:
+    assert (http_parts(url) is not None) == is_valid

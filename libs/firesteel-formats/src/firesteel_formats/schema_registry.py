@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlunsplit
 
 from firesteel.core.errors import ProgramError
-from firesteel.core.proxies import opener_for
+from firesteel.core.proxies import http_parts, opener_for
 
 __all__ = ["Fetch", "Reference", "RegisteredSchema", "SchemaRegistry", "UnknownSchemaError", "framed", "unframed"]
 
@@ -106,8 +106,8 @@ class SchemaRegistry:
         fetch: Fetch | None = None,
         pause: Callable[[float], object] | None = None,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = http_parts(url)
+        if parts is None:
             raise ProgramError("a schema registry is at http://host:port or https://host:port")
         settings = dict(configs or {})
         unknown = sorted(set(settings) - {_LOGIN, _TOKEN, _CA})

@@ -23,7 +23,7 @@ from firesteel.core.call_pool import CallPool
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
 from firesteel.core.plugins import import_target
-from firesteel.core.proxies import opener_for
+from firesteel.core.proxies import http_parts, opener_for
 
 if TYPE_CHECKING:
     from aiokafka.abc import AbstractTokenProvider
@@ -114,11 +114,11 @@ def oauth_settings(properties: Mapping[str, str]) -> OAuthSettings:
     if CALLBACK in properties:
         return _of_callback(properties, extensions)
     if endpoint:
-        parts = urllib.parse.urlsplit(endpoint)
-        if parts.scheme == "file":
+        if endpoint.lower().startswith("file:"):
             return OAuthSettings(endpoint, extensions=extensions)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ProgramError(f"Kafka: {ENDPOINT} begins with https://, http:// or file:///")
+        parts = http_parts(endpoint)
+        if parts is None:
+            raise ProgramError(f"Kafka: {ENDPOINT} is a URL that begins with https://, http:// or file:///")
         if parts.username is not None:
             raise ProgramError(f"Kafka: {ENDPOINT} holds no credentials; {CLIENT_ID} and {CLIENT_SECRET} do")
         for key in (CLIENT_ID, CLIENT_SECRET):

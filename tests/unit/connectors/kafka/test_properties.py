@@ -221,6 +221,8 @@ def test_where_tokens_come_from_is_said_in_two_ways() -> None:
     [
         ({}, "OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url"),
         ({"sasl.oauthbearer.token.endpoint.url": "idp/token"}, "begins with https://"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://u:hidden/x@idp"}, "begins with https://"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://idp/a token"}, "begins with https://"),
         ({"sasl.oauthbearer.token.endpoint.url": "https://u:hidden@idp/"}, "holds no credentials"),
         ({"sasl.oauthbearer.token.endpoint.url": "https://idp/"}, r"need sasl\.oauthbearer\.client\.credentials"),
         ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, "principal=<name>"),

@@ -10,18 +10,21 @@ unless it is told to.
 from __future__ import annotations
 
 import ipaddress
+import re
 import ssl
 import urllib.request
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from firesteel.core.errors import ConfigurationError
 
-__all__ = ["DIRECT", "opener_for", "proxy_for", "without_login"]
+__all__ = ["DIRECT", "http_parts", "opener_for", "proxy_for", "without_login"]
 
 DIRECT = "direct"
 """Says that there is no proxy, whatever the environment says."""
 _INSIDE = (".localhost", ".local", ".internal", ".svc", ".cluster.local")
+_NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f]")
+"""Characters that ``http.client`` refuses, at each request."""
 
 
 def proxy_for(url: str, configured: str | None = None) -> str | None:
@@ -55,6 +58,16 @@ def proxy_for(url: str, configured: str | None = None) -> str | None:
             "http://proxy.example:3128"
         )
     return proxy
+
+
+def http_parts(url: str) -> SplitResult | None:
+    """The parts of a URL that can be asked by HTTP or HTTPS; None if a text is no such URL."""
+    try:
+        parts = urlsplit(url)
+        is_complete = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # port or IPv6 address
+        return None
+    return parts if is_complete and _NOT_IN_URLS.search(url) is None else None
 
 
 def without_login(proxy: str) -> str:
