@@ -169,10 +169,9 @@ def test_where_the_system_has_no_more_threads_a_call_is_refused_for_good_or_wait
     pool.shutdown()
 
 
-def test_what_does_not_close_in_time_is_left(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_does_not_close_in_time_is_left(caplog: pytest.LogCaptureFixture) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr("firesteel.core.call_pool._CLOSINGS", CallPool("closing", deadline=0.05))
-    asyncio.run(close_in_time(lambda: go_on.wait(20), "the receiver"))
+    asyncio.run(close_in_time(lambda: go_on.wait(20), "the receiver", seconds=0.05))
     go_on.set()
     assert "the receiver could not be closed in time" in caplog.text
 

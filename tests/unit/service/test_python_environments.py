@@ -154,3 +154,27 @@ def test_a_removal_that_hangs_does_not_hold_up_the_next_environment_for_ever(
         await made.close()
 
     asyncio.run(scenario())
+
+
+def test_files_of_a_failed_attempt_are_removed_off_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove, threads = shutil.rmtree, list[threading.Thread]()
+
+    def noted(path: Path, ignore_errors: bool = False) -> None:
+        threads.append(threading.current_thread())
+        remove(path, ignore_errors=ignore_errors)
+
+    async def scenario() -> None:
+        made = environments(tmp_path)
+        left = tmp_path / "python" / ENVIRONMENT.id / "work" / "data" / "left"
+        left.mkdir(parents=True)
+        monkeypatch.setattr(shutil, "rmtree", noted)
+        prepared = await made.prepare("job", PLAIN)
+        assert not left.exists()
+        assert (Path(prepared.directory) / "data" / "inner" / "file.txt").exists()
+        assert len(threads) == 1
+        assert threads[0] is not threading.current_thread()
+        await made.close()
+
+    asyncio.run(scenario())

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from firesteel.config.addresses import is_loopback
 from firesteel.core.backoff import pauses
-from firesteel.core.call_pool import CallPool
+from firesteel.core.call_pool import CallPool, close_in_time
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError
 from firesteel.core.ids import new_fencing_token
@@ -29,8 +29,6 @@ T = TypeVar("T")
 _FIRST_LOOK_PAUSE: Final = 1.0
 """Seconds before the store of jobs is opened again after it could not be read; each pause doubles."""
 _LONGEST_LOOK_PAUSE: Final = 30.0
-_CLOSE_SECONDS: Final = 5.0
-"""Seconds for which a Dispatcher that stops waits for its store: a disk that hangs must not keep the process alive."""
 _END_CALL_SECONDS: Final = 5.0
 _FIRST_END_PAUSE, _LONGEST_END_PAUSE = 0.1, 2.0
 """Seconds between two calls to a service that is to end with the cluster."""
@@ -117,11 +115,7 @@ class DispatcherLeadership:
     async def close(self) -> None:
         """Close the store; the leadership itself is given up later, when all ports are closed."""
         if self._store is not None:
-            try:
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self.on_disk(self._store.close)
-            except TimeoutError:
-                logger.error("the store of jobs does not answer: it is left as it is")
+            await close_in_time(self._store.close, "the store of jobs", self._store_thread)
         self._store_thread.shutdown(wait=False)
 
 

@@ -151,12 +151,22 @@ class CallPool(Executor):
                 self._idle += 1
 
 
-_CLOSINGS: Final = CallPool("closing of telemetry", deadline=5.0)
+_CLOSINGS: Final = CallPool("closing", deadline=None)
 
 
-async def close_in_time(close: Callable[[], object], name: str) -> None:
-    """Close something that may hang; who stops does not wait for it for long."""
+async def close_in_time(
+    close: Callable[[], object], name: str, pool: CallPool = _CLOSINGS, seconds: float = 5.0
+) -> None:
+    """Close something that may hang, which must not keep a process alive.
+
+    Args:
+        close: closes it.
+        name: of it, for the log.
+        pool: makes the call; a pool of one thread makes it after all calls before it.
+        seconds: after them it is left as it is.
+    """
     try:
-        await _CLOSINGS.call(close)
+        async with asyncio.timeout(seconds):
+            await pool.call(close)
     except TimeoutError:
-        logger.warning("%s could not be closed in time", name)
+        logger.warning("%s could not be closed in time, and is left as it is", name)

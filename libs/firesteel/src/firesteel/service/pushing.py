@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-from firesteel.core.call_pool import CallPool
+from firesteel.core.call_pool import CallPool, close_in_time
 from firesteel.metrics.reporter import Measured, MetricReporter
 
 logger = logging.getLogger(__name__)
@@ -71,10 +71,9 @@ class Pushing:
     async def _close(self) -> None:
         if self._reporter is not None:
             try:
-                async with asyncio.timeout(CLOSE_SECONDS):
-                    await self._apart(self._reporter.close)
-            except TimeoutError:
-                logger.warning("the metric reporter %s does not close within %g s", self._name, CLOSE_SECONDS)
+                await close_in_time(
+                    self._reporter.close, f"the metric reporter {self._name}", self._thread, CLOSE_SECONDS
+                )
             except Exception as error:  # as above
                 logger.warning("the metric reporter %s: %s: %s", self._name, type(error).__name__, error)
         self._thread.shutdown(wait=False)

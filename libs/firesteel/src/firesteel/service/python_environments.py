@@ -34,7 +34,7 @@ _PRINT_VERSIONS: Final = (
     "print(json.dumps([list(sys.version_info[:2]), v]))"
 )
 Fetch = Callable[[str, str, list[str]], Awaitable[Mapping[str, str]]]
-_UNPACKING: Final = CallPool("python environments", deadline=None)
+_FILES: Final = CallPool("python environments", deadline=None)
 """Threads without a deadline: the time limit of the environment holds for the whole preparation."""
 
 
@@ -82,8 +82,8 @@ class PythonEnvironments:
         self._directory, self._fetch, self._host = directory, fetch, host
         self._environments: dict[str, asyncio.Task[Prepared]] = {}
         self._users: dict[str, set[str]] = {}
-        self._unpacking: dict[str, set[asyncio.Task[None]]] = {}
-        """Archives that threads unpack, by environment; they go on where the making of the environment is cancelled."""
+        self._writers: dict[str, set[asyncio.Task[object]]] = {}
+        """Work of threads on files, by environment; it goes on where the making of the environment is cancelled."""
         self._removals: dict[str, asyncio.Task[None]] = {}
         """The last removal of each environment that is under way."""
 
@@ -123,10 +123,9 @@ class PythonEnvironments:
         """Remove the files of an environment, once nothing writes or removes them any more."""
         if making is not None:
             making.cancel()  # which kills a pip that runs
-        writers = [writer for writer in (making, former, *self._unpacking.pop(name, ())) if writer is not None]
+        writers = [writer for writer in (making, former, *self._writers.pop(name, ())) if writer is not None]
         await asyncio.gather(*writers, return_exceptions=True)
-        # On a thread: a virtual environment has thousands of files, and the event loop has heartbeats to answer.
-        await _UNPACKING.call(shutil.rmtree, self._directory / name, ignore_errors=True)
+        await _FILES.call(shutil.rmtree, self._directory / name, ignore_errors=True)
 
     def _removed(self, name: str, removal: asyncio.Task[None]) -> None:
         if self._removals.get(name) is removal:
@@ -147,13 +146,14 @@ class PythonEnvironments:
         try:
             async with asyncio.timeout(seconds):
                 # A removal, or an archive that a failed attempt still unpacks, would spoil the new files.
-                former_work = {*self._unpacking.get(environment.id, ())}
+                former_work = {*self._writers.get(environment.id, ())}
                 if (removal := self._removals.get(environment.id)) is not None:
                     former_work.add(removal)
                 if former_work:
                     await asyncio.wait(former_work)
                 paths = await self._fetch(job_id, address, environment.blobs())
-                shutil.rmtree(folder, ignore_errors=True)  # left by an attempt that failed
+                remove_files = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+                await self._on_thread(environment.id, remove_files)  # of a failed attempt
                 work = folder / "work"
                 work.mkdir(mode=0o700, parents=True)
                 for archive in environment.archives:
@@ -166,12 +166,15 @@ class PythonEnvironments:
 
     async def _unpack(self, name: str, path: str, kind: str, target: Path) -> None:
         unpack = unpack_zip if kind == "zip" else unpack_tar
-        work = _UNPACKING.call(unpack, path, target)
-        unpacking = asyncio.get_running_loop().create_task(work, name=f"unpacking of {target}")
-        writers = self._unpacking.setdefault(name, set())
-        writers.add(unpacking)
-        unpacking.add_done_callback(writers.discard)
-        await asyncio.shield(unpacking)  # the thread can't be cancelled, so a removal has to wait for it
+        await self._on_thread(name, functools.partial(unpack, path, target))
+
+    async def _on_thread(self, name: str, work: Callable[[], object]) -> None:
+        """Work on the files of an environment without blocking the event loop, which has heartbeats to answer."""
+        working = asyncio.get_running_loop().create_task(_FILES.call(work))
+        writers = self._writers.setdefault(name, set())
+        writers.add(working)
+        working.add_done_callback(writers.discard)
+        await asyncio.shield(working)  # the thread can't be cancelled, so a removal has to wait for it
 
     async def _interpreter(
         self, environment: PythonEnvironment, paths: Mapping[str, str], folder: Path, work: Path
