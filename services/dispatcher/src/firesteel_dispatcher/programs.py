@@ -326,7 +326,7 @@ class UploadedPrograms:
     ) -> asyncio.subprocess.Process:
         """Start the process of an order; it dies with this process."""
         if not is_application and len(self._running) >= MOST_AT_ONCE:
-            raise BusyError(f"{MOST_AT_ONCE} programs are being run already: try again when one has submitted its job")
+            raise BusyError(f"{MOST_AT_ONCE} programs are being run already: try again when one of them has ended")
         process = await asyncio.create_subprocess_exec(
             sys.executable if python is None else python.python, "-P", "-m", "firesteel.client.program_process",
             stdin=asyncio.subprocess.PIPE, stdout=output, stderr=asyncio.subprocess.STDOUT,

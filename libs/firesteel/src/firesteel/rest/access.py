@@ -1,4 +1,4 @@
-"""Who may ask what of the REST API."""
+"""Access to the REST API: which requests need a token."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from firesteel.service.bearer import BearerTokens
 
 
 class RestAccess(BearerTokens):
-    """Checks tokens.
+    """Refuses requests that need a token and have none.
 
     Args:
-        tokens: any of them opens everything.
-        all_paths: every path needs a token; else only what changes the cluster or brings results.
+        tokens: accepted tokens, which have equal rights.
+        all_paths: whether every path needs a token; else only those that change the cluster or bring results.
         refusals: where refused peers are logged.
         cancel_is_free: jobs can be cancelled without a token, as those of an embedded cluster can, whose token nobody
             knows but its program.
@@ -30,21 +30,20 @@ class RestAccess(BearerTokens):
         self.all_paths, self._refusals = all_paths, refusals
 
     def check(self, request: web.Request) -> None:
-        """Let a request pass.
+        """Let a request pass that has an accepted token.
 
         Raises:
-            UnauthorizedError: its token is missing or wrong.
+            UnauthorizedError: the token is missing or wrong.
         """
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
         if self.is_known(request):
             return
-        what = "is wrong" if given else "is missing"
+        fault = "is wrong" if request.headers.get("Authorization") else "is missing"
         needed = "every request" if self.all_paths else "what changes the cluster or brings results"
         self._refusals.refused(
-            request.remote or "?", f"{request.method} {request.path[:100]!r}: the token {what}", what
+            request.remote or "?", f"{request.method} {request.path[:100]!r}: the token {fault}", fault
         )
         raise UnauthorizedError(
-            f"The token {what}: {needed} needs Authorization: Bearer with the token of {options.REST_TOKEN_FILE.key}, "
+            f"The token {fault}: {needed} needs Authorization: Bearer with the token of {options.REST_TOKEN_FILE.key}, "
             f"or, where that is not set, with the one that is made from {options.SECRET_FILE.key}."
         )
 
@@ -55,10 +54,10 @@ def check_binding(settings: Settings, host: str, key: str = options.REST_BIND_AD
     Args:
         settings: may name a token file.
         host: address to bind to.
-        key: of the option that names it.
+        key: of the option that names the address.
 
     Raises:
-        ConfigurationError: says what to set.
+        ConfigurationError: the API would be open; the text says what to set.
     """
     if (
         is_loopback(host)

@@ -35,12 +35,12 @@ _WORST: Final[tuple[t.ApplicationState, ...]] = (
     "CANCELED",
     "FINISHED",
 )
-"""The state of an application whose program nobody knows any more: the first of these that one of its jobs has."""
+"""The state of an application whose program is not known any more: the first of these that one of its jobs has."""
 _ENDED: Final[frozenset[t.ApplicationState]] = frozenset({"FAILED", "CANCELED", "FINISHED"})
 
 
 class ApplicationView(Protocol):
-    """What is shown of a program that a cluster runs, or ran."""
+    """The part of an application that views show."""
 
     @property
     def name(self) -> str: ...
@@ -59,7 +59,7 @@ class ApplicationView(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
+        """Whether the application is over."""
 
 
 def application_row(

@@ -19,27 +19,27 @@ class ArchiveCache:
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0
-        self._kept: OrderedDict[str, tuple[Archive, int]] = OrderedDict()
+        self._archives: OrderedDict[str, tuple[Archive, int]] = OrderedDict()
 
     def put(self, job_id: str, archive: Archive) -> None:
-        """Keep an archive; it may push others out, or be too large."""
+        """Keep an archive, unless it is too large; those that were used longest ago make room for it."""
         self.forget(job_id)
         size = len(json.dumps(archive))
         if size <= self._most:
-            self._kept[job_id] = (archive, size)
+            self._archives[job_id] = (archive, size)
             self._size += size
         while self._size > self._most:
-            self._size -= self._kept.popitem(last=False)[1][1]
+            self._size -= self._archives.popitem(last=False)[1][1]
 
     def get(self, job_id: str) -> Archive | None:
-        """The archive of a job, if it is here."""
-        entry = self._kept.get(job_id)
+        """The archive of a job; None: it is not in memory."""
+        entry = self._archives.get(job_id)
         if entry is None:
             return None
-        self._kept.move_to_end(job_id)
+        self._archives.move_to_end(job_id)
         return entry[0]
 
     def forget(self, job_id: str) -> None:
-        entry = self._kept.pop(job_id, None)
+        entry = self._archives.pop(job_id, None)
         if entry is not None:
             self._size -= entry[1]

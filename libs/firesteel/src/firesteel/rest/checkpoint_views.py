@@ -17,7 +17,7 @@ from firesteel.rest.views import find_vertex
 _START_DELAY, _ALIGNMENT, _SYNC, _ASYNC, _STATE, _CHECKPOINTED, _PROCESSED, _PERSISTED, _UNALIGNED = range(1, 10)
 """Positions in the figures of an acknowledgement; the first is its time (``checkpoints.statistics``)."""
 Figures = Sequence[int]
-"""Of the acknowledgement of a subtask."""
+"""The figures of a subtask's acknowledgement."""
 
 CHECKPOINTS_OFF: Final = "Checkpointing has not been enabled"
 """Flink's words for a job that takes no checkpoints and has none."""

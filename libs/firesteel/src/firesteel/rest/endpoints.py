@@ -1,4 +1,4 @@
-"""One endpoint of the REST API as a row; reading and checking a request to it.
+"""The rows of the table of the REST API, each of which is an endpoint and reads and checks requests to it.
 
 The type of an answer is the return type of its handler, so what mypy has checked is what ``/openapi.json`` and
 docs/rest-api.md say.
@@ -38,7 +38,7 @@ class CallerRights(Enum):
 
 
 class Switch(Enum):
-    """What an operator can switch off."""
+    """Parts of the REST API that an operator can switch off."""
 
     SUBMIT = "web.submit.enable"
     """Uploading and running programs."""
@@ -51,13 +51,13 @@ class Parameter:
     """A parameter of the query.
 
     Attributes:
-        name: in the query; given several times, its values are joined by commas.
-        doc: what it is.
-        kind: of its value.
-        default: where it is not given.
-        least, most: of a number, which is brought in between.
-        choices: of a text, in any case of letters; empty = any.
-        needed: it has to be given.
+        name: name in the query; the values of a repeated parameter are joined by commas.
+        doc: description, for the reference and for errors.
+        kind: type of the value.
+        default: value where a request does not have the parameter.
+        least, most: bounds of a number; a number beyond is replaced by the bound.
+        choices: allowed texts, in any case of letters; empty = any.
+        needed: whether each request must have the parameter.
     """
 
     name: str
@@ -70,10 +70,13 @@ class Parameter:
     needed: bool = False
 
     def read(self, text: str | None) -> Any:
-        """The value that a request gives it.
+        """The value of the parameter in a request.
+
+        Args:
+            text: of the query; None = the request does not have the parameter.
 
         Raises:
-            ConfigurationError: it is malformed, or missing.
+            ConfigurationError: the value is malformed, or missing.
         """
         if text is None:
             if self.needed:
@@ -98,10 +101,10 @@ class RestCall:
     """A request that was read and checked.
 
     Attributes:
-        request: as it came.
-        path: the variable parts of its path; ids in lower case, numbers as such.
-        query: all parameters of the endpoint, those that were not given with their defaults.
-        body: its JSON, checked against the type of the endpoint; empty where that takes none.
+        request: the request itself.
+        path: the variable parts of the path; ids in lower case, numbers as such.
+        query: all parameters of the endpoint, with defaults for those that the request does not have.
+        body: the JSON of the body, checked against the type of the endpoint; empty where the endpoint takes none.
     """
 
     request: web.Request
@@ -111,12 +114,12 @@ class RestCall:
 
     @property
     def job_id(self) -> str:
-        """The job in the path."""
+        """Id of the job in the path."""
         return str(self.path["job_id"])
 
     @property
     def vertex_id(self) -> str:
-        """The vertex in the path."""
+        """Id of the vertex in the path."""
         return str(self.path["vertex_id"])
 
     def given(self) -> dict[str, str]:
@@ -126,7 +129,7 @@ class RestCall:
 
 
 Handler = Callable[[Any, RestCall], Awaitable[Any]]
-"""From the service that answers and a request to what becomes JSON."""
+"""Takes the service that answers, and a request; returns a value that becomes JSON."""
 
 
 @dataclass(frozen=True)
@@ -134,20 +137,19 @@ class Endpoint:
     """A row of the table.
 
     Attributes:
-        method: of HTTP.
-        path: with variable parts in braces.
-        handle: answers with what becomes JSON, or with a response of its own.
-        what: what it is for.
-        answer: type of the JSON; ``types.Text`` or another media type where it is none.
+        method: HTTP method.
+        path: path with variable parts in braces.
+        handle: returns a value that becomes JSON, or a response of its own.
+        what: purpose, for the reference.
+        answer: type of the JSON; ``types.Text`` or another media type where the answer is no JSON.
         query: parameters.
-        body: type of the JSON in the request; None: a body is not looked at. ``Any`` type of a multipart body: see
-            ``upload``.
+        body: type of the JSON in the request; None: a body is not read.
         upload: media type of a body that the handler reads by itself.
         access: who may call.
-        status: of an answer in order.
-        ours: Flink has no such endpoint.
-        switch: it can be switched off; None = it is always on.
-        polled: programs send such requests again and again, so they are not in the log.
+        status: status of an answer that is no error.
+        ours: whether Flink has no such endpoint.
+        switch: turns the endpoint off; None = it is always on.
+        polled: whether programs repeat such requests all the time, so that they are not in the log.
     """
 
     method: str
@@ -176,14 +178,14 @@ class Endpoint:
 
     @property
     def is_text(self) -> bool:
-        """Whether the answer is no JSON."""
+        """Whether the answer is text or another media type instead of JSON."""
         return isinstance(self.answer, str)
 
     async def read(self, request: web.Request) -> RestCall:
-        """A request to it.
+        """Read and check a request.
 
         Raises:
-            ConfigurationError: it is malformed; names the field.
+            ConfigurationError: the request is malformed; the text names the field.
         """
         path = {name: _part(name, request.match_info[name]) for name in self.parts}
         known = {parameter.name: parameter for parameter in self.query}
@@ -202,7 +204,7 @@ class Endpoint:
         """Read a request, let the handler answer it, and turn the answer into JSON.
 
         Raises:
-            ConfigurationError: the request is malformed; names the field.
+            ConfigurationError: the request is malformed; the text names the field.
         """
         answer = await self.handle(service, await self.read(request))
         return answer if isinstance(answer, web.StreamResponse) else json_answer(answer, self.status)
@@ -269,11 +271,11 @@ async def read_body(request: web.Request, kind: Any) -> Mapping[str, Any]:
     """The JSON of a request; an empty body is an empty object.
 
     Args:
-        request: with the body.
-        kind: its type: a ``TypedDict``, or a mapping.
+        request: has the body.
+        kind: type of the body: a ``TypedDict``, or a mapping.
 
     Raises:
-        ConfigurationError: it is no JSON, has an unknown field, or one of the wrong type; names it.
+        ConfigurationError: the body is no JSON, or has a field that is unknown or of a wrong type; the text names it.
     """
     content = await request.read()
     try:

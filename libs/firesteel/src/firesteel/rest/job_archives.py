@@ -1,7 +1,7 @@
 """Archives of ended jobs for history servers: one file for each job, in a directory or in an object store.
 
 A Dispatcher with ``jobmanager.archive.fs.dir`` writes them, whole or not at all; history servers read them, and remove
-those that nobody is to see any more.
+those that have expired.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _NAME: Final = re.compile(r"([0-9a-f]{32})\.archive")
 
 @dataclass(frozen=True)
 class JobArchive:
-    """What is kept of a job.
+    """A job that has ended, as history servers show it.
 
     Attributes:
         job_id: of the job.
-        ended_ms: epoch.
-        archive: how it ended; rows of subtasks are packed.
-        environment: of the cluster: what ran there.
-        config: of the cluster, key -> value; secrets are stars.
+        ended_ms: epoch ms of the end.
+        archive: archive of the job; rows of subtasks are packed.
+        environment: machine and Python of the Dispatcher, as in ``/jobmanager/environment``.
+        config: settings of the cluster, with stars for secrets.
     """
 
     job_id: str
@@ -50,7 +50,7 @@ class JobArchive:
     config: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """The content of its file."""
+        """The content of the archive's file."""
         return encode(
             _KIND,
             {
@@ -67,53 +67,50 @@ class JobArchive:
         """Read the content of a file.
 
         Raises:
-            DamagedEntryError: it is none, or not whole.
+            DamagedEntryError: the content is no archive, or not whole.
         """
         try:
             plain = decode(_KIND, content)
-            found = cls(
+            job_archive = cls(
                 str(plain["job_id"]),
                 int(plain["ended_ms"]),
                 dict(plain["archive"]),
                 dict(plain["environment"]),
                 {str(key): str(value) for key, value in plain["config"].items()},
             )
-            vertices = found.archive["vertices"]
+            vertices = job_archive.archive["vertices"]
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise DamagedEntryError(f"it holds no archive of a job: {error!r}") from error
-        if found.archive.get("jid") != found.job_id or not isinstance(vertices, list):
+        if job_archive.archive.get("jid") != job_archive.job_id or not isinstance(vertices, list):
             raise DamagedEntryError("it holds no archive of a job")
-        return found
+        return job_archive
 
 
 class ArchivePlace(ABC):
-    """Where archives lie. Its methods block.
-
-    All raise ``OSError`` when the place does not give or take something for now.
-    """
+    """A place for archives. Its methods block, and raise ``OSError`` where it can't be read or written for now."""
 
     @abstractmethod
     def write(self, job_id: str, content: bytes) -> None:
-        """The archive of a job; one that is there is replaced, at once or not at all."""
+        """Write the archive of a job; a former one is replaced, at once or not at all."""
 
     @abstractmethod
     def listed(self) -> dict[str, str]:
-        """Id of each job that has one -> a text that is another one when the file was replaced."""
+        """Stamps of all archives by job id; an archive that was replaced has another stamp."""
 
     @abstractmethod
     def read(self, job_id: str) -> bytes | None:
-        """The content of one; None = there is none any more."""
+        """The content of a job's archive; None = there is none any more."""
 
     @abstractmethod
     def remove(self, job_id: str) -> None:
-        """Remove one, if it is there."""
+        """Remove the archive of a job, if there is one."""
 
 
 class DirectoryPlace(ArchivePlace):
-    """A directory that its readers see.
+    """A directory that Dispatchers and history servers share.
 
     Args:
-        directory: made when something is written.
+        directory: path of the directory, which the first write makes.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -135,7 +132,7 @@ class DirectoryPlace(ArchivePlace):
     @override
     def listed(self) -> dict[str, str]:
         self._tidy()
-        found = {}
+        stamps = {}
         try:
             entries = list(os.scandir(self._directory))
         except FileNotFoundError:  # nothing was written yet
@@ -145,14 +142,14 @@ class DirectoryPlace(ArchivePlace):
             if match is None:
                 continue
             try:
-                about = entry.stat()
+                status = entry.stat()
             except FileNotFoundError:
                 continue
-            found[match[1]] = f"{about.st_mtime_ns}-{about.st_size}-{about.st_ino}"
-        return found
+            stamps[match[1]] = f"{status.st_mtime_ns}-{status.st_size}-{status.st_ino}"
+        return stamps
 
     def _tidy(self) -> None:
-        """Once: remove what writers that have died left."""
+        """Remove the drafts of writers that have died; only the first call does."""
         if not self._is_tidy:
             self._is_tidy = True
             remove_abandoned_drafts(self._directory, _NAME)
@@ -173,7 +170,7 @@ class S3ArchivePlace(ArchivePlace):
     """A place in an object store.
 
     Args:
-        place: below which they lie.
+        place: parent of the archives.
         settings: ``s3.*``.
 
     Raises:
@@ -197,13 +194,13 @@ class S3ArchivePlace(ArchivePlace):
             raise OSError(str(error)) from error
 
     def listed(self) -> dict[str, str]:
-        """See ``ArchivePlace``; an archive is written once, so its size will do."""
+        """Stamps are sizes, since an archive is written once."""
         prefix = f"{self._place.key}/" if self._place.key else ""
         try:
-            found = list(self._client.find(self._place.at(prefix), "/"))
+            objects = list(self._client.find(self._place.at(prefix), "/"))
         except CheckpointStorageError as error:
             raise OSError(str(error)) from error
-        return {match[1]: str(one.size) for one in found if (match := _NAME.fullmatch(one.key.removeprefix(prefix)))}
+        return {match[1]: str(o.size) for o in objects if (match := _NAME.fullmatch(o.key.removeprefix(prefix)))}
 
     @override
     def read(self, job_id: str) -> bytes | None:
@@ -225,7 +222,7 @@ class S3ArchivePlace(ArchivePlace):
 
 
 def open_place(text: str, key: str, settings: Settings) -> ArchivePlace:
-    """The place that an option names; nothing is asked of it.
+    """The place that an option names; it is not accessed yet.
 
     Args:
         text: an absolute path, ``file:``, or ``s3://bucket/directory``.
@@ -233,7 +230,7 @@ def open_place(text: str, key: str, settings: Settings) -> ArchivePlace:
         settings: ``s3.*``.
 
     Raises:
-        ConfigurationError: it names none.
+        ConfigurationError: the text names no place.
     """
     if is_object(text):
         return S3ArchivePlace(object_place(text, key), settings)

@@ -30,7 +30,7 @@ class ArchiveReader(Protocol):
     """A service that has archives of jobs."""
 
     async def archive_of(self, job_id: str, vertex_id: str = "") -> Archive:
-        """A job as it is, or as it ended, with the subtasks of one of its vertices if one is named."""
+        """The archive of a job as it is, or as it ended, with the subtasks of a vertex if one is named."""
 
 
 ArchiveHandler = Callable[[ArchiveReader, RestCall], Awaitable[Answer]]

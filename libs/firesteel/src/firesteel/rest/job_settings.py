@@ -17,34 +17,34 @@ _OF_THE_CLUSTER: Final = (
     "firesteel.run.", "firesteel.security.", "firesteel.spark.", "heartbeat.", "high-availability.", "jobmanager.",
     "resourcemanager.", "rest.", "slotmanager.", "taskmanager.",
 )  # fmt: skip
-"""What a job says about these has no effect on the cluster that runs it."""
+"""Prefixes of options that have no effect in the settings of a job, since its cluster runs already."""
 
 
 def is_for_jobs(key: str) -> bool:
-    """Whether an option may be one of a job, not only of the cluster that runs it."""
+    """Whether an option has an effect in the settings of a job, not only in those of the cluster."""
     return not key.startswith((*_OF_THE_CLUSTER, "firesteel.application."))
 
 
 def set_for_job(cluster: Settings, graph: JobGraph) -> dict[str, dict[str, str]]:
-    """All that somebody set and that holds for a job: key -> ``value`` and ``origin``; secrets are stars.
+    """The settings in effect for a job that are no defaults: key -> ``value`` and ``origin``; secrets are stars.
 
     Args:
-        cluster: its settings, as the Dispatcher has them.
-        graph: of the job, with those of the program.
+        cluster: settings of the cluster, as the Dispatcher has them.
+        graph: of the job, with the settings of the program.
     """
     layers = cluster.layers()
-    found = {
+    rows = {
         key: {"value": value, "origin": f"cluster: {layers.get(key, 'program')}"}
         for key, value in cluster.to_shown().items()
     }
     for key, value in Settings(graph.config).to_shown().items():
         if not key.startswith(_OF_THE_CLUSTER):
-            found[key] = {"value": value, "origin": graph.config_layers.get(key, "program")}
-    return dict(sorted(found.items()))
+            rows[key] = {"value": value, "origin": graph.config_layers.get(key, "program")}
+    return dict(sorted(rows.items()))
 
 
 def all_for_job(was_set: Mapping[str, Mapping[str, str]]) -> list[t.EffectiveSetting]:
-    """Every option with the value that holds, those that nobody set with their defaults."""
+    """Every option with its value in effect; options that are not set have their defaults."""
     rows: dict[str, t.EffectiveSetting] = {
         key: {"key": key, "value": _default(key), "origin": "default"}
         for key, option in OPTIONS.items()
@@ -60,7 +60,7 @@ def _default(key: str) -> str:
 
 
 def client_timeout(graph: JobGraph) -> float | None:
-    """Seconds that the client of a job may be silent; None = it asked for nothing of that kind.
+    """Seconds that the client of a job may be silent; None = without a limit.
 
     Raises:
         ConfigurationError: an option of the job has a bad value.

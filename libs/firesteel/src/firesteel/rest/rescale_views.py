@@ -75,7 +75,7 @@ def require(archive: Archive, bounds_of: Mapping[str, Any]) -> t.EmptyResponse:
 
 
 def _rescales(archive: Archive) -> Mapping[str, Any]:
-    """What a job in reactive mode keeps of its rescales; empty for other jobs."""
+    """The rescales that a job in reactive mode keeps; empty for other jobs."""
     return cast(Mapping[str, Any], archive.get(REACTIVE, {}).get("rescales", {}))
 
 
@@ -103,10 +103,10 @@ def rescales_history(archive: Archive) -> list[t.Rescale]:
 
 
 def rescale_details(archive: Archive, query: Mapping[str, str]) -> t.Rescale:
-    """/jobs/:jobid/rescales/details/:rescaleuuid: also what the JobMaster did meanwhile.
+    """/jobs/:jobid/rescales/details/:rescaleuuid: also the states of the scheduler meanwhile.
 
     Raises:
-        UnknownRescaleError: there is none, or it is not kept any more.
+        UnknownRescaleError: there is no such rescale, or it is not kept any more.
     """
     rescale_id = query["rescale_id"]
     rescales = _rescales(archive)
@@ -191,7 +191,7 @@ def rescales_summary(archive: Archive) -> t.RescalesSummary:
 
 
 def rescales_config(archive: Archive) -> t.RescalesConfig:
-    """/jobs/:jobid/rescales/config: -1 = there is no such thing."""
+    """/jobs/:jobid/rescales/config: -1 = there is no such setting here."""
     return picked(
         t.RescalesConfig,
         {
