@@ -57,7 +57,7 @@ def test_nobody_there_is_not_well(address: str) -> None:
     assert "refused" in said
 
 
-@pytest.mark.parametrize(("age", "looks", "code"), [(30.0, 1, 0), (61.0, 3, 1)])
+@pytest.mark.parametrize(("age", "looks", "code"), [(30.0, 1, 0), (121.0, 3, 1)])
 def test_it_goes_on_looking_in_a_container_that_is_up_for_long(
     address: str, age: float, looks: int, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 With SECONDS it looks for so long, every two seconds, and ends at the first other answer. An engine makes a process for
 each check, which takes 75 ms of a processor: with one every two seconds an idle container took 4 % of a core. In the
-first minute of a container it looks once, so that whoever waits for it hears at once.
+first two minutes of a container it looks once, so that whoever waits for its start hears at once.
 
 This file imports nothing but sockets and the clock, and is run as a script without the site packages.
 """
@@ -14,11 +14,11 @@ import socket
 import sys
 import time
 
-_SECONDS = 20.0
+_ANSWER_SECONDS = 20.0
 """Longest wait for an answer."""
 _INTERVAL = 2.0
-_YOUNG = 60.0
-"""Age in seconds up to which a container is only looked at once."""
+_YOUNG = 120.0
+"""Age in seconds up to which a container is only looked at once: ``start_period`` of docker-compose.yml."""
 _SHOWN = 300
 """Bytes of an answer that are shown."""
 
@@ -52,7 +52,7 @@ def look(address: str, netloc: str, path: str) -> int:
     """Make one request; returns the exit code, and says on stderr what is wrong."""
     host, _, port = netloc.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _SECONDS) as connection:
+        with socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS) as connection:
             connection.sendall(f"GET /{path} HTTP/1.0\r\nHost: {netloc}\r\n\r\n".encode())
             with connection.makefile("rb") as answer:
                 line = answer.readline(1000).decode("latin-1").strip()
