@@ -55,6 +55,8 @@ def test_of_jobs_that_have_ended_the_last_one_of_a_name_is_meant() -> None:
 
 
 def act(job_id: JobId) -> Result:
+    if job_id == "slow":
+        raise KeyboardInterrupt
     if job_id == "bad":
         raise JobError("job bad has already ended", job_id)
     return f"did {job_id}", {"job": job_id}
@@ -75,6 +77,14 @@ def test_one_of_several_jobs_that_fails_does_not_keep_the_others() -> None:
     assert code == exit_codes.FAILED
     assert json.loads(out) == {"jobs": [{"job": "a"}, {"job": "bad", "error": "job bad has already ended"}]}
     assert done(False, "a", "b")[0] == exit_codes.DONE
+
+
+def test_ctrl_c_at_one_of_several_jobs_loses_no_results_of_others() -> None:
+    code, out, _ = done(True, "a", "slow", "b")
+    assert code == exit_codes.INTERRUPTED
+    assert json.loads(out) == {"jobs": [{"job": "a"}, {"job": "slow", "error": "interrupted"}]}
+    with pytest.raises(KeyboardInterrupt):
+        done(False, "a", "slow", "b")
 
 
 def test_one_job_alone_is_answered_as_ever() -> None:

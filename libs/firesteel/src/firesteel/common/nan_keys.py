@@ -68,7 +68,7 @@ def with_one_nan(key: Any) -> Any:
     """Return the key with each NaN replaced by ``NAN`` or ``DECIMAL_NAN``; the key itself if it has none.
 
     Raises:
-        ProgramError: a class holds keys with NaN apart all the same.
+        ProgramError: the class of the key has an ``__eq__`` by which no key with NaN equals another one.
     """
     cls = key.__class__
     if cls in WHOLE:

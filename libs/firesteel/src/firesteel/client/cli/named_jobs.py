@@ -86,6 +86,8 @@ def for_each_job(
 ) -> int:
     """Do something with each job and say what became of it; one that fails does not keep the others from it.
 
+    Ctrl-C leaves out the jobs that are left; JSON still has the results so far, such as where savepoints are.
+
     Returns:
         The exit code.
 
@@ -96,12 +98,18 @@ def for_each_job(
         console.say_result(parsed.json, *act(job_ids[0]))
         return exit_codes.DONE
     results: list[Mapping[str, Any]] = []
-    failed = False
+    code = exit_codes.DONE
     for job_id in job_ids:
         try:
             text, plain = act(job_id)
+        except KeyboardInterrupt:
+            if not parsed.json:
+                raise
+            results.append({"job": job_id, "error": "interrupted"})
+            code = exit_codes.INTERRUPTED
+            break
         except FiresteelError as error:
-            failed = True
+            code = exit_codes.FAILED
             console.note(f"firesteel {parsed.verb}: {error}")
             results.append({"job": job_id, "error": str(error)})
         else:
@@ -110,4 +118,4 @@ def for_each_job(
                 console.say(text)
     if parsed.json:
         console.say_json({"jobs": results})
-    return exit_codes.FAILED if failed else exit_codes.DONE
+    return code
