@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -46,8 +47,13 @@ def install(group: str, stamp: str) -> None:
     build = ["--build-constraints", str(REQUIREMENTS / "build.txt")]
     locks = [f"requirements/{name}.txt" for name in ((group, "data") if group == "dev" else (group,))]
     uv("pip", "sync", "-q", "--require-hashes", *build, *locks)
-    uv("pip", "install", "-q", "--no-deps", *(part for project in PROJECTS for part in ("-e", str(project))))
+    uv("pip", "install", "-q", "--no-deps", *editables(PROJECTS, ROOT))
     ready.write_text(stamp)
+
+
+def editables(projects: Iterable[Path], root: Path) -> list[str]:
+    """uv's arguments for projects below its working directory: in an absolute path it takes ``#`` for a comment."""
+    return [word for project in projects for word in ("-e", f"./{project.relative_to(root)}")]
 
 
 def make_venv() -> None:

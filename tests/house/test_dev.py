@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests import conftest, leaks
-from tools import tiers
+from tools import bootstrap, tiers
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUIRED = [*tiers.REQUIRED, "servers"]
@@ -136,6 +136,22 @@ def test_ci_believes_only_tiers_that_ran(
         assert process.stdout.splitlines()[-2:] == [unsteady, last]
     if text and "no engine" in text:
         assert "ci: the tier 'servers' is impossible on this machine: no engine\n" in process.stdout
+
+
+def test_a_checkout_may_have_any_path(tmp_path: Path) -> None:
+    root = tmp_path / "a checkout #1 %41 é"
+    project = root / "libs" / "x"
+    project.mkdir(parents=True)
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["uv_build"]\nbuild-backend = "uv_build"\n[project]\nname = "x"\nversion = "1"\n'
+    )
+    command = [str(bootstrap.UV), "pip", "install", "--dry-run", "--offline", "--no-deps"]
+    environment = os.environ | {"VIRTUAL_ENV": str(ROOT / ".venv")}
+    done = subprocess.run(
+        [*command, *bootstrap.editables([project], root)], cwd=root, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Would install 1 package" in done.stderr
 
 
 def test_ci_requires_every_tier_that_there_is() -> None:

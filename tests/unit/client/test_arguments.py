@@ -14,11 +14,14 @@ import pytest
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.arguments import parser
 from firesteel.client.cli.definitions import settings_of, settings_of_run, settings_of_upgrade, state_recovery
+from firesteel.client.cli.local_cluster import use_local_cluster
 from firesteel.client.cli.main import main
+from firesteel.client.console import Console
 from firesteel.config import options
 from firesteel.config.definitions import handed_on
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError
+from firesteel.core.running_clusters import RunningCluster
 from firesteel_dispatcher import standalone_job
 
 
@@ -103,6 +106,19 @@ def test_what_is_wrong_is_said_in_one_sentence(words: list[str], said: str, caps
     shown = capsys.readouterr().err
     assert said in shown
     assert "Traceback" not in shown
+
+
+def test_the_cluster_that_is_used_is_named_as_a_shell_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "a cluster #1"
+    folder.mkdir()
+    (folder / "config.yaml").touch()
+    clusters = [RunningCluster(folder, "http://127.0.0.1:1")]
+    monkeypatch.setattr("firesteel.client.cli.local_cluster.running_clusters", lambda: clusters)
+    use_local_cluster(parser().parse_args(["list"]), Console())
+    words = shlex.split(capsys.readouterr().err.splitlines()[0])
+    assert words[-2:] == ["--config-dir", str(folder)]
 
 
 def test_a_misspelt_option_of_flinks_is_named_with_its_neighbour(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,17 @@ def test_a_job_that_is_too_big_for_the_cluster_is_told_once_and_holds_back_nobod
     assert len(requests(add_job(core, "small", 2))) == 2
 
 
+def test_a_job_that_waits_for_slots_that_were_there_is_not_too_big_when_taskmanagers_are_lost() -> None:
+    core = make()
+    add_taskmanager(core, 1, "x")
+    add_taskmanager(core, 1, "y")
+    assert len(requests(add_job(core, "running", 1))) == 1
+    assert requests(add_job(core, "waiting", 2, now=1.0)) == []
+    told = [*core.taskmanager_gone("x", "killed", 2.0), *core.tick(3.0), *core.tick(1000.0)]
+    assert not [notice for notice in told if isinstance(notice, i.SendNoResources)]
+    assert "2 slots are needed, and the cluster has 1." in [n.reason for n in told if isinstance(n, i.SendWaiting)][-1]
+
+
 def test_a_job_that_was_too_big_is_served_when_the_taskmanager_grows() -> None:
     core = make()
     add_taskmanager(core, 1)

@@ -72,6 +72,8 @@ class RegisteredJob:
     declared: bool = False
     """Whether it has declared what it needs."""
     waiting_since: float = 0.0
+    could_be_served: bool = False
+    """The cluster has had as many slots as it needs, since it waits for them."""
     told: tuple[int, int] | None = None
     """Slots (needed, total) of the last ``SendNoResources`` to it."""
     told_waiting: str = ""

@@ -55,8 +55,12 @@ class SlotManager:
                 reserved += len(job.former) - registry.former_slots(job)
                 continue
             if job.wanted > total + self._workers.potential():  # it can't be served, and so holds back nobody
-                out += self._too_small(job, now)
+                if (
+                    not job.could_be_served
+                ):  # else it has lost TaskManagers, and waits for slot.request.timeout
+                    out += self._too_small(job, now)
                 continue
+            job.could_be_served = True
             if job.wanted > total or registry.fleet is not FleetState.READY or now < job.not_before:
                 continue
             missing = registry.missing(job)

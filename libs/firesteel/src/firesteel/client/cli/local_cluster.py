@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -71,7 +72,8 @@ def use_local_cluster(parsed: argparse.Namespace, console: Console) -> None:
             f"{options.REST_ADDRESS.key}={address.hostname}",
             f"{options.REST_PORT.key}={address.port}",
         ]
-    console.note(f"Using the cluster that runs on this host: --config-dir {clusters[0].config_directory}")
+    directory = shlex.quote(str(clusters[0].config_directory))
+    console.note(f"Using the cluster that runs on this host: --config-dir {directory}")
 
 
 def _same(first_url: str, second_url: str) -> bool:
