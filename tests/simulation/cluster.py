@@ -15,7 +15,6 @@ from typing import Any
 import firesteel_dispatcher.app
 import firesteel_resourcemanager.app
 import firesteel_taskmanager.app
-import firesteel_taskmanager.executors
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, FencedError, PeerUnreachableError
 from firesteel.core.process import ProcessId

@@ -113,7 +113,7 @@ class FixedLeaders(LeaderRetrieval):
     """Leaders that never change.
 
     Args:
-        known: base URLs by component.
+        addresses_by_component: base URLs.
     """
 
     def __init__(self, addresses_by_component: Mapping[str, str]) -> None:

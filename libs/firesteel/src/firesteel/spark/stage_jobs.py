@@ -92,7 +92,7 @@ class StageJobs:
         Args:
             run_id: of the run.
             places: executors and slots that its tasks may use from now on; None = as before.
-            known: stages whose tasks are left out of the answer, since the caller knows their ends.
+            known_stages: stages whose tasks are left out of the answer, since the caller knows their ends.
 
         Raises:
             FleetError: the driver is not there, or does not answer.

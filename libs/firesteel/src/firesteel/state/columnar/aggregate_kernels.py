@@ -181,7 +181,7 @@ class Kernel(ABC):
 
         Args:
             slots: of the rows.
-            given: their values.
+            values: of the rows.
             order: when the rows came, as rising numbers.
         """
 

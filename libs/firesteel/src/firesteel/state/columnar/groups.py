@@ -90,7 +90,7 @@ def running_sums(groups: Groups, values: npt.NDArray[Any], initial: npt.NDArray[
     Args:
         groups: of the rows.
         values: in grouped order; int64, where sums wrap around, or float64.
-        before: the sum that each group begins with.
+        initial: the sum that each group begins with.
     """
     if values.dtype.kind == "f":
         return _floating_sums(groups, values, initial)
@@ -163,7 +163,7 @@ def running_extremes(
     Args:
         groups: of the rows.
         values: in grouped order; int64 or floating. A value that does not count is one that every other replaces.
-        before: the extreme that each group begins with.
+        initial: the extreme that each group begins with.
         largest: compute maxima.
     """
     better = np.maximum if largest else np.fmin if values.dtype.kind == "f" else np.minimum
