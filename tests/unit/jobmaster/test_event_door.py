@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from firesteel.service.background import BackgroundTasks
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.event_door import PERFORMED_AT_ONCE, EventDoor
 from firesteel_jobmaster.handover import HandoverNotes, JobAttempts
+from firesteel_jobmaster.performer import InstructionPerformer
 from firesteel_jobmaster.slot_calls import SlotCalls
 from firesteel_jobmaster.stage_run_link import StageRunLink
 
@@ -316,3 +318,25 @@ def test_a_jobmaster_that_has_crashed_starts_no_stages(monkeypatch: pytest.Monke
         assert set(starts) == {"run-1"}
 
     run(test)
+
+
+def test_a_crash_and_the_end_of_the_host_reach_all_who_make_calls() -> None:
+    peers = mock.Mock()
+    performer = InstructionPerformer(
+        peers.door,
+        peers.notes,
+        peers.dispatcher,
+        peers.resourcemanager,
+        peers.taskmanagers,
+        peers.lanes,
+        peers.slot_calls,
+        peers.stages,
+        peers.work,
+    )
+    performer.fall_silent()
+    silenced = {name for name, _, _ in peers.method_calls}
+    assert silenced == {"taskmanagers.close", "lanes.silence", "stages.silence", "dispatcher.silence"}
+    peers.reset_mock()
+    performer.hurry()
+    hurried = {name for name, _, _ in peers.method_calls}
+    assert hurried == {"notes.hurry", "dispatcher.hurry", "resourcemanager.hurry", "lanes.hurry"}
