@@ -47,5 +47,10 @@ def test_who_wants_no_colours_gets_none(name: str, value: str, monkeypatch: pyte
     assert said("words (RUNNING)", Terminal()) == "words (RUNNING)\n"
 
 
+def test_a_name_does_not_command_the_terminal() -> None:
+    assert said("a\x1b[31m\tred\r (x)\nb", Terminal()) == "a\\x1b[31m\tred\\x0d (x)\nb\n"
+    assert said("a\x1b[31m", io.StringIO()) == "a\x1b[31m\n", "it is as it is for programs"
+
+
 def test_programs_that_read_the_output_get_none() -> None:
     assert said("words (RUNNING)", io.StringIO()) == "words (RUNNING)\n"

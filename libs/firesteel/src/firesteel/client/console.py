@@ -24,6 +24,9 @@ _COLOURS: Final = {
 _STATE: Final = re.compile(rf"(?:(?<=  )|(?<=\()|^)({'|'.join(_COLOURS)})(?=[ ):]|$)", re.MULTILINE)
 """A state where it stands alone: in a column, in brackets, or at the beginning of a line; not within a name."""
 
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters other than tab and line feed."""
+
 
 class Console:
     """Standard output is for results, standard error for everything else.
@@ -75,7 +78,13 @@ class Console:
             self._out.flush()
 
     def say_states(self, text: str) -> None:
-        """Write lines to standard output, with states in colours where that is a terminal which shows them."""
+        """Write lines to standard output, with states in colours where that is a terminal which shows them.
+
+        They have names that others have given, to jobs say, which must not command the terminal: their control
+        characters are shown as ``\\x1b``.
+        """
+        if self.is_terminal:
+            text = _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
         wants_colours = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         if wants_colours:
             text = _STATE.sub(lambda found: f"\x1b[{_COLOURS[found[1]]}m{found[1]}\x1b[0m", text)
