@@ -16,6 +16,7 @@ from typing import Any, Final
 from firesteel.checkpoint.closing import CleanUp, close_checkpoints
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings
+from firesteel.core.backoff import pauses
 from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointError, FencedError
 from firesteel.graph.job_archive import CLEAN_UP
@@ -89,11 +90,10 @@ class CleanUps:
 
     async def _clean_up(self, job_id: str, remains: Remains) -> None:
         task = _Task(self._ha, self._settings, job_id, remains)
-        pause = FIRST_PAUSE
         try:
             while not await self._is_stored(job_id, LONGEST_PAUSE):
                 await asyncio.sleep(FIRST_PAUSE)  # until then another JobMaster may have to go on with the job
-            while True:
+            for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
                 try:
                     if await _THREADS.call(task.run):
                         return
@@ -107,7 +107,6 @@ class CleanUps:
                     task.give_up()
                     return
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
         finally:
             self._running.discard(job_id)
 
