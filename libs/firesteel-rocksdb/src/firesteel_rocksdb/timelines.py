@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat
 from typing import Any, ClassVar, Final
 
 from firesteel.state.snapshots import StateInfo
@@ -69,24 +69,29 @@ class TimelineTable(RocksTable, Timeline):
 
     def between(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
         times = self._times.get(key)
-        in_memory = [] if times is None else times.between(first, last)
+        # Looked up before any record is handed out: its receiver may write other state, which may have a snapshot
+        # write all its entries to the database, and then they may leave memory.
+        in_memory: list[tuple[int, Sequence[Any]]] = []
+        if times is not None:
+            for time in times.between(first, last):  # faster than a comprehension for the few times of most calls
+                in_memory.append((time, self._in_memory(key, time)))
         complete_from = self._complete_from.get(key, _HIGHEST)
         position, end = 0, len(in_memory)
         if first < complete_from:
             for time, data in self._on_disk(key, max(first, _LOWEST), min(last, _HIGHEST)):
-                while position < end and in_memory[position] < time:
-                    yield from self._in_memory(key, in_memory[position])
+                while position < end and in_memory[position][0] < time:
+                    yield from _with_time(*in_memory[position])
                     position += 1
-                if position < end and in_memory[position] == time:
-                    yield from self._in_memory(key, time)
+                if position < end and in_memory[position][0] == time:
+                    yield from _with_time(*in_memory[position])
                     position += 1
                     continue
-                for record in pickle.loads(payload_of(data)):
-                    yield time, record
-        for time in in_memory[position:]:
-            yield from self._in_memory(key, time)
+                yield from _with_time(time, pickle.loads(payload_of(data)))
+        for time, records in in_memory[position:]:
+            for record in records:
+                yield time, record
 
-    def _in_memory(self, key: Any, time: int) -> Iterator[tuple[int, Any]]:
+    def _in_memory(self, key: Any, time: int) -> Any:
         """Records of a time that memory has, as a look-up would return them; the caller must not change them."""
         place = key, time
         records = self.young.get(place, ABSENT)
@@ -95,9 +100,9 @@ class TimelineTable(RocksTable, Timeline):
                 records = entries.get(place, ABSENT)
                 if records is not ABSENT:
                     break
-        if records is not MISSING:
-            for record in pickle.loads(records) if isinstance(records, bytes) else records:
-                yield time, record
+        if records.__class__ is list:
+            return records
+        return () if records is MISSING else pickle.loads(records)
 
     # -- what the database has
 
@@ -108,18 +113,19 @@ class TimelineTable(RocksTable, Timeline):
         if first < 0:  # as bytes, negative numbers sort behind the others
             for place, data in database.scan(head + _pack_time(first), head + _pack_time(min(last, -1)) + b"\0"):
                 yield _time_in(place, time_offset)[0], data
-        first = start = max(first, 0)
-        whole, end = start <= last, head + _pack_time(_HIGHEST) + b"\0"
+        start, end = max(first, 0), head + _pack_time(_HIGHEST) + b"\0"
         while start <= last:
-            entries, whole = database.read_to(head + _pack_time(start), head + _pack_time(last) + b"\0", end)
-            for place, data in entries:
-                start = _time_in(place, time_offset)[0] + 1
-                yield start - 1, data
-            if whole or not entries or start > last:
-                break
-        # The scan goes to the end of the key if nothing follows: then later calls need no scan of that time.
-        if whole:
-            self._learn(key, start)
+            pairs, whole = database.read_to(head + _pack_time(start), head + _pack_time(last) + b"\0", end)
+            entries = [(_time_in(place, time_offset)[0], data) for place, data in pairs]
+            if entries:
+                start = entries[-1][0] + 1
+            # The scan goes to the end of the key if nothing follows: then later calls need no scan of that time. This
+            # is noted before any record is handed out, since its receiver may have more written to the database.
+            if whole:
+                self._learn(key, start)
+            yield from entries
+            if whole or not entries:
+                return
 
     def _learn(self, key: Any, time: int) -> None:
         """Note that the database has nothing of a key from a time on."""
@@ -203,3 +209,7 @@ class TimelineTable(RocksTable, Timeline):
                 self._complete_from[key] = time + 1
         for place, _ in drained:
             self._forget_time(place)
+
+
+def _with_time(time: int, records: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    return zip(repeat(time), records)
