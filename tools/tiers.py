@@ -164,7 +164,8 @@ class Session:
         for case in cases:
             case.count(results[tier_of(case, self.tiers) or first])
         failed = [case for case in cases if case.failed]
-        results[first].failed += broke_off and not failed
+        for result in results.values():  # whichever of them it was: none of them has run as a whole
+            result.failed += broke_off and not result.failed
         if self.second_look and not broke_off and failed and may_be_repeated(failed):
             print(f"\n-- {self.name}: {', '.join(case.node for case in failed)} once more, alone", flush=True)
             again, broke_off = pytest_run(

@@ -214,8 +214,6 @@ def test_an_empty_tier_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 OURS = "from tests.waiting import NotInTimeError\n"
 TEARDOWN = """
 import pytest
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 @pytest.fixture(autouse=True)
@@ -226,8 +224,6 @@ def slow():
         raise TimeoutError
 """
 SLOW_ONCE = """
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -336,6 +332,14 @@ def test_results_are_told_by_tier_and_a_worker_that_dies_fails_its_test(
     results = session("two", "one")("-k", "test_1")
     assert results["two"].status == "empty"
     assert results["one"].status == "passed"
+
+
+def test_a_run_that_breaks_off_fails_each_of_its_tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of all of them may be those that did not run."""
+    leaves = "import pytest\n\n\ndef test_2():\n    pytest.exit('enough')\n"
+    make_suite(tmp_path, monkeypatch, one="def test_1():\n    pass\n", two=leaves)
+    results = session("one", "two", second_look=False)()
+    assert [(name, result.status) for name, result in results.items()] == [("one", "failed"), ("two", "failed")]
 
 
 def test_the_slowest_tests_are_told(
