@@ -15,6 +15,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -289,7 +290,7 @@ class KubernetesApi:
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result(seconds)
-        except asyncio.CancelledError:
+        except CancelledError:
             raise UnansweredError(f"the connection to Kubernetes ({self.server}) was closed") from None
         except TimeoutError:
             future.cancel()

@@ -295,8 +295,7 @@ class KubernetesCluster:
             }
         else:
             # A pod that was stopped or killed, or whose services did not stay up (75), is created again and goes on;
-            # any
-            # other exit code is that of the program, and ends the Job.
+            # any other exit code is that of the program, and ends the Job.
             rules = [
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                 {

@@ -211,7 +211,7 @@ class KubernetesCells(Cells):
                     break
             try:
                 lease, seen_at = self._api.find(f"{self._leases}/{name}"), self._now()
-                asked_at = self._now()  # before the request: the server counts from when it grants it, which is later
+                asked_at = self._now()  # before the request: others count from when they see the Lease, which is later
                 if lease is None:
                     body = self._leased({"metadata": {"name": name}}, identity, {})
                     body |= {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
@@ -575,9 +575,8 @@ class KubernetesCells(Cells):
                         if config_map is None or _annotation(config_map, _HOLDER) != term.identity:
                             self._end(term)
                             raise FencedError(f"epoch {term.epoch} of {component} is over")
-                    if (
-                        _annotation(config_map, _WRITTEN) == mark
-                    ):  # an earlier attempt has written it, without an answer
+                    # An earlier attempt has written it, without an answer.
+                    if _annotation(config_map, _WRITTEN) == mark:
                         term.config_map, is_unsure = config_map, False
                         return
                     new_map = self._changed(config_map, component, changes)
