@@ -426,7 +426,9 @@ def test_a_job_that_waits_for_a_host_can_be_cancelled() -> None:
 
 def test_a_dispatcher_that_was_cut_off_leaves_its_jobmaster_alone_and_leads_it_again() -> None:
     async def scenario() -> None:
-        async with world(options={"heartbeat.interval": "100 ms", "heartbeat.timeout": "1 s"}) as w:
+        # Nobody listens at the address: that is noticed by heartbeats in a row, long before the time is over for which
+        # a silent JobMaster is waited for.
+        async with world(options={"heartbeat.interval": "100 ms", "heartbeat.timeout": "60 s"}) as w:
             await w.submit()
             await w.jobmaster.wait_for("details")
             port = int(w.jobmaster.address.rpartition(":")[2])

@@ -309,6 +309,42 @@ def test_a_nonce_takes_one_savepoint(crashes: bool) -> None:
     assert {type(one) for one in world.actions} == {o.TakeSavepoint}
 
 
+def requested_while_the_cluster_does_not_answer() -> World:
+    world = deployed(spec())
+    world.wanted = spec(savepointTriggerNonce=7)
+    world.look()  # requests the savepoint
+    world.savepoints.clear()
+    world.seen = replace(world.seen, is_ready=False, job=None)
+    world.settle()
+    assert world.status.operation is not None
+    return world
+
+
+def test_a_savepoint_of_a_nonce_outlives_a_cluster_that_does_not_answer() -> None:
+    world = requested_while_the_cluster_does_not_answer()
+    assert "SavepointError" not in world.events
+    world.seen = running()
+    world.settle()
+    assert world.status.savepoint is not None
+    assert world.status.nonce == 7
+
+
+def test_a_savepoint_of_a_nonce_is_given_up_once_its_job_is_known_to_be_gone() -> None:
+    world = requested_while_the_cluster_does_not_answer()
+    world.seen = replace(world.seen, is_ready=True)
+    world.settle()
+    assert world.events.count("SavepointError") == 1
+    assert world.status.operation is None
+
+
+def test_a_cluster_that_does_not_answer_is_upgraded_without_the_savepoint_of_its_nonce() -> None:
+    world = requested_while_the_cluster_does_not_answer()
+    world.wanted = spec(image="two", savepointTriggerNonce=7)
+    world.settle()
+    assert [one.incarnation for one in world.made] == [1, 2]
+    assert world.made[1].restore == world.last.location
+
+
 def test_a_savepoint_of_a_nonce_that_fails_is_told_once() -> None:
     world = deployed(spec())
     world.savepoints[o.operation_id_of(UID, "savepoint", 7)] = OperationSeen(failure="no disk")

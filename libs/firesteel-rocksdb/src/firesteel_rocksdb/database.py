@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from rocksdict import (
     Checkpoint,
+    DbClosedError,
     IngestExternalFileOptions,
     Rdict,
     ReadOptions,
@@ -214,7 +215,7 @@ class RocksDatabase:
         """A property of the database; None if it has no such property, or is closed. May be called on any thread."""
         try:
             value: str | None = self._db.property_value(name)
-        except Exception:
+        except (DbClosedError, AttributeError):  # the task's thread closes it meanwhile, and then forgets it
             return None
         return value
 

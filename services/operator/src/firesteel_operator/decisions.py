@@ -480,12 +480,12 @@ def _idle(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float)
             d.say("SpecChanged", "the job is resumed")
             _next(d, uid, spec.plain, now, UPGRADING)
         return
-    # Savepoints requested by a nonce go on while the job runs as it shall.
-    if s.operation is not None:
-        _savepoint_taken(d, observed, now)
-    _find_stable(d, spec, observed)
     running = Spec.from_plain(s.reconciled or {}, session_job=bool(spec.session))
     changed = spec.digest not in (running.digest, s.refused)
+    # Savepoints requested by a nonce go on while the job runs as it shall.
+    if s.operation is not None:
+        _savepoint_taken(d, observed, now, is_replaced=changed or (job is not None and job.suspended))
+    _find_stable(d, spec, observed)
     if _redeploy(d, spec):
         return
     # A spec that was rolled back is not tried again before it changes.
@@ -572,8 +572,12 @@ def _recover(d: _Draft, spec: Spec) -> None:
                "spec.job.initialSavepointPath, with another savepointRedeployNonce")  # fmt: skip
 
 
-def _savepoint_taken(d: _Draft, observed: ObservedObject, now: float) -> None:
-    """Look at a savepoint that a nonce has requested."""
+def _savepoint_taken(d: _Draft, observed: ObservedObject, now: float, *, is_replaced: bool) -> None:
+    """Look at a savepoint that a nonce has requested.
+
+    A cluster that does not answer may still take it, or takes it once it answers again; so it is waited for, unless the
+    incarnation is to be replaced, which may be what helps the cluster.
+    """
     s, operation = d.status, observed.operation
     assert s.operation is not None
     if operation is not None and operation.location:
@@ -582,6 +586,8 @@ def _savepoint_taken(d: _Draft, observed: ObservedObject, now: float) -> None:
     elif operation is not None and operation.failure:
         d.note(operation=None, nonce=s.operation.nonce, error=f"the savepoint has failed: {operation.failure}")
         d.say("SavepointError", operation.failure, is_warning=True)
+    elif observed.job is None and observed.exists and not observed.is_ready and not is_replaced:
+        d.again = SOON
     elif observed.job is None or observed.job.state in TERMINAL:
         d.note(operation=None, nonce=s.operation.nonce)
         d.say("SavepointError", "the job has ended before its savepoint was complete", is_warning=True)
