@@ -11,7 +11,7 @@ import pytest
 from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.service.lanes import Calls, Lane
-from firesteel.service.retries import PeerPatience, repeated, until_it_works
+from firesteel.service.retries import PeerPatience, repeated, until_it_works, until_storage_answers
 from firesteel.testing.clock import ManualClock
 
 AWAY = PeerUnreachableError("away")
@@ -180,3 +180,30 @@ def test_a_call_that_raises_ends_only_itself(caplog: pytest.LogCaptureFixture) -
         assert "calls: a call failed" in caplog.text
 
     asyncio.run(scenario())
+
+
+def test_work_on_storage_is_repeated_after_its_pauses_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    waited: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def scenario() -> None:
+        attempt = failing(OSError("disk full"), OSError("disk gone"))
+        assert await until_storage_answers("the end can't be stored", attempt, (0.1, 0.2, 0.4), wait=wait) == "done"
+
+    asyncio.run(scenario())
+    assert waited == [0.1, 0.2]
+    assert caplog.messages == [
+        "the end can't be stored: disk full; next try in 0.1 s",
+        "the end can't be stored: disk gone; next try in 0.2 s",
+    ]
+
+
+def test_work_on_storage_is_not_repeated_for_other_errors_nor_where_another_process_leads() -> None:
+    async def scenario(error: Exception, failures: type[Exception]) -> None:
+        with pytest.raises(type(error)):
+            await until_storage_answers("the end can't be stored", failing(error), (0.0, 0.0), failures)
+
+    asyncio.run(scenario(ValueError("a bug"), OSError))
+    asyncio.run(scenario(FencedError("another one leads"), Exception))

@@ -13,6 +13,7 @@ from firesteel.core.call_pool import CallPool
 from firesteel.rest.archive_cache import Archive
 from firesteel.rest.job_archives import ArchivePlace, JobArchive, open_place
 from firesteel.service.process_metrics import environment
+from firesteel.service.retries import until_storage_answers
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 1.0
@@ -63,28 +64,22 @@ class Archiver:
             task.add_done_callback(self._writing.discard)
 
     async def _write_missing(self, place: ArchivePlace, archives: Mapping[str, Archive]) -> None:
-        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
-            try:
-                stored = await self._threads.call(place.listed)
-            except OSError as error:
-                logger.warning("archives of jobs can't be listed in %s: %s; next try in %g s", place, error, pause)
-                await asyncio.sleep(pause)
-            else:
-                for job_id in archives.keys() - stored.keys():
-                    await self._write(place, job_id, archives[job_id])
-                return
+        stored = await until_storage_answers(
+            f"archives of jobs can't be listed in {place}",
+            lambda: self._threads.call(place.listed),
+            pauses(FIRST_PAUSE, LONGEST_PAUSE),
+        )
+        for job_id in archives.keys() - stored.keys():
+            await self._write(place, job_id, archives[job_id])
 
     async def _write(self, place: ArchivePlace, job_id: str, archive: Archive) -> None:
         # Without secrets, since other people read and copy archives.
         shown = {**archive, "config": Settings(archive.get("config", {})).to_shown()}
         job_archive = JobArchive(job_id, int(archive.get("end-time", 0)), shown, environment(), self._config)
         content = await self._threads.call(job_archive.encode)
-        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
-            try:
-                await self._threads.call(place.write, job_id, content)
-            except OSError as error:
-                logger.warning("no archive of job %s in %s: %s; next try in %g s", job_id, place, error, pause)
-                await asyncio.sleep(pause)
-            else:
-                logger.info("the archive of job %s is in %s", job_id, place)
-                return
+        await until_storage_answers(
+            f"no archive of job {job_id} in {place}",
+            lambda: self._threads.call(place.write, job_id, content),
+            pauses(FIRST_PAUSE, LONGEST_PAUSE),
+        )
+        logger.info("the archive of job %s is in %s", job_id, place)

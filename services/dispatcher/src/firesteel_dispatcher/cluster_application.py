@@ -17,6 +17,7 @@ from firesteel.core.errors import ConfigurationError, FileSystemError, ProgramEr
 from firesteel.rest.job_settings import is_for_jobs
 from firesteel.service.background import first_of
 from firesteel.service.cluster_status import StatusFile
+from firesteel.service.retries import until_storage_answers
 from firesteel_dispatcher.application import Application
 from firesteel_dispatcher.application_mode import ApplicationSettings, Resumption, record_of, resume
 from firesteel_dispatcher.applications import Applications
@@ -129,28 +130,25 @@ class ClusterApplication:
         """The order with the program, and the files that travel with its jobs, on this host; a file system that does
         not answer is waited for."""
         programs = self._applications.programs
-        for pause in pauses(_FIRST_PAUSE, _LONGEST_FETCH_PAUSE):
-            try:
-                path = await programs.fetched(program, self._cluster_settings)
-                job_settings = await programs.dependencies_fetched(order.settings or {}, self._cluster_settings)
-                return replace(order, path=path, settings=job_settings)
-            except (OSError, FileSystemError) as error:
-                logger.error("the program %s can't be read: %s; next try in %g s", program, error, pause)
-                await asyncio.sleep(pause)
-        raise AssertionError  # pauses never end
+
+        async def fetch() -> ProgramOrder:
+            path = await programs.fetched(program, self._cluster_settings)
+            job_settings = await programs.dependencies_fetched(order.settings or {}, self._cluster_settings)
+            return replace(order, path=path, settings=job_settings)
+
+        problem, waits = f"the program {program} can't be read", pauses(_FIRST_PAUSE, _LONGEST_FETCH_PAUSE)
+        return await until_storage_answers(problem, fetch, waits, (OSError, FileSystemError))
 
     async def _store(self, run: int, application: Application) -> None:
         """Store and show how the application is, until it works: the next Dispatcher decides by it."""
         record = record_of(self._settings, run, application)
-        for pause in pauses(_FIRST_PAUSE, _LONGEST_STORE_PAUSE):
-            try:
-                await self._leadership.on_disk(self._leadership.store.set_application, record)
-                await self._show(record)
-            except OSError as error:
-                logger.error("how the application is could not be stored: %s; next try in %g s", error, pause)
-                await asyncio.sleep(pause)
-            else:
-                return
+
+        async def store() -> None:
+            await self._leadership.on_disk(self._leadership.store.set_application, record)
+            await self._show(record)
+
+        waits = pauses(_FIRST_PAUSE, _LONGEST_STORE_PAUSE)
+        await until_storage_answers("how the application is could not be stored", store, waits)
 
     async def _show(self, record: Mapping[str, Any]) -> None:
         if self._status_file is not None:

@@ -14,6 +14,7 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rest.archive_cache import Archive, ArchiveCache
 from firesteel.rest.views import job_overview
 from firesteel.service.lanes import Spawn
+from firesteel.service.retries import until_storage_answers
 from firesteel_dispatcher.archiving import Archiver
 from firesteel_dispatcher.clean_up import CleanUps, Remains
 from firesteel_dispatcher.core import DispatcherCore
@@ -126,25 +127,24 @@ class History:
             raise RpcFault(RpcCode.INTERNAL, text) from error
 
     async def _store_end(self, job_id: str) -> None:
-        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
+        async def store() -> Archive | None:
             job = self._core.jobs.get(job_id)
             if job is None or job.archive is None:
-                return
-            try:
-                if self._in_files:
-                    ended_ms = int(job.archive.get("end-time", 0))
-                    end = StoredEnd(job.id, job.name, job.fingerprint, ended_ms, job.archive, self._configs[job_id])
-                    await self._leadership.on_disk(self._leadership.store.end, end)
-                    self.cache.put(job_id, job.archive)
-                else:
-                    await self._leadership.on_disk(self._leadership.store.remove_job, job_id)
-            except OSError as error:
-                logger.error("the end of job %s could not be stored: %s; next try in %g s", job_id, error, pause)
-                await asyncio.sleep(pause)
+                return None  # the job was forgotten meanwhile
+            if self._in_files:
+                ended_ms = int(job.archive.get("end-time", 0))
+                end = StoredEnd(job.id, job.name, job.fingerprint, ended_ms, job.archive, self._configs[job_id])
+                await self._leadership.on_disk(self._leadership.store.end, end)
+                self.cache.put(job_id, job.archive)
             else:
-                self._archiver.ended(job_id, job.archive)
-                self._core.end_stored(job_id, keep_archive=not self._in_files)
-                return
+                await self._leadership.on_disk(self._leadership.store.remove_job, job_id)
+            return job.archive
+
+        problem = f"the end of job {job_id} could not be stored"
+        archive = await until_storage_answers(problem, store, pauses(FIRST_PAUSE, LONGEST_PAUSE))
+        if archive is not None:
+            self._archiver.ended(job_id, archive)
+            self._core.end_stored(job_id, keep_archive=not self._in_files)
 
     async def _forget(self, job_id: str) -> None:
         try:

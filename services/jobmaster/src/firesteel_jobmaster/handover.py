@@ -15,7 +15,7 @@ from firesteel.ha.retrieval import Attempts
 from firesteel.ha.services import Leadership
 from firesteel.service.background import first_of, in_slices
 from firesteel.service.lanes import Calls, Spawn
-from firesteel.service.retries import FIRST_PAUSE
+from firesteel.service.retries import FIRST_PAUSE, until_storage_answers
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.queue import in_a_thread
 from firesteel_jobmaster.dispatcher import DispatcherReporter
@@ -170,16 +170,18 @@ class HandoverNotes:
             is_needed: asked before each try.
             ends: once one of them is set, the note is not needed, and no further try is waited for.
         """
-        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
-            if not is_needed() or any(end.is_set() for end in ends):
-                return
-            try:
+
+        async def write_if_needed() -> None:
+            if is_needed() and not any(end.is_set() for end in ends):
                 await in_a_thread(write)
-                return
-            except FencedError as error:
-                if not self._dispatcher.acknowledged.is_set():
-                    self._door.handle(self._door.core.followed, str(error))
-                return
-            except Exception as error:  # high-availability services are plug-ins
-                logger.error("%s can't be stored, next try in %g s: %s", note_name, pause, error)
-            await first_of(asyncio.sleep(pause), *(end.wait() for end in ends))
+
+        async def pause_or_end(seconds: float) -> None:
+            await first_of(asyncio.sleep(seconds), *(end.wait() for end in ends))
+
+        problem, waits = f"{note_name} can't be stored", pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        failures = Exception  # high-availability services are plug-ins
+        try:
+            await until_storage_answers(problem, write_if_needed, waits, failures, pause_or_end)
+        except FencedError as error:
+            if not self._dispatcher.acknowledged.is_set():
+                self._door.handle(self._door.core.followed, str(error))

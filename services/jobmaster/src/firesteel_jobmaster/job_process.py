@@ -59,6 +59,7 @@ from firesteel.service.leaders import CHECK_SECONDS, LEADERSHIP
 from firesteel.service.logs import configure_logging, setup_logging
 from firesteel.service.otlp_logs import exported_logs
 from firesteel.service.reporting import report_metrics
+from firesteel.service.retries import until_storage_answers
 from firesteel_jobmaster.app import JobMasterService
 from firesteel_jobmaster.checkpoints.queue import in_a_thread
 from firesteel_jobmaster.handover import JobAttempts, attempts_of
@@ -257,24 +258,21 @@ class _JobProcess:
         if self._registering is not None:
             self._registering.cancel()
             self._registering = None
-        if self._write_entry(job) is not None:
-            self._registering = asyncio.get_running_loop().create_task(self._register_later(job), name="file for hosts")
-
-    def _write_entry(self, job: JobMaster) -> OSError | None:
+        entry = RegisteredProcess(job.job_id, myself(), job.address, job.token, job.start_message)
         try:
-            self._registry.write(RegisteredProcess(job.job_id, myself(), job.address, job.token, job.start_message))
-        except OSError as error:
-            return error
-        return None
+            self._registry.write(entry)
+        except OSError:
+            self._registering = asyncio.get_running_loop().create_task(
+                self._register_later(entry), name="file for hosts"
+            )
 
-    async def _register_later(self, job: JobMaster) -> None:
-        for pause in pauses(1.0, CLOSE_SECONDS):
-            if (error := self._write_entry(job)) is None:
-                logger.info("the next host finds this JobMaster again")
-                return
-            logger.error("the file by which the next host finds this JobMaster can't be written, next try in %g s: %s",
-                         pause, error)  # fmt: skip
-            await asyncio.sleep(pause)
+    async def _register_later(self, entry: RegisteredProcess) -> None:
+        async def write() -> None:
+            self._registry.write(entry)
+
+        problem = "the file by which the next host finds this JobMaster can't be written"
+        await until_storage_answers(problem, write, pauses(1.0, CLOSE_SECONDS))
+        logger.info("the next host finds this JobMaster again")
 
     async def _until_the_end(self, service: JobMasterService, job: JobMaster) -> None:
         waits = [

@@ -15,6 +15,7 @@ from firesteel.core.files import MAY_PASS
 from firesteel.ha.cells import AwayError
 from firesteel.ha.services import HighAvailabilityServices, Leader, LeaderRetrieval, Leadership
 from firesteel.service.background import first_of
+from firesteel.service.retries import until_storage_answers
 
 logger = logging.getLogger(__name__)
 CAMPAIGN_SECONDS: Final = 0.5
@@ -190,15 +191,13 @@ class Candidate:
         Raises:
             FencedError: this process does not lead any more.
         """
-        for pause in pauses(CAMPAIGN_SECONDS, _LONGEST_PAUSE):
-            try:
-                if self._leadership is not None:
-                    await LEADERSHIP.call(self._leadership.announce, address, token)
-            except OSError as error:
-                logger.error("where the %s is can't be stored, next try in %g s: %s", self._component, pause, error)
-                await asyncio.sleep(pause)
-            else:
-                return
+
+        async def announce() -> None:
+            if self._leadership is not None:
+                await LEADERSHIP.call(self._leadership.announce, address, token)
+
+        problem = f"where the {self._component} is can't be stored"
+        await until_storage_answers(problem, announce, pauses(CAMPAIGN_SECONDS, _LONGEST_PAUSE))
 
     async def check(self) -> None:
         """Check that this process still leads.

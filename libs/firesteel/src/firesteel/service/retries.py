@@ -1,4 +1,4 @@
-"""Repeats of failed calls: whether a repeat is worth it, and after which pauses."""
+"""Repeats of failed calls and of work on storage: whether a repeat is worth it, and after which pauses."""
 
 from __future__ import annotations
 
@@ -60,6 +60,36 @@ async def repeated(
                 raise
         await wait(seconds)
     return await call()
+
+
+async def until_storage_answers(
+    problem: str,
+    attempt: Callable[[], Awaitable[T]],
+    waits: Iterable[float],
+    failures: type[Exception] | tuple[type[Exception], ...] = OSError,
+    wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> T:
+    """Repeat work on storage until it works: a disk that is full, or a service that is away, ends nothing.
+
+    Args:
+        problem: what does not work, as a sentence for logs.
+        attempt: harmless to repeat.
+        waits: seconds before each repeat, without end.
+        failures: what is worth a repeat; other errors are raised.
+        wait: waits for so many seconds, or less.
+
+    Raises:
+        FencedError: another process leads.
+    """
+    for seconds in waits:
+        try:
+            return await attempt()
+        except FencedError:  # what is stored belongs to another process by now
+            raise
+        except failures as error:
+            logger.error("%s: %s; next try in %g s", problem, error, seconds)
+        await wait(seconds)
+    raise AssertionError("waits never end")
 
 
 class PeerPatience:
