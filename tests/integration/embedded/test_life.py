@@ -168,6 +168,8 @@ env.configure(Configuration.from_dict(settings))
 env.set_parallelism(1).enable_checkpointing(60_000)
 env.from_collection([1, 2, 0]).filter(first_time).map(divide).name("divide").print()
 env.execute("x")
+needless = {"numpy", "pyarrow", "pandas", "unittest"} & sys.modules.keys()
+assert not needless, f"a program without columns has loaded them: {needless}"
 """
 
 

@@ -46,7 +46,7 @@ class Client:
     def __init__(self, script: Sequence[Any], cancel: BaseException | None = None) -> None:
         self.clock = ManualClock()
         self.script, self.cancels, self._cancel = script, 0, cancel
-        self.details: Any = {"state": "RUNNING", "vertices": [vertex("s", 0, 5, RUNNING=2)]}
+        self.details: Any = {"state": "RUNNING", "vertices": [vertex("s", 5, 5, RUNNING=2)]}
 
     def get_job_execution_result(self) -> Result:
         return Result(self.script, self.clock)

@@ -146,12 +146,12 @@ def test_a_module_is_run_by_its_name(
     assert "no such module" in capsys.readouterr().err
 
 
-def test_who_asks_a_cluster_and_who_starts_slots_imports_nothing_of_what_slots_do() -> None:
+def test_programs_and_who_asks_a_cluster_and_who_starts_slots_import_nothing_of_what_slots_do() -> None:
     verbs = ", ".join(f"firesteel.client.cli.{name}" for name in ("main", "jobs", "programs", "savepoints", "logs"))
     names = ("dispatcher", "resourcemanager", "jobmaster", "taskmanager")
     services = ", ".join(f"firesteel_{name}.__main__" for name in names)
     program = (
-        f"import sys, {verbs}, {services}\n"
+        f"import sys, firesteel.datastream, {verbs}, {services}\n"
         "found = [m for m in sys.modules if m.startswith(('numpy', 'pyarrow', 'pyspark', 'firesteel.runtime.task'))]\n"
         "sys.exit(' '.join(found) or None)"
     )

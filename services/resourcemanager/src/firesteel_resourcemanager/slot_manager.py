@@ -55,9 +55,7 @@ class SlotManager:
                 reserved += len(job.former) - registry.former_slots(job)
                 continue
             if job.wanted > total + self._workers.potential():  # it can't be served, and so holds back nobody
-                if (
-                    not job.could_be_served
-                ):  # else it has lost TaskManagers, and waits for slot.request.timeout
+                if not job.could_be_served:  # else it has lost TaskManagers, and waits for slot.request.timeout
                     out += self._too_small(job, now)
                 continue
             job.could_be_served = True

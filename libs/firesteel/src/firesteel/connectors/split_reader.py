@@ -6,15 +6,17 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 from typing_extensions import override
 
 from firesteel.core.errors import CheckpointVersionError
 from firesteel.functions.source import END, NEED_SPLITS, Plain, Polled, SourceBatch, SourceReader, Split, Wait
+
+if TYPE_CHECKING:  # programs without columns need neither of them
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """Plans of the methods on columns (``select``, ``key_by``, ``aggregate``), checked against the stream's schema.
 
-The kernels of expressions (``expressions.binding``) are imported when a program first uses columns: loading them takes
-40 ms.
+Arrow, and the kernels of expressions (``expressions.binding``), are imported when a program first uses columns: loading
+them takes 0.2 seconds.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from firesteel.expressions import Expression, col
 from firesteel.expressions.aggregates import Aggregate, bind_aggregates
 from firesteel.expressions.expression import unaliased
 from firesteel.expressions.keys import ColumnKey, ComputedKey
-from firesteel.expressions.schema import arrow_type, is_nested, schema_of, uncolumnar
 from firesteel.expressions.texts import name_of
-from firesteel.expressions.values import form_of
 from firesteel.windowing.columnar import WINDOW_END, WINDOW_START, result_type
 
 Named = tuple[str, Expression]
@@ -33,6 +31,8 @@ def columns_of(method: str, type_info: TypeInformation) -> Schema:
     Raises:
         GraphError: it has none.
     """
+    from firesteel.expressions.schema import schema_of, uncolumnar
+
     reason = uncolumnar(type_info)
     if reason is not None:
         raise GraphError(
@@ -50,6 +50,8 @@ def check_result(method: str, type_info: TypeInformation) -> None:
     Raises:
         GraphError: it has none.
     """
+    from firesteel.expressions.schema import uncolumnar
+
     reason = uncolumnar(type_info)
     if reason is not None:
         raise GraphError(f"{method}(): the result can't be batches: {reason}")
@@ -97,6 +99,8 @@ def column_key(columns: Sequence[Any], type_info: TypeInformation, *, wrap: bool
         GraphError: the stream has no columns, there is nothing to key by, or keys are decimals.
         ProgramError: an expression does not fit the columns.
     """
+    from firesteel.expressions.values import form_of
+
     schema = columns_of("key_by", type_info)
     if not columns:
         raise GraphError("key_by() takes at least one column")
@@ -134,6 +138,9 @@ def key_of(method: str, selector: Any, schema: Schema) -> tuple[ColumnKey, Schem
         GraphError: it is keyed by a function, or by values that are no numbers, text, bytes, dates or times, or two
             parts of it have one name.
     """
+    from firesteel.expressions.schema import arrow_type, is_nested
+    from firesteel.expressions.values import form_of
+
     if not isinstance(selector, ColumnKey):
         raise GraphError(f"{method}() needs a stream that is keyed by columns: key_by('name') or key_by(['a', 'b'])")
     key_columns: Schema = {}

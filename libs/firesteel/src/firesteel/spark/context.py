@@ -33,6 +33,35 @@ _VARIABLES = ("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
 """Variables that a SparkContext leaves in ``os.environ``."""
 
 
+_PLAIN = (str, int, float, bool, bytes, bytearray, list, dict, type(None))
+"""Types of values that no converter of Spark SQL takes."""
+
+
+class _SqlConverter:
+    """One of Spark SQL's converters of arguments, which is not asked about plain values.
+
+    Those for NumPy import NumPy, Arrow and a test framework to see whether a string is a NumPy array: that takes 0.3
+    seconds of the first call to the JVM, and 40 MB (pyspark 4.3).
+    """
+
+    def __init__(self, converter: Any) -> None:
+        self._converter = converter
+        self.convert = converter.convert
+
+    def can_convert(self, value: object) -> bool:
+        return type(value) not in _PLAIN and bool(self._converter.can_convert(value))
+
+
+def _input_converters() -> list[Any]:
+    """The converters of arguments that py4j and pyspark have registered."""
+    from py4j.protocol import INPUT_CONVERTER
+
+    return [
+        _SqlConverter(converter) if type(converter).__module__ == "pyspark.sql.types" else converter
+        for converter in INPUT_CONVERTER
+    ]
+
+
 def refuse_foreign_context() -> None:
     """Refuse to start beside a SparkContext of the user's: a process can have only one.
 
@@ -83,6 +112,7 @@ class OwnContext:
             python_parameters=PythonParameters(port=0, eager_load=False),
         )
         gateway.proc = popen
+        gateway._gateway_client.converters = _input_converters()
         for name in _IMPORTED:
             java_import(gateway.jvm, name)
         self.gateway: Any = gateway
