@@ -1,23 +1,53 @@
-"""Gives the built docs the texts that lie at the root of the repository; a hook of MkDocs (``hooks`` in mkdocs.yml).
+"""Makes the site of what lies in the repository; a hook of MkDocs (``hooks`` in mkdocs.yml).
 
-GitHub shows these texts where people look for them, so they stay there, and their links are those of the repository.
-On the site they are pages beside all others, so links from and to them are changed on the way.
+Texts of the root and programs of examples/ stay where people look for them on GitHub, and their links are those of the
+repository. On the site they are pages beside all others, so links from and to them are changed on the way. Long tables
+become lists of entries with an anchor each, keys of options become links to them, and pictures become part of the page,
+so that they follow its colours.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import posixpath
 import re
+from html import escape
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"ARCHITECTURE.md": "architecture.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Texts of the root, and their places in the docs."""
+OPTIONS = "options.md"
+ENTRIES = {OPTIONS: ("Key",), "rest-api.md": ("Method and path", "Type"), "helm-values.md": ("Value",)}
+"""Pages whose tables with these first columns are shown as entries, one below the other."""
+TEXT_COLUMNS = {"What it does", "What", "Fields", ""}
+"""Columns of entries that take a line of their own."""
 _LINK = re.compile(r"\]\((?P<target>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
+_OPTION_ROW = re.compile(r"^\| `([\w.-]+)` \| .* \| .* \| .* \|$", re.MULTILINE)
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_ROW = re.compile(r"<tr>\n(.*?)</tr>", re.DOTALL)
+_CELL = re.compile(r"<t[dh][^>]*>(.*?)</t[dh]>", re.DOTALL)
+_CODE_OR_LINK = re.compile(r"<a\b.*?</a>|<h\d.*?</h\d>|<pre.*?</pre>|<code>(?P<code>[\w.-]+)</code>", re.DOTALL)
+_PICTURE = re.compile(r'<img alt="[^"]*" src="(?P<source>[^"]+\.svg)"[^>]*/?>')
+
+
+_REMOTE = re.compile(
+    r"""<(?:script|img|iframe|source|video|audio|embed)\b[^>]*?\bsrc=["']?((?:https?:)?//[^"'\s>]+)"""
+    r"""|<link\b(?=[^>]*\brel=["']?(?:stylesheet|icon|preload|preconnect|manifest))[^>]*?\bhref=["']?((?:https?:)?//[^"'\s>]+)"""
+    r"""|url\(["']?((?:https?:)?//[^"')]+)|@import ["']((?:https?:)?//[^"']+)"""
+)
+
+
+def programs() -> dict[str, str]:
+    """Programs of examples/, each with its place in the docs."""
+    paths = sorted((ROOT / "examples").glob("*.py"))
+    return {f"examples/{path.name}": f"examples/{path.stem}.md" for path in paths}
 
 
 def linked_in_docs(text: str, source: str) -> str:
@@ -27,16 +57,24 @@ def linked_in_docs(text: str, source: str) -> str:
         text: in Markdown.
         source: where it lies in the repository; its links are relative to that.
     """
-    page = PAGES.get(source, source.removeprefix("docs/"))
+    places = PAGES | programs()
+    page = places.get(source, source.removeprefix("docs/"))
 
     def moved(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link["target"]))
-        if target not in PAGES and not target.startswith("docs/"):
+        if target not in places and not target.startswith("docs/"):
             return link[0]
-        place = PAGES.get(target, target.removeprefix("docs/"))
+        place = places.get(target, target.removeprefix("docs/"))
         return f"]({posixpath.relpath(place, posixpath.dirname(page) or '.')}{link['anchor'] or ''})"
 
     return _LINK.sub(moved, text)
+
+
+def program_page(source: str) -> str:
+    """The page of a program: what its docstring says, then the file as it is."""
+    code = (ROOT / source).read_text(encoding="utf-8")
+    about = (ast.get_docstring(ast.parse(code)) or "").replace("``", "`")
+    return f'# {posixpath.basename(source)}\n\n{about}\n\n```python title="{source}"\n{code}```\n'
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
@@ -44,10 +82,99 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=linked_in_docs(text, source)))
+    for source, page in programs().items():
+        files.append(File.generated(config, page, content=program_page(source)))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Called by MkDocs with the text of each page."""
     source = page.file.src_uri
-    return markdown if source in PAGES.values() else linked_in_docs(markdown, f"docs/{source}")
+    generated = source in PAGES.values() or source in programs().values()
+    return markdown if generated else linked_in_docs(markdown, f"docs/{source}")
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Called by MkDocs with what has become of the text of each page."""
+    source = page.file.src_uri
+    if source in ENTRIES:
+        html = _TABLE.sub(lambda table: entries(table[0], ENTRIES[source]), html)
+    html = with_links_to_options(html, posixpath.relpath("options.html", posixpath.dirname(page.url) or "."))
+    return _PICTURE.sub(lambda image: picture(image, page.url), html)
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Called by MkDocs with each page as it is written."""
+    if addresses := remote_assets(output):
+        raise PluginError(f"{page.file.src_uri} would load {', '.join(addresses)}; the site loads only its own files")
+    return output
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """Called by MkDocs when all is written."""
+    for path in Path(config.site_dir).rglob("*.css"):
+        if addresses := remote_assets(path.read_text(encoding="utf-8")):
+            raise PluginError(f"{path.name} would load {', '.join(addresses)}; the site loads only its own files")
+
+
+def remote_assets(text: str) -> list[str]:
+    """Addresses on other hosts that a browser loads by itself when it shows a page or uses a style sheet."""
+    return ["".join(match) for match in _REMOTE.findall(text)]
+
+
+@functools.cache
+def option_keys() -> frozenset[str]:
+    """Keys of all options that docs/options.md lists."""
+    return frozenset(_OPTION_ROW.findall((ROOT / "docs" / OPTIONS).read_text(encoding="utf-8")))
+
+
+def entries(table: str, first_columns: tuple[str, ...]) -> str:
+    """A table as a list of entries, each with its name as anchor; another table as it is.
+
+    Args:
+        table: in HTML.
+        first_columns: headings of the first column of tables that become lists.
+    """
+    head, *rows = [_CELL.findall(row) for row in _ROW.findall(table)]
+    if head[0] not in first_columns:
+        return table
+    lines = []
+    for first, *others in rows:
+        name = re.sub(r"<[^>]+>|\s*\(.*\)", "", first).replace(" ", "-")
+        link = f'<a class="headerlink" href="#{name}" title="Permanent link">¶</a>'
+        cells = [f"<td>{first}{link}</td>"]
+        for heading, cell in zip(head[1:], others, strict=True):
+            kind = ' class="text"' if heading in TEXT_COLUMNS else ""
+            cells.append(f'<td data-name="{escape(heading)}"{kind}>{cell}</td>')
+        lines.append(f'<tr id="{name}">{"".join(cells)}</tr>')
+    headings = "".join(f"<th>{heading}</th>" for heading in head)
+    body = "\n".join(lines)
+    return f'<table class="entries"><thead><tr>{headings}</tr></thead><tbody>\n{body}\n</tbody></table>'
+
+
+def with_links_to_options(html: str, options: str) -> str:
+    """A page whose keys of options, where they stand in running text, lead to what the key means.
+
+    Args:
+        html: of the page.
+        options: address of the page of options, relative to this one.
+    """
+
+    def linked(code: re.Match[str]) -> str:
+        key = code["code"]
+        if key not in option_keys():
+            return code[0]
+        return f'<a class="option" href="{options}#{key}">{code[0]}</a>'
+
+    return _CODE_OR_LINK.sub(linked, html)
+
+
+def picture(image: re.Match[str], page: str) -> str:
+    """The picture itself in place of the element that would load it.
+
+    Args:
+        image: the element.
+        page: address of its page, to which the picture's is relative.
+    """
+    path = ROOT / "docs" / posixpath.normpath(posixpath.join(posixpath.dirname(page), image["source"]))
+    return f'<span class="picture" style="display: block">{path.read_text(encoding="utf-8")}</span>'

@@ -204,8 +204,8 @@ def test_each_example_is_run_and_listed() -> None:
     here = Path(__file__).read_text(encoding="utf-8")
     names = {path.name for path in EXAMPLES.glob("*.py")}
     assert {name.removesuffix(".py") for name in names if f'"{name}"' not in here} == others
-    index = (EXAMPLES.parent / "docs" / "index.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+\.py)` \|", index, re.MULTILINE)) == names
+    index = (EXAMPLES.parent / "docs" / "examples.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| \[`(\w+\.py)`\]", index, re.MULTILINE)) == names
 
 
 @pytest.fixture

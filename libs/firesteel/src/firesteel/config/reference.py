@@ -29,6 +29,9 @@ A key under `firesteel.` that does not exist, or a value of the wrong type, is r
 Flink that are not in the tables below have no effect and are named in one warning; so are keys that nobody knows.
 Values of keys that look like secrets (`password`, `token`, `secret`, …) are shown as `******`.
 """
+_LEAST = 3
+"""Fewer options make no group of their own."""
+_OTHERS = "Others"
 
 
 def render() -> str:
@@ -41,11 +44,11 @@ def render() -> str:
             _HEAD,
             "## Options of Flink",
             "",
-            *_table(flink),
+            *_groups(flink),
             "",
             "## Options of Firesteel",
             "",
-            *_table(firesteel),
+            *_groups(firesteel),
             "",
             "## Old names that are understood",
             "",
@@ -55,6 +58,26 @@ def render() -> str:
             "",
         ]
     )
+
+
+def _groups(options: list[Option[object]]) -> list[str]:
+    """Renders tables of options below the beginning that their keys share."""
+    tables: dict[str, list[Option[object]]] = {}
+    for option in sorted(options, key=lambda declared: declared.key):
+        tables.setdefault(_group(option.key, options), []).append(option)
+    others = tables.pop(_OTHERS, [])
+    lines = [line for group in sorted(tables) for line in ("", f"### `{group}`", "", *_table(tables[group]))]
+    return [*lines[1:], "", f"### {_OTHERS}", "", *_table(others)]
+
+
+def _group(key: str, options: list[Option[object]]) -> str:
+    """Returns the longest beginning of at most three words that a key shares with enough others."""
+    words = key.split(".")
+    for count in range(min(3, len(words) - 1), 0, -1):
+        group = ".".join(words[:count])
+        if group != "firesteel" and sum(f"{option.key}.".startswith(f"{group}.") for option in options) >= _LEAST:
+            return group
+    return _OTHERS
 
 
 def _table(options: list[Option[object]]) -> list[str]:

@@ -1,0 +1,77 @@
+"""The documentation site: what its hook makes of pages, and that it loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tools import site_pages
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script src="https://cdn.example/a.js"></script>',
+        "<script async src=//cdn.example/a.js></script>",
+        '<link rel="stylesheet" href="https://fonts.example/css?family=Roboto">',
+        '<link href="https://fonts.example" rel="preconnect" crossorigin>',
+        '<img alt="" src="http://images.example/a.png">',
+        "@font-face { src: url(https://fonts.example/a.woff2) }",
+        '@import "https://fonts.example/css";',
+    ],
+)
+def test_what_a_browser_would_load_from_elsewhere_is_seen(text: str) -> None:
+    assert len(site_pages.remote_assets(text)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script src="../assets/a.js"></script>',
+        '<link rel="stylesheet" href="assets/a.css">',
+        '<a href="https://example.org">elsewhere</a>',
+        '<link rel="canonical" href="https://example.org/docs/">',
+        '<code>&lt;img src="https://example.org/a.png"&gt;</code>',
+        "background: url(data:image/svg+xml;charset=utf-8,x)",
+    ],
+)
+def test_links_are_no_assets(text: str) -> None:
+    assert site_pages.remote_assets(text) == []
+
+
+def test_a_long_table_becomes_entries_with_anchors() -> None:
+    row = "<tr>\n<td><code>rest.port</code></td>\n<td><code>8081</code></td>\n<td>Port.</td>\n</tr>"
+    head = "<thead>\n<tr>\n<th>Key</th>\n<th>Default</th>\n<th>What it does</th>\n</tr>\n</thead>"
+    table = f"<table>\n{head}\n<tbody>\n{row}\n</tbody>\n</table>"
+    shown = site_pages.entries(table, ("Key",))
+    assert '<tr id="rest.port"><td><code>rest.port</code>' in shown
+    assert '<td data-name="Default"><code>8081</code></td>' in shown
+    assert '<td data-name="What it does" class="text">Port.</td>' in shown
+    assert site_pages.entries(table, ("Value",)) == table
+
+
+def test_keys_of_options_lead_to_what_they_mean() -> None:
+    html = '<p><code>rest.port</code>, <code>no.key</code>, <a href="x"><code>rest.port</code></a></p>'
+    linked = site_pages.with_links_to_options(html, "../options.html")
+    assert linked.count('<a class="option" href="../options.html#rest.port"><code>rest.port</code></a>') == 1
+    assert linked.endswith('<code>no.key</code>, <a href="x"><code>rest.port</code></a></p>')
+
+
+def test_each_program_of_the_examples_has_a_page_that_is_the_program() -> None:
+    for source, page in site_pages.programs().items():
+        text = site_pages.program_page(source)
+        code = (site_pages.ROOT / source).read_text(encoding="utf-8")
+        assert text.endswith(f'```python title="{source}"\n{code}```\n')
+        assert f": {page}\n" in (site_pages.ROOT / "mkdocs.yml").read_text(encoding="utf-8"), "it stands in nav"
+
+
+def test_links_of_the_repository_hold_on_the_site() -> None:
+    text = "[a](../examples/state.py), [b](../ARCHITECTURE.md#x), [c](time.md), [d](https://example.org/)"
+    moved = site_pages.linked_in_docs(text, "docs/index.md")
+    assert re.findall(r"\]\((.*?)\)", moved) == [
+        "examples/state.md",
+        "architecture.md#x",
+        "time.md",
+        "https://example.org/",
+    ]
