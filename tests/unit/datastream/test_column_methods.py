@@ -99,7 +99,7 @@ def test_operators_are_columnar(bids: DataStream) -> None:
         (lambda bids: bids.key_by([]), GraphError, "at least one column"),
         (lambda bids: bids.map(str).filter(col("price") > 1), GraphError, "typed fields, but its type is Pickled"),
         (lambda bids: bids.map(len, Types.INT()).select("f0"), GraphError, "its type is Integer, which has no fields"),
-        (lambda bids: bids.map_batches(3, BID), TypeError, "takes a callable, not int"),
+        (lambda bids: bids.map_batches(3, BID), TypeError, "takes a MapFunction or a callable, not int"),
         (lambda bids: bids.map_batches(len, Types.STRING()), GraphError, "the result can't be batches"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.common import Duration, Row, Types, WatermarkStrategy
+from firesteel.common import Duration, Instant, Row, Types, WatermarkStrategy
 from firesteel.common.watermark_strategy import TimestampAssigner, WatermarkGenerator, WatermarkOutput
 from firesteel.core.errors import GraphError, ProgramError
 from firesteel.datastream import StreamExecutionEnvironment
@@ -187,11 +187,16 @@ def stamps_of(expression: Any, type_info: Any, rows: list[Row]) -> Timestamps:
 
 
 def test_timestamps_are_numbers_or_times() -> None:
-    at = Types.ROW_NAMED(["at", "small"], [Types.SQL_TIMESTAMP(), Types.SHORT()])
+    at = Types.ROW_NAMED(["at", "instant", "small"], [Types.SQL_TIMESTAMP(), Types.INSTANT(), Types.SHORT()])
     moment = datetime(2026, 1, 2, 3, 4, 5, 678_900)
-    rows = [Row(at=moment, small=-7), Row(at=moment + timedelta(days=1), small=9)]
     expected = int(moment.replace(tzinfo=UTC).timestamp() * 1000 // 1)
+    instant = Instant(expected // 1000, 678_900_000)
+    rows = [
+        Row(at=moment, instant=instant, small=-7),
+        Row(at=moment + timedelta(days=1), instant=Instant(5, 0), small=9),
+    ]
     assert to_list(stamps_of(col("at"), at, rows)) == [expected, expected + 86_400_000]
+    assert to_list(stamps_of(col("instant"), at, rows)) == [expected, 5000]
     assert to_list(stamps_of(col("small"), at, rows)) == [-7, 9]
 
 

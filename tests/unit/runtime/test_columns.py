@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from firesteel.core.errors import ProgramError, TypeMismatchError
 from firesteel.expressions import Expression, col, when
 from firesteel.expressions.keys import ColumnKey
 from firesteel.expressions.schema import uncolumnar
+from firesteel.functions.functions import MapFunction, RuntimeContext
 from firesteel.functions.sink import Sink, SinkWriter, WriterContext
 from firesteel.graph.specs import OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
 from firesteel.runtime.chain.chain import ChainExecutor
@@ -173,7 +175,10 @@ def test_tuples_stay_tuples() -> None:
 
 
 def mapped(
-    function: Callable[[pa.RecordBatch], Any], result: TypeInformation = ROW, stamps: bool = True, **extra: Any
+    function: Callable[[pa.RecordBatch], Any] | MapFunction[pa.RecordBatch, Any],
+    result: TypeInformation = ROW,
+    stamps: bool = True,
+    **extra: Any,
 ) -> FakeOutput:
     batch = StreamColumns(ROW).from_records(rows([("a", 1.0, 1), ("b", 2.0, 2), ("c", 3.0, 3)]))
     operator = columns_spec(OperatorKind.COLUMNS_MAP, function, ROW, result, **extra)
@@ -193,6 +198,22 @@ def test_a_function_of_batches_gives_one_several_or_none() -> None:
     assert [len(batch) for batch in several.batches] == [1, 2]
     wider = Types.ROW_NAMED(["n"], [Types.LONG()])
     assert records(mapped(lambda batch: batch, wider)) == [Row(n=1), Row(n=2), Row(n=3)]
+
+
+class AddLoaded(MapFunction[pa.RecordBatch, pa.RecordBatch]):
+    """Adds what it has loaded, once, before the first batch."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.loaded = pa.scalar(len(runtime_context.get_task_name()), pa.int32())
+
+    def map(self, value: pa.RecordBatch) -> pa.RecordBatch:
+        return value.set_column(2, "n", pc.add(value["n"], self.loaded))
+
+
+def test_a_map_function_of_batches_is_opened() -> None:
+    found = [row.n for row in records(mapped(AddLoaded()))]
+    assert found[1:] == [found[0] + 1, found[0] + 2]
+    assert found[0] > 1
 
 
 def test_timestamps_of_a_function_that_changes_the_number_of_rows() -> None:

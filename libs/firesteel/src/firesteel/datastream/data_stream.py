@@ -222,14 +222,15 @@ class DataStream(OperatorSettings, NearNames):
 
     def map_batches(
         self,
-        func: Callable[[pa.RecordBatch], BatchResult],
+        func: Callable[[pa.RecordBatch], BatchResult] | MapFunction[pa.RecordBatch, BatchResult],
         output_type: TypeInformation,
         timestamp_column: str | None = None,
     ) -> DataStream:
         """Hands whole ``pyarrow.RecordBatch`` objects to a function, which gives one, several as an iterator, or None.
 
         Args:
-            func: may change the number of rows. How many rows a batch has is not defined.
+            func: may change the number of rows. How many rows a batch has is not defined. A ``MapFunction`` has
+                ``open``, to load once in each subtask what all batches need.
             output_type: type of the result's rows; columns are found by name.
             timestamp_column: column of the result with the timestamps in milliseconds; without it rows keep those of
                 the input, whose number they must have then. It need not be in ``output_type``.
@@ -238,7 +239,7 @@ class DataStream(OperatorSettings, NearNames):
             GraphError: the stream or the result has no columns.
         """
         column_plans.columns_of("map_batches", self._record_type)
-        checks.check_callable("map_batches", func)
+        checks.check_function("map_batches", func, MapFunction)
         declared = checks.declared_type("output_type", output_type)
         column_plans.check_result("map_batches", declared)
         if timestamp_column is not None:

@@ -13,7 +13,7 @@ from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.binding import bind
 from firesteel.expressions.expression import ColumnTimestamps
-from firesteel.expressions.schema import TIMESTAMP
+from firesteel.expressions.schema import INSTANT, TIMESTAMP
 
 __all__ = ["computing_timestamps"]
 
@@ -28,7 +28,7 @@ def computing_timestamps(
             returned raises it for a row without a timestamp.
     """
     bound = bind(assigner.expression, columns, wrap=assigner.wrap)
-    if bound.data_type == TIMESTAMP:
+    if bound.data_type in (TIMESTAMP, INSTANT):
         bound = bind(bound.expression.dt.epoch_millis(), columns)
     if not pa.types.is_integer(bound.data_type):
         raise ProgramError(

@@ -14,8 +14,9 @@ from typing_extensions import override
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.schema import schema_of
+from firesteel.functions.functions import Function, MapFunction
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.operator_base.base import Operator
+from firesteel.runtime.operator_base.base import Operator, method_of
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import Stamps, StreamColumns, as_array, columns_of
 
@@ -95,12 +96,15 @@ class MapBatches(ColumnTransform):
 
     Attributes:
         METHOD: name of the method of the DataStream API, for errors.
+        FUNCTION: class of functions that it takes beside callables, and the method that takes a batch.
     """
 
     METHOD = "map_batches"
+    FUNCTION: ClassVar[tuple[type[Function], str]] = (MapFunction, "map")
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
+        self._function = method_of(spec.function, *self.FUNCTION)
         self._output = StreamColumns(spec.extra["result_type"])
         self._timestamp_column: str | None = spec.extra.get("timestamp_column")
 
@@ -124,7 +128,7 @@ class MapBatches(ColumnTransform):
 
     def call(self, value: pa.RecordBatch, stamps: Stamps) -> Any:
         """Call the function with a batch; returns what it returned."""
-        return self.function(value)
+        return self._function(value)
 
     def _checked(self, result: pa.RecordBatch, batch: Batch) -> Batch:
         rows = self._output.fitted(result, f"a batch of {result.num_rows} rows that {self.name!r} gave")

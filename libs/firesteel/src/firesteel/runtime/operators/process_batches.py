@@ -9,8 +9,6 @@ from typing_extensions import override
 
 from firesteel.functions.batch_functions import BatchValueState, KeyedBatchFunction
 from firesteel.functions.state import ValueStateDescriptor
-from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.operator_base.base import method_of
 from firesteel.runtime.operator_base.columnar import MapBatches
 from firesteel.runtime.operator_base.context import OperatorContext, Stamp, TaskRuntimeContext
 from firesteel.runtime.operator_base.initialization import SnapshotContext
@@ -52,11 +50,8 @@ class ProcessBatches(KeyedColumns, MapBatches):
     """Runs a ``KeyedBatchFunction``, with keyed state in arrays."""
 
     METHOD = "process_batches"
+    FUNCTION = (KeyedBatchFunction, "process_batch")
     STATE = "_batch_states"
-
-    def __init__(self, spec: OperatorSpec) -> None:
-        super().__init__(spec)
-        self._process = method_of(spec.function, KeyedBatchFunction, "process_batch")
 
     @override
     def runtime_context(self, context: OperatorContext) -> TaskRuntimeContext:
@@ -72,7 +67,7 @@ class ProcessBatches(KeyedColumns, MapBatches):
     def call(self, value: pa.RecordBatch, stamps: Stamps) -> Any:
         self._context.set(self.keys_of(value), stamps)
         self._states.saw(value.num_rows)
-        return self._process(value, self._context)
+        return self._function(value, self._context)
 
     def snapshot_state(self, context: SnapshotContext) -> None:
         """Take the function's state, then drop entries that need not be written to the checkpoint."""
