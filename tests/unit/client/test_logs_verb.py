@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.client.cli.logs import ReadableLog, files_of, last_lines
+from firesteel.client.cli.logs import ReadableLog, Unshown, files_of, last_lines, line_of
 from firesteel.core.errors import JobNotFoundError
 from firesteel.service.process_logs import ProcessLogs, UnknownLogError
 
@@ -88,3 +88,20 @@ def test_logs_of_jobmasters_are_beside_those_of_their_services(tmp_path: Path) -
     assert found.read(f"jobmaster-{JOB}.log", 0, 100).data == b"job\n"
     with pytest.raises(UnknownLogError):
         found.read(f"{JOB}.log", 0, 100)
+
+
+def record(time: int, message: str, **fields: str) -> dict[str, Any]:
+    return {"time": time, "level": "INFO", "logger": "shop", "message": message, "source": "tm-1", **fields}
+
+
+def test_a_line_of_a_job_says_where_and_which_task() -> None:
+    assert line_of(record(0, "late", task="price (2/2)#0")).endswith(" INFO  shop [tm-1, price (2/2)#0]: late")
+    assert line_of(record(0, "late")).endswith(" INFO  shop [tm-1]: late")
+
+
+def test_answers_that_overlap_show_each_record_once() -> None:
+    first = [record(1, "a"), record(2, "b"), record(2, "b")]
+    shown = Unshown(first)
+    late = record(1, "late")
+    assert shown.of([*first[1:], record(2, "b"), record(3, "c")]) == [record(2, "b"), record(3, "c")]
+    assert shown.of([late, record(3, "c")]) == [late]

@@ -23,7 +23,7 @@ from firesteel.rest.job_endpoints import (
     VERTEX,
     VERTEX_ENDPOINTS,
 )
-from firesteel_dispatcher import log_levels
+from firesteel_dispatcher import job_logs, log_levels
 from firesteel_dispatcher import rest_cluster as cluster
 from firesteel_dispatcher import rest_jobs as jobs
 from firesteel_dispatcher import rest_processes as processes
@@ -114,6 +114,18 @@ ENDPOINTS: Final = (
         f"{JOB}/metrics/history", jobs.metric_history, "what the job did in the last hour",
         Parameter("vertex", "id of a vertex; default: series of the job itself", default=""),
         Parameter("since", "only moments after this one, in ms since 1970", "number", -1, least=-1, most=1 << 62),
+        ours=True,
+    ),
+    get(
+        f"{JOB}/logs", job_logs.show, "what all its processes have logged, in order of time",
+        Parameter(
+            "since", "the first records from this moment on, in ms since 1970; default: the last ones", "number", -1,
+            least=-1, most=1 << 62,
+        ),
+        Parameter("until", "only records before this moment", "number", -1, least=-1, most=1 << 62),
+        Parameter("level", "least level: DEBUG, INFO, WARN or ERROR; default: all", default=""),
+        Parameter("text", "what a record contains, in any case of letters", default=""),
+        Parameter("limit", "most records", "number", 1000, least=1, most=10_000),
         ours=True,
     ),
     change(

@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol, cast
 
 from aiohttp import web
 
-from firesteel.core.call_pool import CallPool
 from firesteel.core.errors import FiresteelError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import InspectionGateway
@@ -20,6 +19,7 @@ from firesteel.rest import metric_views
 from firesteel.rest import types as t
 from firesteel.rest.endpoints import RestCall
 from firesteel.rest.picking import picked
+from firesteel.rpc.process_calls import LOGS
 from firesteel.service.measured import JOBMANAGER
 from firesteel.service.middlewares import error_response
 from firesteel.service.process_logs import LARGEST_PART, LogPiece, ProcessLogs
@@ -32,7 +32,6 @@ _TAIL_BYTES: Final = 1 << 20
 """Bytes at the end of a log that are searched for its last lines."""
 _RANGE: Final = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?")
 _PATIENCE: Final = 5.0
-_LOGS: Final = CallPool("logs", deadline=20.0)
 
 
 class UnknownTaskManagerError(FiresteelError):
@@ -179,11 +178,11 @@ class _LocalLogs:
     logs: ProcessLogs
 
     async def listed(self) -> tuple[list[t.LogFile], str, str]:
-        logs = await _LOGS.call(self.logs.listed)
+        logs = await LOGS.call(self.logs.listed)
         return [picked(t.LogFile, asdict(log)) for log in logs], self.logs.main, self.logs.stdout
 
     async def read(self, name: str, offset: int, length: int) -> LogPiece:
-        return await _LOGS.call(self.logs.read, name, offset, length)
+        return await LOGS.call(self.logs.read, name, offset, length)
 
 
 @dataclass(frozen=True)

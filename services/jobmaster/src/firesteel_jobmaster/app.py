@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -23,9 +24,11 @@ from firesteel.rpc import RpcClient
 from firesteel.rpc.process_calls import process_routes
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.base import Service
+from firesteel.service.job_log import job_log
 from firesteel.service.leaders import Candidate
 from firesteel.service.measured import Measured, of_job
 from firesteel.service.otlp_metrics import otlp_metric_reporters
+from firesteel.service.process_logs import ProcessLogs
 from firesteel.service.retries import until_it_works
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import Tracing, tracing_of
@@ -98,7 +101,8 @@ class JobMasterService(Service):
         self._meters = [reporter.to_plain() for reporter in otlp_metric_reporters(settings)]
         if takes_jobs:
             self.app.add_routes(host_routes(self, secret, clock))
-        self.app.add_routes([*job_routes(self, secret, clock), *process_routes(secret, clock)])
+        of_process = process_routes(secret, clock, job_log=functools.partial(job_log, ProcessLogs()))
+        self.app.add_routes([*job_routes(self, secret, clock), *of_process])
 
     async def on_start(self) -> None:
         """Say where this host is."""

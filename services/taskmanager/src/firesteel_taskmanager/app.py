@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.rpc.process_calls import process_routes
 from firesteel.runtime.slot.surroundings import NETWORK_VARIABLE
+from firesteel.service.job_log import job_log
 from firesteel.spark.executor import ExecutorProcess
 from firesteel.spark.hosts import spark_host
 from firesteel.spark.jvm import DEFAULT_HEAP_MB
@@ -89,7 +91,8 @@ def create_service(
         executors=executors,
         memory=memory,
     )
-    service.app.add_routes([*routes(service, secret), *process_routes(secret, clock, service.log_level_changed)])
+    of_process = process_routes(secret, clock, service.log_level_changed, functools.partial(job_log, service.logs))
+    service.app.add_routes([*routes(service, secret), *of_process])
     return service
 
 

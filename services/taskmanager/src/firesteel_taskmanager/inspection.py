@@ -9,13 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from firesteel.core.call_pool import CallPool
 from firesteel.core.stacks import dump_threads
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import InspectionGateway
 from firesteel.protocol.message import RpcFault
 from firesteel.rpc import answers
-from firesteel.rpc.process_calls import seconds_of
+from firesteel.rpc.process_calls import LOGS, seconds_of
 from firesteel.service.measured import TASKMANAGER, Measured
 from firesteel.service.process_logs import ProcessLogs
 from firesteel.service.process_metrics import process_values
@@ -24,7 +23,6 @@ from firesteel_taskmanager.slot_messages import SlotMessages
 
 logger = logging.getLogger(__name__)
 _SLOT_SECONDS: Final = 5.0
-_LOGS: Final = CallPool("logs", deadline=20.0)
 
 
 class Inspection:
@@ -84,7 +82,7 @@ class Inspection:
 
     @answers(InspectionGateway.read_log)
     async def read_log(self, message: m.ReadLog) -> m.LogPart:
-        part = await _LOGS.call(self._logs.read, message.name, message.offset, message.length)
+        part = await LOGS.call(self._logs.read, message.name, message.offset, message.length)
         return m.LogPart(part.size, part.offset, base64.b64encode(part.data).decode("ascii"))
 
     @answers(InspectionGateway.sample_stacks)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import codecs
 import logging
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from firesteel.core.text_output import ESCAPED
-from firesteel.service.logs import FIELDS
+from firesteel.service.logs import FIELDS, FORMAT, FieldsFilter
 from firesteel.service.otlp_logs import TRACE_FIELD
 from firesteel.service.output_queue import OutputQueue
+
+_FORMATTER: Final = logging.Formatter(FORMAT)
+_FIELDS: Final = FieldsFilter()
 
 
 class SlotOutput:
@@ -58,11 +60,13 @@ class SlotOutput:
         number = level if isinstance(level, int) else logging.INFO
         name = str(message.get("logger") or "firesteel.slot")
         extra = {field: message[field] for field in (*FIELDS, TRACE_FIELD) if message.get(field) is not None}
-        at = datetime.now().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
-        where = f" [execution={message['execution_id']}]" if message.get("execution_id") else ""
-        line = f"{at} {logging.getLevelName(number):5} {name}{where}: {message.get('message', '')}\n"
-        self._keep(channel, "log", line)
-        logging.getLogger(name).log(number, "%s", message.get("message", ""), extra=extra)
+        text = str(message.get("message", ""))
+        record = logging.makeLogRecord(
+            {"name": name, "levelno": number, "levelname": logging.getLevelName(number), "msg": text, **extra}
+        )
+        _FIELDS.filter(record)
+        self._keep(channel, "log", _FORMATTER.format(record) + "\n")
+        logging.getLogger(name).log(number, "%s", text, extra=extra)
 
     def forget(self, channel: int) -> None:
         """A channel is closed: write the bytes that are left of a cut character as escapes."""

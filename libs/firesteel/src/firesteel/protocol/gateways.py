@@ -256,6 +256,9 @@ class ProcessGateway(Gateway, fence=Fence.NONE):
     dump_threads = Method(m.Empty, m.ThreadDump, by=_DISPATCHER)
     """Stacks of all threads of the process."""
 
+    job_log = Method(m.ReadJobLog, m.JobLog, by=_DISPATCHER, at_least=20.0)
+    """Read records of a job in the logs of a TaskManager or JobMaster; other processes have none."""
+
     sample_threads = Method(
         m.SampleThreads,
         m.StackSamples,

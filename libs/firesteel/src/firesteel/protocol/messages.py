@@ -568,6 +568,38 @@ class LogPart(Message):
 
 
 @dataclass(frozen=True)
+class ReadJobLog(Message):
+    """Ask for records of a job: the first ones from ``since`` on, or the last ones, before ``until`` (epoch ms).
+
+    Attributes:
+        since, until: -1 = without such a bound.
+        level: least level; empty = all.
+        text: what a record contains, in any case of letters.
+        limit: most records.
+    """
+
+    job_id: str
+    since: int = -1
+    until: int = -1
+    level: str = ""
+    text: str = ""
+    limit: int = 1000
+
+
+@dataclass(frozen=True)
+class JobLog(Message):
+    """Records in order of time (``time`` in epoch ms, ``level``, ``logger``, ``message``, ``task`` where there is one).
+
+    Attributes:
+        complete_to: the moment to which they are all there: that of the first one where the last ones were wanted,
+            else the one before which all are there; -1 = as far as there are any.
+    """
+
+    records: tuple[Mapping[str, Any], ...]
+    complete_to: int = -1
+
+
+@dataclass(frozen=True)
 class SampleStacks(Message):
     """Ask for samples of the stacks of a vertex's tasks; ``subtask`` -1: of all."""
 

@@ -92,6 +92,25 @@ class LogListInfo(TypedDict):
     logs: list[LogFile]
 
 
+class JobLogRecord(TypedDict):
+    time: int
+    level: str
+    logger: str
+    message: str
+    source: str
+    task: NotRequired[str]
+
+
+class LogSourceInfo(TypedDict):
+    source: str
+    error: NotRequired[str]
+
+
+JobLogInfo = TypedDict(
+    "JobLogInfo", {"records": list[JobLogRecord], "complete-to": int, "now": int, "sources": list[LogSourceInfo]}
+)
+
+
 class LogUrl(TypedDict):
     url: str
 

@@ -1,4 +1,4 @@
-"""Calls that every process of a cluster answers: levels of its loggers, and stacks of its threads."""
+"""Calls that every process of a cluster answers: levels of its loggers, stacks of its threads, records of jobs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ MOST_SECONDS: Final = 120.0
 """Longest time in seconds for which stacks are sampled."""
 SAMPLES: Final = CallPool("samples of threads", deadline=600.0)
 """Threads that sample; the request names the time, and ``seconds_of`` bounds it."""
+LOGS: Final = CallPool("logs", deadline=20.0)
+"""Threads that read logs."""
 
 
 class _Calls:
-    def __init__(self, changed: Callable[[str, str], None]) -> None:
-        self._changed = changed
+    def __init__(self, changed: Callable[[str, str], None], job_log: Callable[[m.ReadJobLog], m.JobLog]) -> None:
+        self._changed, self._job_log = changed, job_log
 
     @answers(ProcessGateway.log_levels)
     def log_levels(self, _: m.Empty) -> m.LogLevels:
@@ -43,6 +45,10 @@ class _Calls:
     @answers(ProcessGateway.dump_threads)
     def dump_threads(self, _: m.Empty) -> m.ThreadDump:
         return m.ThreadDump(tuple(dump_threads()), process_name())
+
+    @answers(ProcessGateway.job_log)
+    async def job_log(self, message: m.ReadJobLog) -> m.JobLog:
+        return await LOGS.call(self._job_log, message)
 
     @answers(ProcessGateway.sample_threads)
     async def sample_threads(self, message: m.SampleThreads) -> m.StackSamples:
@@ -64,7 +70,10 @@ def seconds_of(message: m.SampleStacks | m.SampleThreads) -> float:
 
 
 def process_routes(
-    secret: str, clock: Clock, changed: Callable[[str, str], None] = lambda logger, level: None
+    secret: str,
+    clock: Clock,
+    changed: Callable[[str, str], None] = lambda logger, level: None,
+    job_log: Callable[[m.ReadJobLog], m.JobLog] = lambda request: m.JobLog(()),
 ) -> list[web.RouteDef]:
     """Routes by which this process answers ``ProcessGateway``.
 
@@ -72,8 +81,9 @@ def process_routes(
         secret: of the cluster.
         clock: of the process.
         changed: called with logger and level after a change.
+        job_log: reads records of a job; called on a thread.
     """
-    calls = _Calls(changed)
+    calls = _Calls(changed, job_log)
     refusals: dict[type[Exception], RpcCode] = {ConfigurationError: RpcCode.BAD_REQUEST}
     handlers = handlers_of(ProcessGateway, _Calls, lambda _: calls, by_token(lambda _: ""), refusals)
     return rpc_routes(handlers, secret, prefix=PREFIX, clock=clock)

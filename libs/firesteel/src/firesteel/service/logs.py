@@ -1,4 +1,4 @@
-"""Set-up of logs, whose lines name the job, vertex, subtask and attempt that they are about."""
+"""Set-up of logs, whose lines name the job and the task that they are about."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from firesteel.config import Settings, options
 from firesteel.core.log_levels import ROOT, set_level
 from firesteel.core.text_output import ESCAPED
 
-FIELDS = ("job", "vertex", "subtask", "attempt")
+FIELDS = ("job", "task", "vertex", "subtask", "attempt")
+"""Fields of a record. ``task`` is Flink's name of a task for people, with its subtask from 1 on (``Map (1/2)#0``); the
+number ``subtask`` is the one in ids of metrics, and counts from 0."""
 FORMAT = "%(asctime)s %(levelname)-5s %(name)s%(where)s: %(message)s"
 LOG_BYTES = 100_000_000
 OLD_LOGS = 10
@@ -41,7 +43,8 @@ class FieldsFilter(logging.Filter):
         fields = {**_context.get(), **{f: record.__dict__[f] for f in FIELDS if f in record.__dict__}}
         for name in FIELDS:
             record.__dict__.setdefault(name, fields.get(name))
-        text = " ".join(f"{name}={fields[name]}" for name in FIELDS if fields.get(name) is not None)
+        shown = FIELDS if fields.get("task") is None else ("job", "task")  # a task says the others
+        text = " ".join(f"{name}={fields[name]}" for name in shown if fields.get(name) is not None)
         record.where = f" [{text}]" if text else ""
         return True
 

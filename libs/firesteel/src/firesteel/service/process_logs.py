@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -106,7 +107,7 @@ class RecentLog(logging.Handler):
 def own_log_file() -> Path | None:
     """The log file of this process; None: it logs elsewhere."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.FileHandler):
+        if isinstance(handler, logging.FileHandler) and handler.baseFilename != os.devnull:
             return Path(handler.baseFilename)
     return None
 

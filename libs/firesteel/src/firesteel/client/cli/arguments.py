@@ -298,14 +298,15 @@ def parser() -> argparse.ArgumentParser:
     logs = cluster_verb(
         "logs",
         help="show logs",
-        description="Shows the end of a log: that of a job (its JobMaster's, and what its tasks have logged at "
-        "TaskManagers), of a TaskManager, or of the JobManager (`jobmanager`). Without a name it lists whose logs "
-        "there are.",
+        description="Shows the end of a log: what all processes have logged about a job, in order of time, or the log "
+        "of a TaskManager, or of the JobManager (`jobmanager`). Without a name it lists whose logs there are.",
     )
     logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until Ctrl-C")
     logs.add_argument(
         "-n", "--lines", type=_count, default=100, metavar="LINES", help="how many of the last lines (100); 0: none"
     )
+    logs.add_argument("--level", metavar="LEVEL", help="of a job: least level, such as WARN")
+    logs.add_argument("--grep", metavar="TEXT", help="of a job: only records with this text, in any case of letters")
     logs.add_argument("--file", metavar="NAME", help="another file of its owner, as --list names it")
     logs.add_argument("--list", action="store_true", help="names and sizes of the owner's files")
     logs.add_argument("owner", metavar="JOB|TASKMANAGER|jobmanager", nargs="?", help="whose log")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
@@ -25,6 +27,11 @@ _STEP_SECONDS: Final = 1.0
 _LINE_BYTES: Final = 400
 """Bytes of a file that are read for each requested line; generous, most lines are shorter."""
 _LEAST_BYTES, _MOST_BYTES = 1 << 16, 1 << 26
+_MOST_RECORDS: Final = 10_000
+"""Most records of a job in an answer."""
+_FOLLOWED: Final = 1000
+_OVERLAP_MS: Final = 5000
+"""How far back each question of ``--follow`` looks: clocks of hosts may differ by that much."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,10 @@ def logs(parsed: argparse.Namespace, console: Console) -> int:
         if parsed.owner is None:
             return _owners(parsed, console, connection)
         owner = wait_for(console, connection, "Looking for logs", owner_of(connection.rest.get, parsed.owner))
+        if _JOB.fullmatch(owner) and not parsed.list and parsed.file is None:
+            return _of_job_on_all_hosts(parsed, console, connection, owner.lower())
+        if parsed.level or parsed.grep:
+            raise ConfigurationError("--level and --grep choose records of a job: name one, and no --file or --list")
         files = wait_for(console, connection, "Looking for logs", files_of(connection.rest.get, owner, parsed.file))
         if parsed.list:
             _say_list(parsed, console, files)
@@ -68,6 +79,84 @@ def logs(parsed: argparse.Namespace, console: Console) -> int:
     finally:
         close_connections()
     return exit_codes.DONE
+
+
+def _of_job_on_all_hosts(
+    parsed: argparse.Namespace, console: Console, connection: ClusterConnection, job_id: str
+) -> int:
+    """Show what all processes have logged about a job, in order of time."""
+    # Who follows needs the records of the overlap, to know which of the next answer are new.
+    limit = min(_MOST_RECORDS, max(parsed.lines, _FOLLOWED if parsed.follow else 1))
+    query = {"level": parsed.level or "", "text": parsed.grep or "", "limit": limit}
+    path = f"/jobs/{job_id}/logs?"
+    answer = wait_for(console, connection, "Looking for logs", connection.rest.get(path + urlencode(query)))
+    records = answer["records"][-parsed.lines :] if parsed.lines else []
+    if parsed.json:
+        console.say_json({"records": records, "sources": answer["sources"]})
+        return exit_codes.DONE
+    _note_silent(console, answer["sources"], set())
+    for record in records:
+        console.say(line_of(record))
+    shown = Unshown(answer["records"])
+    silent = {source["source"] for source in answer["sources"] if "error" in source}
+    since = max(int(answer["now"]) - _OVERLAP_MS, int(answer["complete-to"]))
+    while parsed.follow:
+        time.sleep(_STEP_SECONDS)
+        try:
+            more = urlencode({**query, "limit": _MOST_RECORDS, "since": since})
+            answer = connection.loop.run(connection.rest.get(path + more))
+        except PeerUnreachableError:  # the Dispatcher restarts
+            continue
+        for record in shown.of(answer["records"]):
+            console.say(line_of(record))
+        silent = _note_silent(console, answer["sources"], silent)
+        since = int(answer["complete-to"] if answer["complete-to"] >= 0 else answer["now"] - _OVERLAP_MS)
+    return exit_codes.DONE
+
+
+def _note_silent(console: Console, sources: Iterable[Mapping[str, Any]], known: set[str]) -> set[str]:
+    """Say who does not answer, if that was not said before; returns all who don't."""
+    silent = {str(source["source"]): str(source["error"]) for source in sources if "error" in source}
+    for name, error in silent.items():
+        if name not in known:
+            console.note(f"no records of {name}: {error}")
+    return set(silent)
+
+
+def line_of(record: Mapping[str, Any]) -> str:
+    """A record of a job as a line for people: time here, level, where, task, text."""
+    at = datetime.fromtimestamp(record["time"] / 1000).strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+    about = f"{record['source']}, {record['task']}" if record.get("task") else record["source"]
+    return f"{at} {record['level']:5} {record['logger']} [{about}]: {record['message']}"
+
+
+class Unshown:
+    """Tells which records of an answer are new, where answers overlap: a host may be late with a record.
+
+    Args:
+        records: of the first answer.
+    """
+
+    def __init__(self, records: Iterable[Mapping[str, Any]]) -> None:
+        self._shown = Counter(map(self._key, records))
+
+    @staticmethod
+    def _key(record: Mapping[str, Any]) -> tuple[Any, ...]:
+        return record["time"], record["source"], record.get("task"), record["message"]
+
+    def of(self, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The new ones; those of this answer are remembered until the next one."""
+        counts = Counter(map(self._key, records))
+        seen = counts & self._shown
+        fresh: list[Mapping[str, Any]] = []
+        for record in records:
+            key = self._key(record)
+            if seen[key]:
+                seen[key] -= 1
+            else:
+                fresh.append(record)
+        self._shown = counts
+        return fresh
 
 
 async def owner_of(get: Callable[[str], Any], word: str) -> str:

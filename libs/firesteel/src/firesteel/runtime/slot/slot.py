@@ -291,7 +291,12 @@ class Slot:
                 former += pending.former
         self._attempts.update({(d.vertex_id, d.subtask): d for d in new})
         for d in new:
-            self._task_fields[d.execution_id] = {"vertex": d.vertex_id, "subtask": d.subtask, "attempt": d.attempt}
+            self._task_fields[d.execution_id] = {
+                "task": f"{d.vertex_name} ({d.subtask + 1}/{d.parallelism})#{d.attempt}",
+                "vertex": d.vertex_id,
+                "subtask": d.subtask,
+                "attempt": d.attempt,
+            }
         self._pending.append(_PendingDeployment(deployment, new, former, self._clock.epoch_ms()))
         self._run_pending()
 
