@@ -109,3 +109,12 @@ def test_jobs_that_are_forgotten_leave_nothing() -> None:
     assert history.of("never known") == {
         "interval": 5000, "size": 10, "truncated": False, "times": [], "series": {},
     }  # fmt: skip
+
+
+def test_a_sparkline_is_the_rate_of_the_sources_in_averages() -> None:
+    history = MetricHistory(5, 14)
+    for at in range(20):  # the ring goes round
+        history.record(seen(worst={"numRecordsInPerSecond": at}) | {"plan": {"nodes": []}}, at * 1000)
+    assert history.sparkline("job") == [8.5, 14.5, 18.5], "moments 6 to 11, 12 to 17, and what there is of the rest"
+    assert history.of("job")["series"]["numRecordsInPerSecond"][-1] == 19.0
+    assert history.sparkline("other") == []

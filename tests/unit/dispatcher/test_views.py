@@ -61,7 +61,7 @@ def test_the_overview_has_every_field_that_clients_insist_on(archive: dict[str, 
     shown = views.job_overview(archive)
     assert {
         "jid", "name", "jobType", "schedulerType", "start-time", "end-time", "duration", "state", "last-modification",
-        "tasks", "pending-operators",
+        "tasks", "pending-operators", "firesteel-health",
     } == shown.keys()  # fmt: skip
     assert shown["tasks"]["total"] == shown["tasks"]["created"] == 3
     assert len(shown["tasks"]) == 11

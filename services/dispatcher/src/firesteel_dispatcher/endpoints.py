@@ -89,7 +89,10 @@ ENDPOINTS: Final = (
     # -- jobs
     get("/jobs", jobs.jobs, "ids and states of jobs"),
     change("POST", "/jobs", jobs.submit, "submits a job", upload=_MULTIPART, status=202),
-    get("/jobs/overview", jobs.overview, "all jobs with counts of their tasks"),
+    get(
+        "/jobs/overview", jobs.overview, "all jobs with counts of their tasks, and how well they are",
+        Parameter("history", "running jobs have their rates of the last 15 minutes", "flag", False),
+    ),
     get(
         "/jobs/metrics", jobs.metrics_of_jobs, "metrics over several jobs", *AGGREGATES,
         Parameter("jobs", "ids, separated by commas; default: all"),

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from firesteel.graph.job_archive import WORST
 from firesteel.rest import types as t
+from firesteel.rest.findings import RECORDS_IN, job_rates
 from firesteel.rest.views import job_values
 
 JOB: Final = ""
@@ -30,6 +31,9 @@ _TIMES: Final = {
     "accumulated-idle-time": "idleTimeMsPerSecond",
 }
 _WORST: Final = {"busy": "maxBusyTimeMsPerSecond", "backPressured": "maxBackPressuredTimeMsPerSecond"}
+SPARK_POINTS: Final = 30
+SPARK_STEP: Final = 6
+"""A line in a list of jobs has so many points, each of so many moments: a quarter of an hour of 5 s."""
 WATERMARK_LAG: Final = "watermarkLag"
 _NO_WATERMARK: Final = 1 << 62
 """A watermark beyond this number, on either side, means that there is none yet, or that none will come."""
@@ -88,6 +92,11 @@ class _Rings:
         }
         return [self._times[i] for i in order], series
 
+    def last(self, name: str, most: int) -> list[float]:
+        """The last values of a series of the job itself, oldest first; NaN where there was none."""
+        ring = self._values.get((JOB, name), ())
+        return [*ring[self._next :], *ring[: self._next]][-most:]
+
 
 class MetricHistory:
     """The metrics of running jobs over the last hour.
@@ -118,6 +127,7 @@ class MetricHistory:
             for name, value in job_values(archive).items()
             if name in JOB_SERIES and isinstance(value, int | float) and value >= 0
         }
+        values |= {(JOB, name): rate for name, rate in job_rates(archive).items()}
         last_totals, totals = rings.totals, {vertex["id"]: vertex["metrics"] for vertex in archive["vertices"]}
         for vertex in archive["vertices"]:
             then = None if last_totals is None else last_totals[1].get(vertex["id"])
@@ -149,6 +159,16 @@ class MetricHistory:
             "times": times,
             "series": series,
         }
+
+    def sparkline(self, job_id: str) -> list[float | None]:
+        """What a job's sources read in a second, as averages over ``SPARK_STEP`` moments each, oldest first."""
+        rings = self._jobs.get(job_id)
+        values = [] if rings is None else rings.last(RECORDS_IN, SPARK_STEP * SPARK_POINTS)
+        averages: list[float | None] = []
+        for first in range(0, len(values), SPARK_STEP):
+            numbers = [value for value in values[first : first + SPARK_STEP] if not math.isnan(value)]
+            averages.append(round(sum(numbers) / len(numbers), 1) if numbers else None)
+        return averages
 
 
 def _rates(

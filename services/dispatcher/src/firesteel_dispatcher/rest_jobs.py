@@ -33,8 +33,20 @@ async def jobs(service: DispatcherService, _: RestCall) -> t.Jobs:
     return {"jobs": [{"id": job.id, "status": cast(t.JobState, job.state)} for job in service.core.jobs.values()]}
 
 
-async def overview(service: DispatcherService, _: RestCall) -> t.JobsOverview:
-    return {"jobs": await service.jobs.details.overviews()}
+async def overview(service: DispatcherService, call: RestCall) -> t.JobsOverview:
+    """All jobs; with ``history``, the running ones have the rates of the last minutes."""
+    rows = await service.jobs.details.overviews()
+    if not call.query["history"]:
+        return {"jobs": rows}
+    sparkline = service.diagnostics.metric_history.sparkline
+    return {
+        "jobs": [
+            {**row, "firesteel-health": {**row["firesteel-health"], "records-in-history": sparkline(row["jid"])}}
+            if row["end-time"] < 0 and "firesteel-health" in row
+            else row
+            for row in rows
+        ]
+    }
 
 
 async def applications(service: DispatcherService, _: RestCall) -> t.ApplicationsOverview:

@@ -4,21 +4,16 @@ import { test } from "node:test";
 import { depthOf, folded, label, type Frame } from "./flames";
 import { joined, uncounted } from "./history";
 import { mainLog } from "./log_files";
-import { carried, diagnose, quantile, splitTrace, tasksDone } from "./diagnose";
+import { carried, quantile, splitTrace, tasksDone } from "./diagnose";
 import { bytes, count, counted, duration, percent, shortTime, SIZE_STEPS, subtaskOf, time, watermark, WHOLE } from "./format";
 import { layout } from "./layout";
 import { jobPieces, pieces } from "./pieces";
 import { change, spread } from "./rescaling";
-import type { ExceptionEntry, JobDetails, Vertex, Worst } from "./types";
+import type { Vertex, Worst } from "./types";
 
 const io = { "read-bytes": 0, "write-bytes": 0, "read-records": 0, "write-records": 0 };
 const vertex = (id: string, worst: Worst): Vertex => ({
   id, name: id, parallelism: 2, maxParallelism: 128, status: "RUNNING", "start-time": 0, "end-time": -1, duration: 0, tasks: { RUNNING: 2 }, metrics: io, "firesteel-worst": worst,
-}); // prettier-ignore
-const one = (value: number) => ({ value, subtask: 1 });
-const job = (vertices: Vertex[], inputs: Record<string, string[]>): JobDetails => ({
-  jid: "j", name: "j", state: "RUNNING", "start-time": 0, "end-time": -1, duration: 0, now: 1_000_000, timestamps: {}, vertices,
-  plan: { nodes: vertices.map(({ id }) => ({ id, parallelism: 2, description: id, inputs: (inputs[id] ?? []).map((from) => ({ id: from })) })) },
 }); // prettier-ignore
 
 test("numbers are short", () => {
@@ -41,15 +36,11 @@ test("bytes that nobody counts are not shown as none", () => {
   assert.deepEqual(Object.keys(series).filter((name) => uncounted(series, name)), ["numBytesInPerSecond"]);
 });
 
-test("stages of a batch job that wait for their input are no trouble", () => {
-  const stage = (id: string, status: string, start: number, tasks: Record<string, number>, begun?: number): Vertex => ({ ...vertex(id, { busy: one(0), backPressured: one(0) }), parallelism: 4, status, "start-time": start, tasks, ...(begun === undefined ? {} : { "firesteel-tasks": begun }) });
-  const read = stage("read", "FINISHED", 5, { FINISHED: 4 }, 4);
-  const sum = stage("sum", "RUNNING", 9, { RUNNING: 1, FINISHED: 2 + 1 }, 3); // one of four had nothing to read
-  const batch = { ...job([read, sum, stage("write", "CREATED", -1, { DEPLOYING: 4 })], {}), "job-type": "BATCH" };
-  assert.deepEqual(diagnose(batch), [{ kind: "good", text: "1 of 3 stages are done; sum has 2 of 3 tasks done.", vertex: "sum" }]);
+test("tasks without anything to read are no tasks to do", () => {
+  const stage = (id: string, status: string, tasks: Record<string, number>, begun: number): Vertex => ({ ...vertex(id, {}), parallelism: 4, status, tasks, "firesteel-tasks": begun });
+  const read = stage("read", "FINISHED", { FINISHED: 4 }, 4);
+  const sum = stage("sum", "RUNNING", { RUNNING: 1, FINISHED: 2 + 1 }, 3); // one of four had nothing to read
   assert.deepEqual([tasksDone(read), tasksDone(sum)], [{ done: 4, all: 4 }, { done: 2, all: 3 }]);
-  const streaming = diagnose({ ...batch, "job-type": "STREAMING" });
-  assert.match(streaming[0]!.text, /1 of 3 vertices do not run with all subtasks yet/);
 });
 
 test("times are those of the zone that is chosen", () => {
@@ -65,65 +56,11 @@ test("a narrow frame shows its function first", () => {
   assert.equal(label("root"), "root");
 });
 
-test("the last failure is told first, and for a while", () => {
-  const entry = { exceptionName: "LookupError", stacktrace: "Traceback (most recent call last):\n  File \"a.py\"\nLookupError: no price\nmore\nThe record at hand: 7", timestamp: 970_000 } as ExceptionEntry;
-  const [first] = diagnose(job([vertex("a", {})], {}), entry);
-  assert.deepEqual([first!.kind, first!.text, first!.page], ["bad", "Failed 30.0 s ago, and was started again: LookupError: no price", "exceptions"]);
-  assert.equal(diagnose({ ...job([], {}), state: "FAILED" }, { ...entry, stacktrace: "Traceback\nLookupError: no price" })[0]!.text, "The job has failed: LookupError: no price");
-  assert.equal(diagnose({ ...job([], {}), state: "FAILED" })[0]!.text, "The job has failed.");
-  assert.equal(diagnose({ ...job([], {}), now: 2_000_000 }, entry)[0]!.kind, "good");
-});
-
 test("marks of watermarks are no times", () => {
   assert.equal(watermark("-9223372036854775808").kind, "none");
   assert.equal(watermark("9223372036854775807").kind, "end");
   assert.deepEqual(watermark("5"), { kind: "time", ms: 5 });
   assert.equal(watermark(undefined).kind, "none");
-});
-
-test("who back-pressures the others is found behind those that wait", () => {
-  const found = diagnose(
-    job(
-      [
-        vertex("source", { busy: one(100), backPressured: one(800) }),
-        vertex("middle", { busy: one(300), backPressured: one(600) }),
-        vertex("slow", { busy: one(990), backPressured: one(0) }),
-        vertex("idle", { busy: one(10), backPressured: one(0) }),
-      ],
-      { middle: ["source"], slow: ["middle"], idle: ["source"] },
-    ),
-  );
-  assert.deepEqual(found.map(({ kind, vertex }) => [kind, vertex]), [["bad", "slow"]]);
-  assert.match(found[0]!.text, /upstream of it \(up to 80 % of the time\): its subtask 2\/2 is 99 % busy/);
-});
-
-test("a subtask without time left is a cause, though another one of its vertex is back-pressured", () => {
-  const found = diagnose(
-    job(
-      [
-        vertex("source", { busy: one(100), backPressured: one(460) }),
-        vertex("slow", { busy: { value: 1000, subtask: 3 }, backPressured: { value: 190, subtask: 0 } }),
-        vertex("sink", { busy: one(400), backPressured: one(0) }),
-      ],
-      { slow: ["source"], sink: ["slow"] },
-    ),
-  );
-  assert.deepEqual([found[0]!.vertex, found[0]!.subtask], ["slow", 3]);
-});
-
-test("who is not busy and back-pressures others waits for something", () => {
-  const found = diagnose(
-    job(
-      [
-        vertex("source", { busy: one(50), backPressured: one(960) }),
-        vertex("slow", { busy: { value: 1000, subtask: 1 }, backPressured: { value: 400, subtask: 0 } }),
-        vertex("sums", { busy: one(30), backPressured: one(0) }),
-      ],
-      { slow: ["source"], sums: ["slow"] },
-    ),
-  );
-  assert.deepEqual(found.map(({ kind, vertex }) => [kind, vertex]), [["bad", "slow"], ["warn", "sums"]]);
-  assert.match(found[1]!.text, /3 % busy at most: it waits.*barriers.*or for the processor/);
 });
 
 test("the log that is shown first is that of the process", () => {
@@ -143,32 +80,6 @@ test("frames of ours that lead nowhere else are folded", () => {
   assert.deepEqual(found.children[0]!.children.map(({ name }) => name), ["firesteel.c:2", "firesteel.d:4"]);
   assert.deepEqual(found.children[0]!.children[0]!.children, [user]);
   assert.deepEqual([depthOf(tree), depthOf(found)], [8, 6]);
-});
-
-test("a job without back pressure says so", () => {
-  assert.equal(diagnose(job([vertex("source", { busy: one(100), backPressured: one(0) })], {}))[0]!.kind, "good");
-});
-
-test("a job that waits for slots says for which", () => {
-  const waits = { ...job([], {}), state: "CREATED", "firesteel-waiting-for": "2 more slots are needed." };
-  assert.deepEqual(diagnose(waits), [{ kind: "warn", text: "The job waits for slots: 2 more slots are needed." }]);
-  assert.deepEqual(diagnose({ ...waits, "firesteel-waiting-for": undefined }), []);
-});
-
-test("slow checkpoints are told while the job runs", () => {
-  const slow = { ...job([vertex("v", {})], {}), "firesteel-checkpoint-warning": "the last checkpoint took 310 s" };
-  assert.deepEqual(diagnose(slow)[0], { kind: "warn", text: "Checkpoints are slow: the last checkpoint took 310 s", page: "checkpoints" });
-});
-
-test("event time that is behind is told, unless there is none", () => {
-  const kinds = (value: number) => diagnose(job([vertex("v", { watermark: one(value) })], {})).map(({ kind }) => kind);
-  assert.deepEqual(kinds(1_000_000 - 120_000), ["warn"]);
-  assert.deepEqual(kinds(1_000_000 - 1000), ["good"]);
-  assert.deepEqual(kinds(-9223372036854775808), ["good"]);
-  const late = { watermark: one(1_000_000 - 120_000) };
-  const found = diagnose(job([vertex("source", late), vertex("other", { watermark: one(999_000) }), vertex("sums", late)], { sums: ["source", "other"] }));
-  assert.deepEqual(found.map(({ vertex }) => vertex), ["source"], "where it begins, not all that read from there");
-  assert.match(found[0]!.text, /2 min behind/);
 });
 
 test("percentiles are values that occur", () => {

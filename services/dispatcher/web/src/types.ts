@@ -64,6 +64,27 @@ export interface JobDetails {
   "firesteel-progress"?: string;
   "firesteel-waiting-for"?: string;
   "firesteel-checkpoint-warning"?: string;
+  "firesteel-findings"?: Finding[];
+}
+/** What is wrong with a job, in the Dispatcher's words. */
+export interface Finding {
+  kind: "bad" | "warn" | "good";
+  text: string;
+  vertex?: string;
+  subtask?: number;
+  page?: string; // of the job, where more of it stands
+}
+/** Of a job that has ended: its finding and its last failure only. */
+export interface Health {
+  finding: Finding | null;
+  "restarts-in-last-hour"?: number;
+  "last-failure"?: string;
+  "last-failure-timestamp"?: number;
+  "last-checkpoint-timestamp"?: number;
+  "pending-records"?: number;
+  "records-in-per-second"?: number;
+  "records-out-per-second"?: number;
+  "records-in-history"?: (number | null)[];
 }
 export interface JobRow {
   jid: string;
@@ -73,7 +94,9 @@ export interface JobRow {
   "end-time": number;
   duration: number;
   tasks: Record<string, number>;
+  jobType?: string;
   "firesteel-progress"?: string;
+  "firesteel-health"?: Health;
 }
 export interface Overview {
   taskmanagers: number;

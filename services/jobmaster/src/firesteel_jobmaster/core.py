@@ -121,6 +121,7 @@ class JobMasterCore:
         self.graph = ExecutionGraph(job_graph, clock, count, first_attempt=max(count, first_attempt))
         self.graph.restarts = count
         if count:
+            self.graph.restarted_ms.append(clock.epoch_ms())
             lost = failures.external(cause, PeerUnreachableError).to_plain()
             self.graph.record_failure(FailureRecord(lost, clock.epoch_ms()), failures.rank(lost))
         self._state = JobState(settings, clock, self.graph, has_deployed=follows)

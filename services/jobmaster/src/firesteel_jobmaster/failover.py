@@ -115,7 +115,7 @@ class Failover:
                 pass
             elif failures.is_of_infrastructure(record.failure) and state.checkpoints.is_committing:
                 logger.warning("some results may be shown: the job goes on committing, though %s", restarts.strategy)
-                state.graph.restarts += 1
+                state.graph.count_restart()
                 pause = COMMIT_PAUSE
             else:
                 logger.info("the job is not restarted: %s", restarts.strategy)

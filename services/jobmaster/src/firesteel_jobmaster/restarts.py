@@ -59,14 +59,14 @@ class Restarts:
 
     def failed(self, now: float) -> bool:
         """Count a failure that is no consequence of another one; returns whether it is answered by a restart."""
-        if self.strategy.failed(now):
-            self._graph.restarts += self.strategy.can_restart(now)
+        if self.strategy.failed(now) and self.strategy.can_restart(now):
+            self._graph.count_restart()
         return self.strategy.can_restart(now)
 
     def storage_failed(self, now: float) -> float:
         """A host could not read the state of a task; returns the seconds until the restart, which always follows."""
         if self._storage.failed(now):
-            self._graph.restarts += 1
+            self._graph.count_restart()
         return self._storage.delay(now)
 
     def begin(self, regions: Iterable[int], entry: FailureEntry, now: float, pause: float = 0.0) -> float:

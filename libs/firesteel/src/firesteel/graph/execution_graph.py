@@ -26,6 +26,8 @@ from firesteel.graph.execution_states import (
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex
 from firesteel.graph.pipelined_regions import pipelined_regions
 
+KEPT_RESTARTS = 1000
+"""Moments of restarts that are kept, for their number within the last hour."""
 KEPT_FAILURES = 16
 """Failures that a job's history keeps; Flink's default of ``web.exception-history-size``."""
 PEACE_MS = 3_600_000
@@ -420,6 +422,8 @@ class ExecutionGraph:
         self._restarting_ms = 0
         self.restarts = 0
         """Number of restarts of the job or of some of its regions since its submission."""
+        self.restarted_ms: deque[int] = deque(maxlen=KEPT_RESTARTS)
+        """When the last ones were, in epoch ms."""
         self._spread(job_graph, first_attempt)
 
     def _spread(self, job_graph: JobGraph, first_attempt: int) -> None:
@@ -656,6 +660,11 @@ class ExecutionGraph:
         for entry in self.failures:
             entry.root = _explained(entry.root, taskmanager_id, better)
             entry.concurrent = [_explained(record, taskmanager_id, better) for record in entry.concurrent]
+
+    def count_restart(self) -> None:
+        """The job, or some of its regions, will be restarted."""
+        self.restarts += 1
+        self.restarted_ms.append(self.clock.epoch_ms())
 
     def record_failure(self, record: FailureRecord, rank: int, most_entries: int = KEPT_FAILURES) -> FailureEntry:
         """Add a root failure to the history and return its entry, to which concurrent failures can be added.

@@ -52,12 +52,19 @@ SPARK = "firesteel-spark"
 """Of a vertex in batch mode: Spark's own page about its stage, if there is one (``firesteel.spark.ui.enabled``)."""
 WORST = "firesteel-worst"
 """Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, the ones
-with the fullest input and output buffers (0 to 1), how unevenly records are spread over subtasks, and total rates."""
+with the fullest input and output buffers (0 to 1), how unevenly records are spread over subtasks, total rates, and
+``PENDING``."""
 SLOT = "firesteel-slot"
 """Of a subtask: number of its slot at the TaskManager, which names the slot's output there; -1 = it has no slot."""
 REACTIVE = "firesteel-reactive"
 """Of a job in reactive mode: ``limits`` (vertex id -> largest parallelism), ``rescales`` (their counts, and the latest
 rescales), ``config`` (as REST shows it)."""
+PENDING = "pendingRecords"
+"""Of a vertex's loads: records that its sources have yet to read, where their connector tells (Flink's metric)."""
+RECENT_RESTARTS = "firesteel-restarts-in-last-hour"
+"""Of a job: its restarts within the hour before ``now``."""
+_HOUR_MS = 3_600_000
+_PENDING_END = f".{PENDING}"
 ROWS_AT_ONCE = 200
 """Subtasks whose rows are made in one slice and packed into one text."""
 _LOADS = {"busy": "busyTimeMsPerSecond", "backPressured": "backPressuredTimeMsPerSecond"}
@@ -146,6 +153,7 @@ def archive_in_slices(
         "exceptions-dropped": graph.failures_dropped,
         "failure": dict(root.failure) if root is not None and graph.state in _FAILED else None,
         "restarts": restart_times(graph, end if end >= 0 else now),
+        RECENT_RESTARTS: sum(now - at_ms < _HOUR_MS for at_ms in graph.restarted_ms),
         "config": dict(job.config),
         **({WAITING: graph.waiting_reason} if graph.waiting_reason and not graph.is_terminal else {}),
     }
@@ -249,8 +257,9 @@ class _Loads:
         self._rates = dict.fromkeys(_RATES, 0.0)
         self._averages = dict.fromkeys(_LOADS.values(), 0.0)
         self._live, self._count, self._read, self._read_squares = 0, 0, 0.0, 0.0
+        self._pending: float | None = None
 
-    def add(self, subtask: int, metrics: Mapping[str, Any]) -> None:
+    def add(self, subtask: int, metrics: Mapping[str, Any], user_metrics: Mapping[str, Any]) -> None:
         for key, name in _LOADS.items():
             value = metrics.get(name, 0)
             self._averages[name] += value
@@ -264,6 +273,9 @@ class _Loads:
             self._worst["watermark"] = {"value": watermark, "subtask": subtask}
         for name in _RATES:
             self._rates[name] += metrics.get(name, 0)
+        for name, value in user_metrics.items():
+            if name.endswith(_PENDING_END) and isinstance(value, int | float) and value >= 0:
+                self._pending = (self._pending or 0) + value
         self._live += 1
         self.add_read(metrics)
 
@@ -282,7 +294,8 @@ class _Loads:
         if not self._live:
             return skew
         averages = {name: total / self._live for name, total in self._averages.items()}
-        return {**self._worst, **self._rates, **averages, **skew}
+        pending = {} if self._pending is None else {PENDING: self._pending}
+        return {**self._worst, **self._rates, **averages, **skew, **pending}
 
 
 @dataclass
@@ -325,7 +338,7 @@ class _Sums:
             for name, value in _totals(execution).items():
                 self.totals[name] += value
             if state in _LIVE:
-                self.loads.add(execution.subtask, execution.metrics)
+                self.loads.add(execution.subtask, execution.metrics, execution.user_metrics)
             elif self.keeps_read:
                 self.loads.add_read(execution.metrics)
 

@@ -224,6 +224,28 @@ class JobTasks(TypedDict):
     reconciling: int
 
 
+class JobFinding(TypedDict):
+    kind: Literal["bad", "warn", "good"]
+    text: str
+    vertex: NotRequired[Id]
+    subtask: NotRequired[int]
+    page: NotRequired[Literal["checkpoints", "exceptions"]]
+
+
+JobHealth = TypedDict(
+    "JobHealth",
+    {
+        "finding": JobFinding | None,
+        "restarts-in-last-hour": NotRequired[int],
+        "last-failure": NotRequired[str],
+        "last-failure-timestamp": NotRequired[int],
+        "last-checkpoint-timestamp": NotRequired[int],
+        "pending-records": NotRequired[int],
+        "records-in-per-second": NotRequired[float],
+        "records-out-per-second": NotRequired[float],
+        "records-in-history": NotRequired[list[float | None]],
+    },
+)
 JobRow = TypedDict(
     "JobRow",
     {
@@ -239,6 +261,7 @@ JobRow = TypedDict(
         "tasks": JobTasks,
         "pending-operators": int,
         "firesteel-progress": NotRequired[str],
+        "firesteel-health": NotRequired[JobHealth],
     },
 )
 
@@ -300,6 +323,7 @@ class WorstSubtasks(TypedDict, total=False):
     numBytesOutPerSecond: float
     busyTimeMsPerSecond: float
     backPressuredTimeMsPerSecond: float
+    pendingRecords: float
 
 
 Vertex = TypedDict(
@@ -392,6 +416,7 @@ JobDetails = TypedDict(
         "firesteel-checkpoint-warning": NotRequired[str],
         "firesteel-restarts": NotRequired[int],
         "firesteel-last-failure": NotRequired[str],
+        "firesteel-findings": list[JobFinding],
     },
 )
 ExecutionConfig = TypedDict(

@@ -16,6 +16,7 @@ from firesteel.graph.job_archive import REACTIVE, TASK_METRICS
 from firesteel.protocol.deployment import METRIC_RATES, POOL_USAGES
 from firesteel.rest import types as t
 from firesteel.rest.archive_cache import Archive
+from firesteel.rest.findings import cause_of, findings, health
 from firesteel.rest.job_settings import all_for_job
 from firesteel.rest.picking import picked
 from firesteel.rest.subtask_views import aggregated
@@ -45,6 +46,7 @@ def job_overview(archive: Archive) -> t.JobRow:
             "last-modification": max([*archive["timestamps"].values(), archive["start-time"]]),
             "tasks": picked(t.JobTasks, totals),
             "pending-operators": 0,
+            "firesteel-health": health(archive),
         },
     )
 
@@ -74,6 +76,7 @@ def job_details(archive: Archive) -> t.JobDetails:
                 picked(t.Vertex, {**vertex, **_sharing_group(archive, vertex)}) for vertex in archive["vertices"]
             ],
             "pending-operators": 0,
+            "firesteel-findings": findings(archive),
         },
     )
 
@@ -86,9 +89,7 @@ def _restarts(archive: Archive) -> dict[str, Any]:
     last = max(archive.get("exceptions", ()), key=lambda e: e["timestamp"], default=None)
     if last is None:
         return {"firesteel-restarts": number}
-    message = str(last["message"]).partition("\n")[0]
-    name = str(last["error_class"]).removeprefix("builtins.")
-    return {"firesteel-restarts": number, "firesteel-last-failure": f"{name}: {message}" if message else name}
+    return {"firesteel-restarts": number, "firesteel-last-failure": cause_of(last)}
 
 
 def _sharing_group(archive: Archive, vertex: Mapping[str, Any]) -> dict[str, str]:

@@ -1,14 +1,14 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { at, usePolled } from "../api";
 import { JobActions } from "../actions";
-import { diagnose, isBatch, tasksDone } from "../diagnose";
+import { isBatch, tasksDone } from "../diagnose";
 import { count, counted, duration, percent, subtaskOf, watermark } from "../format";
 import { Graph, lagOf } from "../graph";
 import { Badge, Bytes, Card, Copy, Count, Tabs, Trouble, When } from "../parts";
 import { go, href } from "../router";
 import { config, useStore } from "../store";
 import { Table, type Column } from "../table";
-import type { Exceptions, JobDetails, Vertex } from "../types";
+import type { JobDetails, Vertex } from "../types";
 import { ChartsTab } from "./charts";
 import { CheckpointsTab } from "./checkpoints";
 import { ConfigurationTab } from "./configuration";
@@ -87,8 +87,7 @@ const AT_FIRST = 2;
 
 function Findings({ job }: { job: JobDetails }) {
   const [all, setAll] = useState(false);
-  const failures = usePolled<Exceptions>(`${at("jobs", job.jid, "exceptions")}?maxExceptions=1`, 5000);
-  const found = diagnose(job, failures.data?.exceptionHistory.entries[0]);
+  const found = job["firesteel-findings"] ?? [];
   if (!found.length) return null;
   const shown = all || found.length <= AT_FIRST + 1 ? found : found.slice(0, AT_FIRST);
   return (
