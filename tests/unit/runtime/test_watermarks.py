@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from firesteel.common import Duration, TimestampAssigner, Types, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from firesteel.common.coerce import make_coercer
+from firesteel.connectors.malformed import MalformedRecord
 from firesteel.core.errors import ProgramError
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.operator_base.watermarks import HELD_SECONDS, CombinedWatermark
@@ -218,6 +219,25 @@ def test_an_assigner_sees_records_of_the_declared_type() -> None:
     ((values, stamps, _),) = time.take("a", [7], None)
     assert repr(values) == "[7.0]"
     assert stamps == [7]
+
+
+class OnEachEvent(WatermarkGenerator):
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        output.emit_watermark(event_timestamp - 1)
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None: ...
+
+
+@pytest.mark.parametrize("strategy", [MONOTONOUS, WatermarkStrategy.for_generator(OnEachEvent)])
+def test_a_malformed_record_has_no_timestamp_and_takes_no_time_on(strategy: WatermarkStrategy) -> None:
+    time = source(strategy.with_timestamp_assigner(lambda value: value["ts"]))
+    bad = MalformedRecord("topic-0", 7, "no JSON", b"{")
+    taken = time.take("a", [bad, {"ts": 5}], [900, 901])
+    assert [stamp for _, stamps, _ in taken for stamp in stamps or ()] == [MIN_WATERMARK, 5]
+    time.periodic()
+    assert time.watermark == 4, "not 899, the time at which Kafka got the malformed record"
+    with pytest.raises(KeyError):
+        time.take("a", [{}], [902])
 
 
 def test_an_idle_split_holds_back_nobody_and_wakes_up() -> None:

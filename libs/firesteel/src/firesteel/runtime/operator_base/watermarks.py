@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkOutput, WatermarkStrategy
+from firesteel.connectors.malformed import MalformedRecord
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
@@ -167,12 +168,20 @@ class EventTime(UserCode, WatermarkOutput):
         return stamps
 
     def _assigned(self, records: Sequence[Any], stamps: list[int] | None) -> list[int]:
-        """Call the timestamp assigner for each record, with the record's former timestamp."""
+        """Call the timestamp assigner for each record, with the record's former timestamp.
+
+        A malformed record for which it raises has no timestamp, and does not take event time on.
+        """
         extract, former_stamps = self._assigner.extract_timestamp, iter(stamps or ())  # type: ignore[union-attr]
         new_stamps: list[int] = []
         append = new_stamps.append
         for value in records:
-            timestamp = extract(value, next(former_stamps, MIN_WATERMARK))
+            try:
+                timestamp = extract(value, next(former_stamps, MIN_WATERMARK))
+            except Exception:
+                if not isinstance(value, MalformedRecord):
+                    raise
+                timestamp = MIN_WATERMARK
             if timestamp.__class__ is not int:
                 timestamp = _whole(timestamp)
             append(timestamp)
@@ -194,7 +203,13 @@ class EventTime(UserCode, WatermarkOutput):
             count += 1
             timestamp = next(former_stamps, MIN_WATERMARK)
             if extract is not None:
-                timestamp = _whole(extract(value, timestamp))
+                try:
+                    timestamp = _whole(extract(value, timestamp))
+                except Exception:
+                    if not isinstance(value, MalformedRecord):
+                        raise
+                    new_stamps.append(MIN_WATERMARK)  # type: ignore[union-attr] # there is an assigner
+                    continue
             if new_stamps is not None:
                 new_stamps.append(timestamp)
             on_event(value, timestamp, self)
