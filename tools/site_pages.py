@@ -34,6 +34,7 @@ _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _ROW = re.compile(r"<tr>\n(.*?)</tr>", re.DOTALL)
 _CELL = re.compile(r"<t[dh][^>]*>(.*?)</t[dh]>", re.DOTALL)
 _CODE_OR_LINK = re.compile(r"<a\b.*?</a>|<h\d.*?</h\d>|<pre.*?</pre>|<code>(?P<code>[\w.-]+)</code>", re.DOTALL)
+_IDENTIFIER = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 _PICTURE = re.compile(r'<img alt="[^"]*" src="(?P<source>[^"]+\.svg)"[^>]*/?>')
 
 
@@ -99,7 +100,7 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files
     source = page.file.src_uri
     if source in ENTRIES:
         html = _TABLE.sub(lambda table: entries(table[0], ENTRIES[source]), html)
-    html = with_links_to_options(html, posixpath.relpath("options.html", posixpath.dirname(page.url) or "."))
+    html = with_links(html, page.url)
     return _PICTURE.sub(lambda image: picture(image, page.url), html)
 
 
@@ -152,19 +153,35 @@ def entries(table: str, first_columns: tuple[str, ...]) -> str:
     return f'<table class="entries"><thead><tr>{headings}</tr></thead><tbody>\n{body}\n</tbody></table>'
 
 
-def with_links_to_options(html: str, options: str) -> str:
-    """A page whose keys of options, where they stand in running text, lead to what the key means.
+@functools.cache
+def meanings() -> dict[str, str]:
+    """Addresses where options and classes are described, by keys and names."""
+    keys = {key: f"options.html#{key}" for key in option_keys()}
+    return keys | {identifier.rpartition(".")[2]: address for identifier, address in identifiers().items()}
+
+
+def identifiers() -> dict[str, str]:
+    """Addresses of what docs/api describes, by full names."""
+    addresses = {}
+    for page in sorted((ROOT / "docs" / "api").glob("*.md")):
+        for identifier in _IDENTIFIER.findall(page.read_text(encoding="utf-8")):
+            addresses[identifier] = f"api/{page.stem}.html#{identifier}"
+    return addresses
+
+
+def with_links(html: str, page: str) -> str:
+    """A page whose keys of options and names of classes, where they stand in running text, lead to what they mean.
 
     Args:
         html: of the page.
-        options: address of the page of options, relative to this one.
+        page: its address.
     """
 
     def linked(code: re.Match[str]) -> str:
-        key = code["code"]
-        if key not in option_keys():
+        address = meanings().get(code["code"] or "")
+        if address is None or address.partition("#")[0] == page != "options.html":
             return code[0]
-        return f'<a class="option" href="{options}#{key}">{code[0]}</a>'
+        return f'<a class="meaning" href="{posixpath.relpath(address, posixpath.dirname(page) or ".")}">{code[0]}</a>'
 
     return _CODE_OR_LINK.sub(linked, html)
 

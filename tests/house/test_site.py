@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -51,11 +54,14 @@ def test_a_long_table_becomes_entries_with_anchors() -> None:
     assert site_pages.entries(table, ("Value",)) == table
 
 
-def test_keys_of_options_lead_to_what_they_mean() -> None:
+def test_keys_of_options_and_names_of_classes_lead_to_what_they_mean() -> None:
     html = '<p><code>rest.port</code>, <code>no.key</code>, <a href="x"><code>rest.port</code></a></p>'
-    linked = site_pages.with_links_to_options(html, "../options.html")
-    assert linked.count('<a class="option" href="../options.html#rest.port"><code>rest.port</code></a>') == 1
+    linked = site_pages.with_links(html, "write-your-own/sink.html")
+    assert linked.count('<a class="meaning" href="../options.html#rest.port"><code>rest.port</code></a>') == 1
     assert linked.endswith('<code>no.key</code>, <a href="x"><code>rest.port</code></a></p>')
+    assert "api/state.html#firesteel.datastream.state.ValueState" in site_pages.with_links(
+        "<code>ValueState</code>", "state.html"
+    )
 
 
 def test_each_program_of_the_examples_has_a_page_that_is_the_program() -> None:
@@ -75,3 +81,61 @@ def test_links_of_the_repository_hold_on_the_site() -> None:
         "time.md",
         "https://example.org/",
     ]
+
+
+MODULES = [
+    "firesteel.common",
+    "firesteel.datastream",
+    "firesteel.datastream.async_retry_strategies",
+    "firesteel.datastream.connectors",
+    "firesteel.datastream.connectors.base",
+    "firesteel.datastream.connectors.data_generator",
+    "firesteel.datastream.connectors.file_system",
+    "firesteel.datastream.connectors.hybrid_source",
+    "firesteel.datastream.connectors.jdbc",
+    "firesteel.datastream.connectors.kafka",
+    "firesteel.datastream.connectors.number_seq",
+    "firesteel.datastream.data_stream",
+    "firesteel.datastream.formats.avro",
+    "firesteel.datastream.formats.csv",
+    "firesteel.datastream.formats.json",
+    "firesteel.datastream.formats.parquet",
+    "firesteel.datastream.formats.protobuf",
+    "firesteel.datastream.functions",
+    "firesteel.datastream.state",
+    "firesteel.datastream.window",
+    "firesteel.functions.metrics",
+    "firesteel.testing",
+]
+"""Modules from which programs import."""
+
+
+def public_classes() -> dict[str, type]:
+    """Public classes by name; a class with two names is there by the first."""
+    classes: dict[type, str] = {}
+    for name in MODULES:
+        module = importlib.import_module(name)
+        for member in module.__all__:
+            if isinstance(value := getattr(module, member), type) and not member.startswith("_"):
+                classes.setdefault(value, member)
+    return {name: value for value, name in classes.items()}
+
+
+def test_each_public_class_is_in_the_reference() -> None:
+    names = (identifier.rpartition(".") for identifier in site_pages.identifiers())
+    described = [getattr(importlib.import_module(module), name) for module, _, name in names]
+    assert [name for name, value in public_classes().items() if value not in described] == []
+
+
+@pytest.mark.timeout(600)
+def test_the_site_with_its_reference_is_built_and_its_links_hold(tmp_path: Path) -> None:
+    subprocess.run(["sh", "dev", "site", "--site-dir", str(tmp_path)], cwd=site_pages.ROOT, check=True)
+    pages = {
+        path.relative_to(tmp_path).as_posix(): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")
+    }
+    assert {"index.html", "options.html", "examples/word_count.html", "api/state.html"} <= set(pages)
+    anchors = {name: set(re.findall(r'\bid="([^"]+)"', text)) for name, text in pages.items()}
+    for address in site_pages.meanings().values():  # to which all pages have links
+        page, _, anchor = address.partition("#")
+        assert anchor in anchors[page], address
+    assert [name for name, text in pages.items() if site_pages.remote_assets(text)] == []
