@@ -55,6 +55,11 @@ def test_the_overview_shows_what_the_server_says(browser: Chromium, watched: Sho
     (row,) = rows(browser, "running")
     tasks = watched.ask()["vertices"]
     assert row[:3] == [NAME, "RUNNING", "{0}/{0}".format(sum(vertex["parallelism"] for vertex in tasks))]
+    assert row[3].startswith("Failed "), "the worst finding"
+    assert "no price for customer c2" in browser.evaluate("document.querySelector('[data-health=bad]').title")
+    browser.wait("document.querySelector('table[data-name=running] .spark polyline')")
+    assert row[8] == "1", "restarts"
+    assert cut(browser, "running") == []
     browser.press("tr[data-row] a")
     browser.wait(f"location.hash.startsWith('#/jobs/{watched.id}')")
 

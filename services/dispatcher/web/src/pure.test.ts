@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { depthOf, folded, label, type Frame } from "./flames";
+import { checkpointAge, illFirst, severity, sparkLines } from "./health";
 import { joined, uncounted } from "./history";
 import { mainLog } from "./log_files";
 import { carried, quantile, splitTrace, tasksDone } from "./diagnose";
@@ -9,7 +10,7 @@ import { bytes, count, counted, duration, percent, shortTime, SIZE_STEPS, subtas
 import { layout } from "./layout";
 import { jobPieces, pieces } from "./pieces";
 import { change, spread } from "./rescaling";
-import type { Vertex, Worst } from "./types";
+import type { Finding, Health, JobRow, Vertex, Worst } from "./types";
 
 const io = { "read-bytes": 0, "write-bytes": 0, "read-records": 0, "write-records": 0 };
 const vertex = (id: string, worst: Worst): Vertex => ({
@@ -139,4 +140,24 @@ test("the rate of an edge leaves out what its writer writes elsewhere", () => {
   assert.equal(carried({ ...from, name: "Map" }, to, false, true), 300);
   assert.equal(carried({ ...from, name: "Map" }, to, true, true), undefined);
   assert.equal(carried(undefined, undefined, false, false), undefined);
+});
+
+const row = (jid: string, start: number, health?: Partial<Health>): JobRow => ({ jid, name: jid, state: "RUNNING", "start-time": start, "end-time": -1, duration: 1000, tasks: {}, ...(health ? { "firesteel-health": { finding: null, ...health } } : {}) });
+
+test("what is ill comes first, and of the same the newest", () => {
+  const of = (kind: Finding["kind"]) => ({ finding: { kind, text: "" } });
+  const jobs = [row("ended", 9), row("old", 1, of("good")), row("new", 2, of("good")), row("slow", 3, of("warn")), row("failed", 0, of("bad"))];
+  assert.deepEqual(illFirst(jobs).map(({ jid }) => jid), ["failed", "slow", "new", "old", "ended"]);
+  assert.deepEqual(jobs.map(severity), [0, 1, 1, 2, 3]);
+});
+
+test("the age of a checkpoint is by the cluster's clock", () => {
+  assert.equal(checkpointAge(row("j", 5000, { "last-checkpoint-timestamp": 5400 })), 600);
+  assert.ok(Number.isNaN(checkpointAge(row("j", 5000, {}))) && Number.isNaN(checkpointAge(row("j", 5000))));
+});
+
+test("a line of rates begins at 0 and has gaps", () => {
+  assert.deepEqual(sparkLines([0, 5, 10], 20, 10), ["0,10 10,5 20,0"]);
+  assert.deepEqual(sparkLines([0, 0, null, 4, 2], 40, 10), ["0,10 10,10", "30,0 40,5"]);
+  assert.deepEqual([sparkLines([], 20, 10), sparkLines([3], 20, 10)], [[], []]);
 });
