@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from firesteel.client.cli.jobs import job_lists
+from firesteel.client.cli.jobs import health_lines, job_lists
 from firesteel.client.progress import PLAIN_SECONDS, Occasion, Progress
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo, SourceInfo
 
@@ -91,3 +91,30 @@ def test_lists_are_flinks() -> None:
     assert everything[1][2::3][:2] == ".."
     assert job_lists([], running=True, scheduled=True, ended=False) == ["No running jobs.", "No scheduled jobs."]
     assert job_lists(jobs, running=False, scheduled=True, ended=False)[1].endswith("c (CREATED)")
+
+
+def of_health(kind: str, text: str, **figures: Any) -> dict[str, Any]:
+    return {"firesteel-health": {"finding": {"kind": kind, "text": text}, **figures}}
+
+
+def test_lists_begin_with_the_ill_jobs_and_say_what_is_wrong() -> None:
+    figures = {
+        "restarts-in-last-hour": 2, "records-in-per-second": 1234.5, "records-out-per-second": 0.25,
+        "pending-records": 98765, "last-checkpoint-timestamp": 3_500,
+    }  # fmt: skip
+    jobs = [
+        job("a", "RUNNING", 1_000) | of_health("good", "No vertex is late."),
+        job("b", "RUNNING", 2_000) | {"duration": 3_000} | of_health("bad", "Failed just now: LookupError", **figures),
+        job("c", "RUNNING", 3_000) | of_health("warn", "Checkpoints are slow"),
+    ]
+    _, *lines, _ = job_lists(jobs, running=True, scheduled=False, ended=False)
+    assert [line.partition(" : ")[2][35:] or line for line in lines] == [
+        "b (RUNNING)",
+        "    Failed just now: LookupError",
+        "    in 1,234/s, out 0.2/s, lag 98,765 records, last checkpoint 1.5 s ago, 2 restarts in the last hour",
+        "c (RUNNING)",
+        "    Checkpoints are slow",
+        "a (RUNNING)",
+    ]
+    batch = job("d", "RUNNING", 0) | {"jobType": "BATCH"} | of_health("good", "1 of 3 stages are done.")
+    assert health_lines(batch) == ["    1 of 3 stages are done."], "how far it is"

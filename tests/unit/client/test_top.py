@@ -87,14 +87,17 @@ def test_on_a_narrow_terminal_names_stay() -> None:
 
 
 def test_slow_checkpoints_are_told() -> None:
-    job = JobRows.of(DETAILS, {"warning": "the last checkpoint took 310 s"}, 0, [])
-    assert lines([job])[0].splitlines()[1] == "warning: the last checkpoint took 310 s"
+    text = "Checkpoints are slow: the last checkpoint took 310 s"
+    findings = [{"kind": "good", "text": "No vertex is late."}, {"kind": "warn", "text": text}]
+    job = JobRows.of({**DETAILS, "firesteel-findings": findings}, {"warning": "the last checkpoint took 310 s"}, 0, [])
+    assert lines([job])[0].splitlines()[1:] == [f"warning: {text}"]
 
 
 def test_a_job_that_waits_for_slots_says_so() -> None:
     reason = "2 slots are needed, and the cluster has 1"
-    job = JobRows.of({**DETAILS, "firesteel-waiting-for": reason}, None, 0, [])
-    assert lines([job])[0].splitlines()[1] == f"waits for slots: {reason}"
+    finding = {"kind": "warn", "text": f"The job waits for slots: {reason}"}
+    job = JobRows.of({**DETAILS, "firesteel-waiting-for": reason, "firesteel-findings": [finding]}, None, 0, [])
+    assert lines([job])[0].splitlines()[1] == f"warning: The job waits for slots: {reason}"
     assert job.plain()["waiting_for"] == reason
 
 

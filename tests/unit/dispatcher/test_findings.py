@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from firesteel.core.human_texts import duration_text
 from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import PENDING, RECENT_RESTARTS, TASKS, WAITING, WORST, archive_of
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
-from firesteel.rest.findings import duration_text, findings, health, tasks_done
+from firesteel.rest.findings import findings, health, tasks_done
 
 NOW = 1_000_000
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from firesteel.core.human_texts import duration_text
 from firesteel.graph.job_archive import PENDING, RECENT_RESTARTS, TASKS, WAITING, WORST
 from firesteel.rest import types as t
 from firesteel.rest.archive_cache import Archive
@@ -130,23 +131,6 @@ def cause_of(failure: Mapping[str, Any]) -> str:
     message = str(failure["message"]).partition("\n")[0]
     name = str(failure["error_class"]).removeprefix("builtins.")
     return f"{name}: {message}" if message else name
-
-
-def duration_text(ms: float) -> str:
-    """A duration for people, as the dashboard writes it."""
-    if ms < 1000:
-        return f"{round(ms)} ms"
-    if ms < 10_000:
-        return f"{round(ms / 1000, 2):g} s"
-    seconds = int(ms // 1000)
-    minutes, hours, days = seconds // 60 % 60, seconds // 3600 % 24, seconds // 86_400
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    if minutes:
-        return f"{minutes} min {seconds % 60} s" if seconds % 60 else f"{minutes} min"
-    return f"{ms / 1000:.1f} s"
 
 
 def _last_failure(archive: Archive) -> Mapping[str, Any] | None:

@@ -161,7 +161,10 @@ def parser() -> argparse.ArgumentParser:
     )
 
     list_jobs = cluster_verb(
-        "list", help="list jobs", description="Lists running and scheduled jobs: start time, id, name and state."
+        "list",
+        help="list jobs",
+        description="Lists running and scheduled jobs: start time, id, name and state; below that "
+        "the worst that is found of them, and rates, lag, checkpoint and restarts. Those that are ill come first.",
     )
     which = list_jobs.add_mutually_exclusive_group()
     which.add_argument("-r", "--running", action="store_true", help="only running ones")

@@ -12,14 +12,17 @@ from typing import Any, Final
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.named_jobs import ENDED, Result, for_each_job, named_jobs
+from firesteel.client.cli.top_table import rate_text
 from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
 from firesteel.client.rest_client import RestClient, failure_text
 from firesteel.core.errors import CheckpointError, ConfigurationError, JobError
+from firesteel.core.human_texts import duration_text
 from firesteel.core.ids import JobId
 
 SCHEDULED: Final = frozenset({"CREATED", "INITIALIZING"})
+_SEVERITY: Final = {"bad": 0, "warn": 1}
 _WIDTH: Final = 62
 _POLL_SECONDS: Final = 0.2
 
@@ -46,20 +49,20 @@ def list_jobs(parsed: argparse.Namespace, console: Console) -> int:
 def chosen_jobs(
     jobs: Iterable[Mapping[str, Any]], *, running: bool, scheduled: bool, ended: bool
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Jobs by group, each in the order in which its jobs started.
+    """Jobs by group: in each those that are ill come first, and otherwise those that started first.
 
     Args:
         jobs: of the answer of ``GET /jobs/overview``.
         running, scheduled, ended: which ones to show.
     """
-    by_start = sorted(jobs, key=lambda job: job["start-time"])
+    in_order = sorted(jobs, key=lambda job: (_SEVERITY.get(_finding(job).get("kind", ""), 2), job["start-time"]))
     groups: dict[str, list[Mapping[str, Any]]] = {}
     if running:
-        groups["running"] = [job for job in by_start if job["state"] not in SCHEDULED | ENDED]
+        groups["running"] = [job for job in in_order if job["state"] not in SCHEDULED | ENDED]
     if scheduled:
-        groups["scheduled"] = [job for job in by_start if job["state"] in SCHEDULED]
+        groups["scheduled"] = [job for job in in_order if job["state"] in SCHEDULED]
     if ended:
-        groups["ended"] = [job for job in by_start if job["state"] in ENDED]
+        groups["ended"] = [job for job in in_order if job["state"] in ENDED]
     return groups
 
 
@@ -79,12 +82,41 @@ def job_lists(jobs: Iterable[Mapping[str, Any]], *, running: bool, scheduled: bo
 def _one_list(title: str, jobs: list[Mapping[str, Any]]) -> list[str]:
     if not jobs:
         return []
-    return [f" {title} ".center(_WIDTH, "-"), *map(_line, jobs), "-" * _WIDTH]
+    lines = [line for job in jobs for line in (_line(job), *health_lines(job))]
+    return [f" {title} ".center(_WIDTH, "-"), *lines, "-" * _WIDTH]
 
 
 def _line(job: Mapping[str, Any]) -> str:
     start = datetime.fromtimestamp(job["start-time"] / 1000).strftime("%d.%m.%Y %H:%M:%S")
     return f"{start} : {job['jid']} : {job['name']} ({job['state']})"
+
+
+def health_lines(job: Mapping[str, Any]) -> list[str]:
+    """What a row of ``/jobs/overview`` says of the health of its job, below the line that Flink has.
+
+    Returns:
+        The worst finding, unless all is well, and the figures; nothing of an older cluster.
+    """
+    health = job.get("firesteel-health", {})
+    finding, texts = _finding(job), []
+    if "records-in-per-second" in health:
+        texts.append(f"in {rate_text(health['records-in-per-second'])}/s")
+    if "records-out-per-second" in health:
+        texts.append(f"out {rate_text(health['records-out-per-second'])}/s")
+    if "pending-records" in health:
+        texts.append(f"lag {health['pending-records']:,} records")
+    if "last-checkpoint-timestamp" in health:
+        age = job["start-time"] + job["duration"] - health["last-checkpoint-timestamp"]
+        texts.append(f"last checkpoint {duration_text(max(0, age))} ago")
+    if restarts := health.get("restarts-in-last-hour"):
+        texts.append(f"{restarts} {'restart' if restarts == 1 else 'restarts'} in the last hour")
+    shows_finding = finding and (finding["kind"] != "good" or job.get("jobType") == "BATCH")
+    return [*([f"    {finding['text']}"] if shows_finding else []), *([f"    {', '.join(texts)}"] if texts else [])]
+
+
+def _finding(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    finding: Mapping[str, Any] | None = job.get("firesteel-health", {}).get("finding")
+    return finding or {}
 
 
 def cancel(parsed: argparse.Namespace, console: Console) -> int:

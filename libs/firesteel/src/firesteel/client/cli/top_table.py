@@ -79,8 +79,8 @@ class VertexRow:
             self.name,
             self.status,
             f"{self.running + self.finished}/{self.parallelism}",
-            _rate(self.records_in),
-            _rate(self.records_out),
+            rate_text(self.records_in),
+            rate_text(self.records_out),
             _percent(self.busy),
             _percent(self.back_pressured),
             _lag(self.watermark_lag_ms),
@@ -101,6 +101,7 @@ class JobRows:
         failed_checkpoints: their number so far.
         restarts: their number so far.
         waiting_for: slots that it does not get, in words; empty: it has all.
+        findings: what is wrong with it, in words, as the dashboard says it.
         vertices: in the order of the job.
     """
 
@@ -115,6 +116,7 @@ class JobRows:
     failed_checkpoints: int
     restarts: int
     waiting_for: str
+    findings: tuple[str, ...]
     vertices: tuple[VertexRow, ...]
 
     @staticmethod
@@ -144,11 +146,12 @@ class JobRows:
             int(checkpoints.get("counts", {}).get("failed", 0)),
             restarts,
             str(details.get(WAITING) or ""),
+            tuple(str(f["text"]) for f in details.get("firesteel-findings", ()) if f["kind"] != "good"),
             tuple(rows),
         )
 
     def title(self) -> str:
-        """The line above the vertices: name, state, checkpoint, failures, and warnings below it."""
+        """The line above the vertices: name, state, checkpoint, failures, and findings below it."""
         parts = [f"{self.name} ({self.id})", self.state, clock_text(self.duration_ms / 1000)]
         if self.checkpoint is not None:
             duration_s, age = (self.checkpoint_ms or 0) / 1000, _lag(self.checkpoint_age_ms)
@@ -157,9 +160,7 @@ class JobRows:
             parts.append(f"{self.failed_checkpoints} failed checkpoints")
         if self.restarts:
             parts.append(f"{self.restarts} restarts")
-        waiting = f"\nwaits for slots: {self.waiting_for}" if self.waiting_for else ""
-        warning = f"\nwarning: {self.checkpoint_warning}" if self.checkpoint_warning else ""
-        return "  ".join(parts) + waiting + warning
+        return "\n".join(["  ".join(parts), *(f"warning: {text}" for text in self.findings)])
 
     def plain(self) -> dict[str, Any]:
         """The job as JSON shows it."""
@@ -206,7 +207,8 @@ def _share(ms: float | None) -> float | None:
     return None if ms is None else min(1.0, max(0.0, ms / 1000))
 
 
-def _rate(value: float | None) -> str:
+def rate_text(value: float | None) -> str:
+    """Records in a second."""
     return "-" if value is None else f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
 
 
