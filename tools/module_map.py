@@ -14,6 +14,8 @@ from pathlib import Path
 
 import grimp
 
+from tools.pictures import COLORS
+
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "module-map.svg"
 LIBRARY = "firesteel"
 SERVICES = ("dispatcher", "historyserver", "jobmaster", "operator", "resourcemanager", "taskmanager")
@@ -22,13 +24,14 @@ PLUGINS = ("formats", "hdfs", "jdbc", "kafka", "kubernetes", "rocksdb", "s3", "y
 BOX_WIDTH, BOX_HEIGHT, GAP, FLOOR_HEIGHT, MARGIN, TITLE_HEIGHT = 136, 26, 14, 62, 20, 40
 SWEEPS = 8
 """Times that each floor is sorted by its neighbours; the order no longer changes after five."""
-STYLE = """
-  text { font: 13px sans-serif; fill: #1b1f24; text-anchor: middle; }
-  text.title { font-weight: bold; }
-  rect.box { fill: #eef3fb; stroke: #4a6fa5; }
-  rect.service { fill: #fdf1e3; stroke: #b5762a; }
-  rect.plugin { fill: #eaf6ea; stroke: #4d8a4d; }
-  path { fill: none; stroke: #8a94a3; stroke-width: 1.2; }
+STYLE = f"""{COLORS}
+  svg.map text {{ font: 13px sans-serif; fill: var(--ink); text-anchor: middle; }}
+  svg.map text.title {{ font-weight: bold; }}
+  svg.map rect {{ stroke: var(--line); }}
+  svg.map rect.box {{ fill: var(--blue); }}
+  svg.map rect.service {{ fill: var(--orange); }}
+  svg.map rect.plugin {{ fill: var(--green); }}
+  svg.map path {{ fill: none; stroke: var(--line); stroke-width: 1.2; }}
 """
 
 Graph = Mapping[str, frozenset[str]]
@@ -158,9 +161,9 @@ def picture() -> str:
         lines += elements
         left += width + 2 * MARGIN
     right = left - MARGIN
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right} {height}" width="{right}" height="{height}">'
-    background = f'<rect width="{right}" height="{height}" fill="#ffffff"/>'
-    return "\n".join([head, f"<style>{STYLE}</style>", background, *lines, "</svg>", ""])
+    size = f'viewBox="0 0 {right} {height}" width="{right}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} class="drawn map">'
+    return "\n".join([head, f"<style>{STYLE}</style>", *lines, "</svg>", ""])
 
 
 if __name__ == "__main__":

@@ -21,14 +21,19 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"ARCHITECTURE.md": "architecture.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-"""Texts of the root, and their places in the docs."""
+PAGES = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "benchmarks/README.md": "benchmarks.md",
+}
+"""Texts beside the code, and their places in the docs."""
 OPTIONS = "options.md"
 ENTRIES = {OPTIONS: ("Key",), "rest-api.md": ("Method and path", "Type"), "helm-values.md": ("Value",)}
 """Pages whose tables with these first columns are shown as entries, one below the other."""
 TEXT_COLUMNS = {"What it does", "What", "Fields", ""}
 """Columns of entries that take a line of their own."""
-_LINK = re.compile(r"\]\((?P<target>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
+_LINK = re.compile(r"\[(?P<text>[^\]\n]*)\]\((?P<target>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 _OPTION_ROW = re.compile(r"^\| `([\w.-]+)` \| .* \| .* \| .* \|$", re.MULTILINE)
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _ROW = re.compile(r"<tr>\n(.*?)</tr>", re.DOTALL)
@@ -38,6 +43,25 @@ _IDENTIFIER = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 _PICTURE = re.compile(r'<img alt="[^"]*" src="(?P<source>[^"]+\.svg)"[^>]*/?>')
 
 
+GLOSSARY = "glossary.md"
+_TERM = re.compile(r"^(?P<term>\w[\w -]*)\n: (?P<meaning>[^.\[]+)", re.MULTILINE)
+_TAG = re.compile(r"(<[^>]*>)")
+_NO_TERMS_IN = {"a", "code", "pre", "h1", "h2", "h3", "h4", "h5", "h6", "th", "svg", "strong", "dt"}
+_EVERYDAY = {
+    "chain",
+    "columns",
+    "job",
+    "key",
+    "operator",
+    "sink",
+    "source",
+    "split",
+    "state",
+    "task",
+    "timer",
+    "window",
+}
+"""Words of the glossary that have other meanings, too, or stand everywhere: they do not become links."""
 _REMOTE = re.compile(
     r"""<(?:script|img|iframe|source|video|audio|embed)\b[^>]*?\bsrc=["']?((?:https?:)?//[^"'\s>]+)"""
     r"""|<link\b(?=[^>]*\brel=["']?(?:stylesheet|icon|preload|preconnect|manifest))[^>]*?\bhref=["']?((?:https?:)?//[^"'\s>]+)"""
@@ -64,9 +88,11 @@ def linked_in_docs(text: str, source: str) -> str:
     def moved(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link["target"]))
         if target not in places and not target.startswith("docs/"):
-            return link[0]
+            return (
+                link["text"] if source in PAGES else link[0]
+            )  # in docs/ such a link is a mistake, which fails the build
         place = places.get(target, target.removeprefix("docs/"))
-        return f"]({posixpath.relpath(place, posixpath.dirname(page) or '.')}{link['anchor'] or ''})"
+        return f"[{link['text']}]({posixpath.relpath(place, posixpath.dirname(page) or '.')}{link['anchor'] or ''})"
 
     return _LINK.sub(moved, text)
 
@@ -101,6 +127,10 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files
     if source in ENTRIES:
         html = _TABLE.sub(lambda table: entries(table[0], ENTRIES[source]), html)
     html = with_links(html, page.url)
+    if source == GLOSSARY:
+        html = re.sub(r"<dt>([^<]+)</dt>", lambda term: f'<dt id="{anchor(term[1])}">{term[1]}</dt>', html)
+    elif "/" not in source and source not in ENTRIES and source not in PAGES.values():
+        html = with_links_to_words(html)
     return _PICTURE.sub(lambda image: picture(image, page.url), html)
 
 
@@ -184,6 +214,51 @@ def with_links(html: str, page: str) -> str:
         return f'<a class="meaning" href="{posixpath.relpath(address, posixpath.dirname(page) or ".")}">{code[0]}</a>'
 
     return _CODE_OR_LINK.sub(linked, html)
+
+
+@functools.cache
+def words() -> dict[str, str]:
+    """Words of the glossary in small letters, and what they mean."""
+    return {
+        term["term"].lower(): " ".join(term["meaning"].split())
+        for term in _TERM.finditer((ROOT / "docs" / GLOSSARY).read_text(encoding="utf-8"))
+    }
+
+
+@functools.cache
+def _any_word() -> re.Pattern[str]:
+    longest_first = sorted(words().keys() - _EVERYDAY, key=lambda word: (-len(word), word))
+    return re.compile(rf"\b({'|'.join(map(re.escape, longest_first))})(s?)\b(?![-./])", re.IGNORECASE)
+
+
+def anchor(word: str) -> str:
+    """The place of a word in the glossary."""
+    return word.lower().replace(" ", "-")
+
+
+def with_links_to_words(html: str) -> str:
+    """A page on which the first of each word of the glossary in running text leads there and shows its meaning.
+
+    Args:
+        html: of a page beside the glossary.
+    """
+    seen: set[str] = set()
+
+    def linked(word: re.Match[str]) -> str:
+        term = word[1].lower()
+        if term in seen:
+            return word[0]
+        seen.add(term)
+        return f'<a class="word" href="glossary.html#{anchor(term)}" title="{escape(words()[term])}">{word[0]}</a>'
+
+    parts, inside = _TAG.split(html), 0
+    for index, part in enumerate(parts):
+        if part.startswith("<"):
+            if part.strip("</> ").partition(" ")[0] in _NO_TERMS_IN:
+                inside += -1 if part.startswith("</") else 1
+        elif not inside:
+            parts[index] = _any_word().sub(linked, part)
+    return "".join(parts)
 
 
 def picture(image: re.Match[str], page: str) -> str:

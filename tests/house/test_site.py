@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import site_pages
+from tools import pictures, site_pages
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,16 @@ def test_keys_of_options_and_names_of_classes_lead_to_what_they_mean() -> None:
     assert "api/state.html#firesteel.datastream.state.ValueState" in site_pages.with_links(
         "<code>ValueState</code>", "state.html"
     )
+
+
+def test_words_lead_to_the_glossary_once_on_a_page() -> None:
+    html = "<h2>A watermark</h2><p>A watermark, <code>slot</code> and watermarks; <a href='x'>slot</a>, key groups</p>"
+    linked = site_pages.with_links_to_words(html)
+    assert re.findall(r'<a class="word" href="([^"]+)" title="[^"]+">([^<]+)</a>', linked) == [
+        ("glossary.html#watermark", "watermark"),
+        ("glossary.html#key-group", "key groups"),
+    ]
+    assert re.sub(r'<a class="word"[^>]*>([^<]+)</a>', r"\1", linked) == html
 
 
 def test_each_program_of_the_examples_has_a_page_that_is_the_program() -> None:
@@ -139,3 +150,32 @@ def test_the_site_with_its_reference_is_built_and_its_links_hold(tmp_path: Path)
         page, _, anchor = address.partition("#")
         assert anchor in anchors[page], address
     assert [name for name, text in pages.items() if site_pages.remote_assets(text)] == []
+
+
+def texts_of_the_product() -> set[str]:
+    """Texts in the sources of what users install; ``…`` stands for what is put in when the program runs."""
+    texts = set()
+    for path in [*site_pages.ROOT.glob("libs/*/src/**/*.py"), *site_pages.ROOT.glob("services/*/src/**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                texts.add("".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.add(re.sub(r"%[sdr]|%\.\d[fg]|%g", "…", node.value))
+    return texts
+
+
+def test_each_message_of_the_page_on_troubleshooting_is_one_of_the_product() -> None:
+    page = (site_pages.ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^### `(.+)`$", page, re.MULTILINE)
+    everything = "\n".join(texts_of_the_product())
+    assert len(messages) > 40
+    for message in messages:
+        pattern = r"[^\n]*?".join(re.escape(part) for part in message.split("…"))
+        assert re.search(pattern, everything), message
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_a_picture_is_what_its_script_draws(name: str) -> None:
+    assert (pictures.IMAGES / name).read_text(encoding="utf-8") == pictures.PICTURES[name]().render(), (
+        "draw it anew: python -m tools.pictures"
+    )
