@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from firesteel.checkpoint import savepoint_places, savepoints
+from firesteel.checkpoint.comparison import compare, lines_of
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.reader import inspect, read_savepoint, table_of
 from firesteel.checkpoint.state_reader import StateReader
@@ -270,6 +271,43 @@ def test_what_is_in_it(tmp_path: Path) -> None:
         found.operator("number").state("other")
     with pytest.raises(ConfigurationError, match="has no operator 'other'"):
         found.operator("other")
+
+
+def test_what_has_changed_between_two(tmp_path: Path) -> None:
+    job = begun(tmp_path / "one")
+    before = inspect_states(first := savepoint_of(job))
+    job.until(job.has_completed(4), "more checkpoints")
+    after = inspect_states(second := savepoint_of(job, format="NATIVE"))
+    found = compare(first, second)
+    assert found["before"]["path"] == first
+    assert found["after"]["type"] == "savepoint"
+    number = next(operator for operator in found["operators"] if operator["name"] == "number")
+    rows = {state["name"]: state for state in number["states"]}
+    for name in ("count", "seen"):
+        was, is_now = before["number", name], after["number", name]
+        assert (rows[name]["base-entries"], rows[name]["base-size"]) == (was["entries"], was["size"])
+        assert (rows[name]["entries"], rows[name]["size"]) == (is_now["entries"], is_now["size"])
+    for operator in found["operators"]:
+        assert operator["size"] >= sum(state["size"] for state in operator["states"])
+    assert any(state["kind"] == "splits" for operator in found["operators"] for state in operator["states"])
+    text = "\n".join(lines_of(found))
+    assert f"{rows['seen']['size'] - rows['seen']['base-size']:+,}" in text
+    backwards = compare(second, first)
+    states = next(operator for operator in backwards["operators"] if operator["name"] == "number")["states"]
+    opposite = {"grown": "shrunk", "shrunk": "grown", "same": "same"}
+    assert {state["name"]: opposite[state["change"]] for state in states} == {
+        name: row["change"] for name, row in rows.items()
+    }
+
+
+def savepoint_of(job: WholeJob, **options: str) -> str:
+    ask(job, **options)
+    return until_done(job)
+
+
+def inspect_states(location: str) -> dict[tuple[str, str], Any]:
+    operators = inspect(location)["operators"]
+    return {(operator["name"], state["name"]): state for operator in operators for state in operator["states"]}
 
 
 def test_only_savepoints_are_disposed_of(tmp_path: Path) -> None:

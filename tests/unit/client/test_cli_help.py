@@ -17,7 +17,7 @@ import pytest
 from firesteel.client.cli import completion, exit_codes, targets
 from firesteel.client.cli.arguments import APPLICATION_TARGETS, CLUSTER_TARGETS, SESSION_TARGETS, parser
 from firesteel.client.cli.definitions import read
-from firesteel.client.cli.main import PLUGIN_VERBS, VERBS, main
+from firesteel.client.cli.main import PLUGIN_VERBS, TWO_WORDS, VERBS, main
 from firesteel.client.cli.reference import page
 from firesteel.core.plugins import import_target, known_names
 from firesteel.core.secret import rest_token
@@ -216,7 +216,7 @@ def test_a_shell_completes_verbs_options_and_values(tmp_path: Path) -> None:
     }
     *answers, verbs, options = completed(*offered, "firesteel ", "firesteel run -")
     assert dict(zip(offered, answers, strict=True)) == offered
-    assert set(verbs) == {*VERBS, *PLUGIN_VERBS, "--help", "--version"} - {"savepoint-inspect"}
+    assert set(verbs) == {*VERBS, *PLUGIN_VERBS, "--help", "--version"} - {*TWO_WORDS}
     assert "--detached" in options
     assert not {"-c", "--class", "-z"} & set(options), "what is refused"
 

@@ -11,7 +11,8 @@ import pytest
 
 from firesteel.graph.job_archive import ROWS_AT_ONCE, at_once
 from firesteel.rest import checkpoint_views as views
-from firesteel_jobmaster.checkpoints.statistics import METRICS, CheckpointStatistics
+from firesteel_jobmaster.checkpoints.pending import SplitPosition
+from firesteel_jobmaster.checkpoints.statistics import METRICS, MOST_STATES, CheckpointStatistics
 
 MANY = 2 * ROWS_AT_ONCE + 50
 VERTEX, OTHER = "a" * 32, "b" * 32
@@ -84,3 +85,43 @@ def test_a_look_at_a_large_checkpoint_is_made_in_slices_and_its_packed_figures_o
     assert len(task["acknowledged"]) == 3
     assert all(isinstance(text, str) for text in task["acknowledged"])
     assert task["count"] == MANY
+
+
+def state(name: str, entries: int, size: int, operator: str = OTHER, *, counted: bool = True) -> list[Any]:
+    return [operator, name, "value", entries, size, counted, True]
+
+
+def test_states_are_added_up_over_subtasks_and_what_a_subtask_says_again_counts_instead() -> None:
+    statistics = CheckpointStatistics(10)
+    subtasks = [execution(VERTEX, number) for number in range(2)]
+    for one in subtasks:
+        one.vertex.operators = [SimpleNamespace(id=OTHER)]
+    statistics.begin(1, 1000, subtasks)
+    statistics.acknowledge(1, subtasks[0], 1001, {"states": [state("seen", 100, 1000), state("old", 1, 1)]})
+    statistics.acknowledge(1, subtasks[0], 1002, {"states": [state("seen", 3, 30)]})
+    foreign, malformed = state("foreign", 1, 1, VERTEX), ["seen"]
+    said = [state("seen", 4, 41, counted=False), state("new", 0, 0), foreign, malformed]
+    statistics.acknowledge(1, subtasks[1], 1003, {"states": said})
+    statistics.complete(1, 2000, "/c/chk-1", [])
+    (record,) = at_once(statistics.in_slices())["history"]
+    assert record["states"] == [state("seen", 7, 71, counted=False), state("old", 0, 0), state("new", 0, 0)]
+
+
+def test_states_beyond_a_number_are_left_out() -> None:
+    statistics = CheckpointStatistics(10)
+    task = execution(VERTEX, 0)
+    task.vertex.operators = [SimpleNamespace(id=OTHER)]
+    statistics.begin(1, 1000, [task])
+    statistics.acknowledge(1, task, 1001, {"states": [state(f"s{number}", 1, 1) for number in range(MOST_STATES + 5)]})
+    assert len(at_once(statistics.in_slices())["history"][0]["states"]) == MOST_STATES
+    statistics.acknowledge(1, task, 1001, {"states": "no list"})
+
+
+def test_positions_are_those_of_the_last_checkpoint_that_the_job_goes_on_from() -> None:
+    statistics = CheckpointStatistics(10)
+    for number in (1, 2, 3):
+        statistics.begin(number, 1000, [])
+    statistics.complete(1, 1500, "/c/chk-1", [SplitPosition(VERTEX, 0, "t.x-0", 7)])
+    statistics.complete(2, 1600, "/s/savepoint-2")
+    statistics.fail(3, 1700, "expired")
+    assert at_once(statistics.in_slices())["positions"] == {"checkpoint": 1, "splits": [[VERTEX, 0, "t.x-0", 7]]}

@@ -153,8 +153,11 @@ def test_a_function_is_asked_told_and_restored() -> None:
     ]  # fmt: skip
     assert set(bench.reports.checkpoint_metrics) == {
         "start_delay_ms", "alignment_ms", "sync_ms", "async_ms", "state_size", "checkpointed_size",
-        "processed_in_alignment", "persisted", "unaligned",
+        "processed_in_alignment", "persisted", "unaligned", "states",
     }  # fmt: skip
+    [(_, name, kind, entries, size, counted, _)] = bench.reports.checkpoint_metrics["states"]
+    assert (name, kind, entries, counted) == ("seen", "split", 4, True)
+    assert size == bench.reports.checkpoint_metrics["state_size"]
     STORY.clear()
     bench_of(spec(K.MAP, Told()), restore=restored(bench.reports.acknowledged[1]))
     assert STORY == [("restored", True, [1, 1])]

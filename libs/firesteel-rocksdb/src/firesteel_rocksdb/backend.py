@@ -135,6 +135,7 @@ class RocksDBSnapshot(SlicedSnapshot):
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(contents, file)
             files.put(CONTENTS, path)
+            self.amounts = dict(enumerate(linking.seen()))
         finally:
             linking.remove()
             self._owner.links_removed()
@@ -381,7 +382,8 @@ class RocksDBKeyedState(HeapKeyedState):
             return []
         if purpose.canonical:
             return [OutgoingEntries(self._store)]
-        return [OutgoingFiles(self._store, os.path.join(self._directory, f"{_SNAPSHOT}{uuid.uuid4().hex[:16]}"))]
+        path = os.path.join(self._directory, f"{_SNAPSHOT}{uuid.uuid4().hex[:16]}")
+        return [OutgoingFiles(self._store, path, self._parameters.key_groups)]
 
     def _sliced(self, stores: Sequence[Outgoing], slice_seconds: float, purpose: Purpose) -> SlicedSnapshot:
         if purpose.canonical or not stores or not isinstance(stores[0], OutgoingFiles):

@@ -26,7 +26,7 @@ class OutgoingEntries(OutgoingFiles):
     joined: ClassVar[bool] = False
 
     def __init__(self, store: TableStore) -> None:
-        super().__init__(store, "")
+        super().__init__(store, "", range(0))
         self._names = [info.name for info in self.states]
         self._view: View | None = None
         self._table = 0

@@ -28,6 +28,7 @@ from rocksdict import (
 )
 
 from firesteel.core.errors import StateDatabaseError
+from firesteel.state.snapshots import StateAmount
 from firesteel_rocksdb.settings import Memory, RocksDBSettings, database_options
 
 Pair = tuple[bytes, bytes | None]
@@ -94,6 +95,9 @@ class RocksDatabase:
             # the options have to be said for the column family, too: else those of the last opening count
             self._db = Rdict(self.path, options=options, column_families={"default": options})
             self._db.set_write_options(self._no_log)
+        self._counting = threading.Lock()
+        """Held while entries are counted: the database can't be closed meanwhile."""
+        self._is_closed = False
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
@@ -219,6 +223,32 @@ class RocksDatabase:
             return None
         return value
 
+    def count(self, start: bytes, stop: bytes, most: int) -> tuple[int, int, bool]:
+        """Count the entries with keys from ``start`` to before ``stop``, ``most`` of them at most.
+
+        May be called on any thread; a database that is closed has none.
+
+        Returns:
+            Their number, the bytes of their keys and values, and whether these are all.
+        """
+        limits = ReadOptions()
+        limits.set_iterate_upper_bound(stop)
+        entries = size = 0
+        with self._counting:
+            if self._is_closed:
+                return 0, 0, True
+            with self.translated_errors():
+                iterator = self._db.iter(limits)
+                iterator.seek(start)
+                while entries < most and iterator.valid():
+                    entries += 1
+                    size += len(iterator.key()) + len(iterator.value())
+                    iterator.next()
+                iterator.status()
+                is_whole = not iterator.valid()
+                del iterator
+        return entries, size, is_whole
+
     def link(self, path: str) -> None:
         """Flush everything written to disk, and link the current files into a new folder. Blocks."""
         with self.translated_errors():
@@ -227,9 +257,11 @@ class RocksDatabase:
 
     def close(self) -> None:
         """Close the database and remove its folder."""
-        with suppress(Exception):  # it may be broken; nobody needs what could not be written
-            self._db.close()
-        del self._db
+        with self._counting:
+            self._is_closed = True
+            with suppress(Exception):  # it may be broken; nobody needs what could not be written
+                self._db.close()
+            del self._db
         shutil.rmtree(self.path, ignore_errors=True)
 
 
@@ -306,10 +338,15 @@ class Linking:
     Args:
         database: theirs; nothing may be written to it until ``done``.
         path: of the folder.
+        look: looks at the database when its files are linked, for people, and returns what it has seen.
     """
 
-    def __init__(self, database: RocksDatabase, path: str) -> None:
-        self.path = path
+    def __init__(
+        self, database: RocksDatabase, path: str, look: Callable[[], Sequence[StateAmount]] = lambda: ()
+    ) -> None:
+        self.path, self._look = path, look
+        self._seen: Sequence[StateAmount] = ()
+        self._has_looked = threading.Event()
         self._error: BaseException | None = None
         self._done = threading.Event()
         self._idle = threading.Event()  # nobody is removing them
@@ -325,7 +362,16 @@ class Linking:
             self._error = error
         self._database = None
         self._done.set()
+        if self._error is None:
+            with suppress(StateDatabaseError):  # who reads or writes next hears of it
+                self._seen = self._look()
+        self._has_looked.set()
         _trim()
+
+    def seen(self) -> Sequence[StateAmount]:
+        """What ``look`` has returned, after waiting for it."""
+        self._has_looked.wait()
+        return self._seen
 
     @property
     def done(self) -> bool:

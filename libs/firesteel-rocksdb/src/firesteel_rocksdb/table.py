@@ -29,6 +29,7 @@ from firesteel.state.heap_snapshot import dumps
 from firesteel.state.heap_ttl import Drop, Life
 from firesteel.state.snapshots import Block, Outgoing, StateInfo
 from firesteel.state.tables import MISSING, is_frozen
+from firesteel_rocksdb.amounts import Amounts
 from firesteel_rocksdb.database import Linking, Pair, RocksDatabase
 from firesteel_rocksdb.key_bytes import decode, decode_exactly, encode, encode_exactly
 from firesteel_rocksdb.settings import ObjectMemory
@@ -102,6 +103,7 @@ class TableStore:
     Attributes:
         memory: for objects in front of all databases.
         linking: files are linked, and nothing may be written to the database until they are.
+        amounts: how many entries the tables have, for people.
         outgoing: a snapshot is made, and its layers are brought into the database.
     """
 
@@ -118,6 +120,10 @@ class TableStore:
         self.columns: dict[int, StoredColumns] = {}
         self.next_number = next_number
         self.linking: Linking | None = None
+        self.amounts = Amounts(
+            lambda number, groups, most: database.count(*range_of(number, groups), most),
+            lambda: int(database.property("rocksdb.estimate-num-keys") or 0),
+        )
         self.outgoing: OutgoingFiles | None = None
         self.memory = memory
         self._dropped: list[int] = []
@@ -654,13 +660,14 @@ class OutgoingFiles(Outgoing):
     Args:
         store: has the tables.
         path: of the folder.
+        groups: key groups of the subtask.
     """
 
     fewest: ClassVar[int] = 128
     most: ClassVar[int] = 4096
     share: ClassVar[float] = 0.5
 
-    def __init__(self, store: TableStore, path: str) -> None:
+    def __init__(self, store: TableStore, path: str, groups: range) -> None:
         store.wait_until_free()
         self._columns: list[tuple[StoredColumns, Rows]] = [
             (columns, columns.begin()) for columns in store.columns.values()
@@ -672,7 +679,7 @@ class OutgoingFiles(Outgoing):
         self.next_number = store.next_number
         self.error: BaseException | None = None
         self.linking: Linking | None = None
-        self._store, self._path = store, path
+        self._store, self._path, self._groups = store, path, groups
         for table in store.tables.values():
             table.turn()
         self._undrained = {id(table): table for table in store.tables.values() if table.layers}
@@ -714,7 +721,9 @@ class OutgoingFiles(Outgoing):
         # Everything of the snapshot is in the database: later writes have to wait until the files are linked.
         if self._store.outgoing is self:
             self._store.outgoing = None
-            self.linking = self._store.linking = Linking(self._store.database, self._path)
+            self.linking = self._store.linking = Linking(
+                self._store.database, self._path, lambda: self._store.amounts.of(self.numbers, self._groups)
+            )
         return None
 
     def finish(self) -> None:

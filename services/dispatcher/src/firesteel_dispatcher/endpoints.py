@@ -20,6 +20,7 @@ from firesteel.rest.job_endpoints import (
     JOB_ENDPOINTS,
     METRICS,
     RESCALE_ENDPOINTS,
+    STATE_ENDPOINTS,
     VERTEX,
     VERTEX_ENDPOINTS,
 )
@@ -154,6 +155,7 @@ ENDPOINTS: Final = (
     change("POST", "/savepoint-disposal", cluster.dispose_savepoint, "removes a savepoint", body=c.DisposalRequest),
     get("/savepoint-disposal/{trigger_id}", cluster.disposal_status, "state of a removal"),
     *CHECKPOINT_ENDPOINTS,
+    *STATE_ENDPOINTS,
     change(
         "POST", f"{JOB}/checkpoints", jobs.trigger_checkpoint, "takes a checkpoint", body=c.CheckpointTrigger,
         status=202,

@@ -10,7 +10,8 @@ import { bytes, count, counted, duration, percent, shortTime, SIZE_STEPS, subtas
 import { layout } from "./layout";
 import { jobPieces, pieces } from "./pieces";
 import { change, spread } from "./rescaling";
-import type { Finding, Health, JobRow, Vertex, Worst } from "./types";
+import { apart, growth, signed, stateRows } from "./state";
+import type { ComparedState, Finding, Health, JobRow, StateCheckpoint, StateSizes, Vertex, Worst } from "./types";
 
 const io = { "read-bytes": 0, "write-bytes": 0, "read-records": 0, "write-records": 0 };
 const vertex = (id: string, worst: Worst): Vertex => ({
@@ -160,4 +161,23 @@ test("a line of rates begins at 0 and has gaps", () => {
   assert.deepEqual(sparkLines([0, 5, 10], 20, 10), ["0,10 10,5 20,0"]);
   assert.deepEqual(sparkLines([0, 0, null, 4, 2], 40, 10), ["0,10 10,10", "30,0 40,5"]);
   assert.deepEqual([sparkLines([], 20, 10), sparkLines([3], 20, 10)], [[], []]);
+});
+
+const comparedState = (name: string, now: [number, number] | null, then: [number, number] | null): ComparedState => ({ name, kind: "value", entries: now?.[0] ?? null, size: now?.[1] ?? null, "entries-about": false, "size-about": false, "base-entries": then?.[0] ?? null, "base-size": then?.[1] ?? null, change: null, sizes: [] });
+const atCheckpoint = (id: number, ms: number, size: number): StateCheckpoint => ({ id, trigger_timestamp: ms, is_savepoint: false, external_path: "", discarded: false, size });
+
+test("states grow by so much a minute, and what was not there before was nothing", () => {
+  const operator = { id: "o", uid: null, name: "count", states: [comparedState("seen", [30, 300], [10, 100]), comparedState("new", [1, 5], null), comparedState("gone", null, [2, 20])] };
+  const sizes: StateSizes = { backend: "hashmap", checkpoint: atCheckpoint(2, 90_000, 305), base: atCheckpoint(1, 60_000, 120), checkpoints: [], operators: [operator] };
+  assert.deepEqual(stateRows(sizes).map((row) => [row.name, row.bytesPerMinute, row.entriesPerMinute]), [["seen", 400, 40], ["new", 10, 2], ["gone", -40, -4]]);
+  assert.equal(growth(sizes), 370);
+  assert.equal(apart(sizes), 30_000);
+  const first = { ...sizes, base: null };
+  assert.ok(Number.isNaN(growth(first)) && Number.isNaN(stateRows(first)[0]!.bytesPerMinute), "with one checkpoint nothing is known");
+  assert.ok(Number.isNaN(apart({ ...sizes, base: atCheckpoint(1, 89_990, 1) })), "too near");
+  assert.equal(growth({ ...sizes, checkpoint: sizes.base, base: sizes.checkpoint }), 370, "the other way round as well");
+});
+
+test("changes have signs", () => {
+  assert.deepEqual([signed(1536, bytes), signed(-3, count), signed(0, bytes), signed(0.001, count), signed(NaN, count), signed(null, bytes)], ["+1.50 KiB", "−3", "0", "0", "–", "–"]);
 });

@@ -245,3 +245,36 @@ export interface History {
   series: Record<string, (number | null)[]>;
 }
 export type MetricList = { id: string; value?: string }[];
+export interface StateCheckpoint {
+  id: number;
+  trigger_timestamp: number;
+  is_savepoint: boolean;
+  external_path: string;
+  discarded: boolean;
+  size: number;
+}
+export interface ComparedState {
+  name: string;
+  kind: string;
+  entries: number | null;
+  size: number | null;
+  "entries-about": boolean;
+  "size-about": boolean;
+  "base-entries": number | null;
+  "base-size": number | null;
+  change: "new" | "gone" | "grown" | "shrunk" | "same" | null;
+  sizes: (number | null)[];
+}
+export interface ComparedOperator {
+  id: string;
+  uid: string | null;
+  name: string;
+  states: ComparedState[];
+}
+export interface StateSizes {
+  backend: string;
+  checkpoint: StateCheckpoint | null;
+  base: StateCheckpoint | null;
+  checkpoints: StateCheckpoint[];
+  operators: ComparedOperator[];
+}

@@ -26,6 +26,7 @@ from firesteel.rest.job_endpoints import (
     JOB,
     JOB_ENDPOINTS,
     RESCALE_ENDPOINTS,
+    STATE_ENDPOINTS,
     VERTEX_ENDPOINTS,
     of_job,
 )
@@ -163,6 +164,7 @@ ENDPOINTS: Final = (
     get(f"{JOB}/jobmanager/log-url", jobmanager_log, "where the JobMaster's log is"),
     get(f"{JOB}/taskmanagers/{{taskmanager_id}}/log-url", taskmanager_log, "where a TaskManager's log is"),
     *CHECKPOINT_ENDPOINTS,
+    *STATE_ENDPOINTS,
     *RESCALE_ENDPOINTS,
     *VERTEX_ENDPOINTS,
 )  # fmt: skip

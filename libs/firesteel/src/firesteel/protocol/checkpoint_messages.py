@@ -94,7 +94,7 @@ class AcknowledgeCheckpoint(Message):
     Attributes:
         metrics: ``start_delay_ms``, ``alignment_ms``, ``sync_ms``, ``async_ms``, ``state_size``,
             ``checkpointed_size`` (bytes written for this one), ``processed_in_alignment``, ``persisted`` (bytes),
-            ``unaligned`` (0 or 1).
+            ``unaligned`` (0 or 1), ``states`` (plain ``firesteel.checkpoint.state_figures.StateFigures``, for people).
         state: JSON text of a ``firesteel.checkpoint.subtask_state.TaskState``.
     """
 

@@ -8,6 +8,8 @@ from firesteel.rest.types import FailureCause, Id, QueueStatus, Summary
 
 CheckpointType = Literal["CHECKPOINT", "UNALIGNED_CHECKPOINT", "SAVEPOINT", "SYNC_SAVEPOINT"]
 
+StateChange = Literal["new", "gone", "grown", "shrunk", "same"]
+
 
 class CheckpointCounts(TypedDict):
     restored: int
@@ -196,3 +198,55 @@ class StopRequest(TypedDict):
 
 
 DisposalRequest = TypedDict("DisposalRequest", {"savepoint-path": str})
+
+
+class StateCheckpoint(TypedDict):
+    """A completed checkpoint whose states are known."""
+
+    id: int
+    trigger_timestamp: int
+    is_savepoint: bool
+    savepointFormat: str | None
+    external_path: str
+    discarded: bool
+    size: int
+
+
+ComparedState = TypedDict(
+    "ComparedState",
+    {
+        "name": str,
+        "kind": str,
+        "entries": int | None,
+        "size": int | None,
+        "entries-about": bool,
+        "size-about": bool,
+        "base-entries": int | None,
+        "base-size": int | None,
+        "change": StateChange | None,
+        "sizes": list[int | None],
+    },
+)
+ComparedOperator = TypedDict(
+    "ComparedOperator",
+    {
+        "id": Id,
+        "uid": str | None,
+        "name": str,
+        "vertex-id": Id | None,
+        "size": int | None,
+        "base-size": int | None,
+        "change": StateChange | None,
+        "states": list[ComparedState],
+    },
+)
+
+
+class StateSizes(TypedDict):
+    """The states in one checkpoint, beside those in another one; ``sizes`` are those in ``checkpoints``."""
+
+    backend: str
+    checkpoint: StateCheckpoint | None
+    base: StateCheckpoint | None
+    checkpoints: list[StateCheckpoint]
+    operators: list[ComparedOperator]

@@ -33,7 +33,7 @@ def checkpoints(archive: Archive) -> c.Checkpoints:
     Raises:
         NoCheckpointsError: the job takes none.
     """
-    statistics = _statistics(archive)
+    statistics = checkpoint_statistics(archive)
     latest = statistics["latest"]
     completed = [
         _figures(record, record["tasks"].values())
@@ -67,7 +67,7 @@ def checkpoint_config(archive: Archive) -> c.CheckpointConfigInfo:
     Raises:
         NoCheckpointsError: the job takes none.
     """
-    config = _statistics(archive)["config"]
+    config = checkpoint_statistics(archive)["config"]
     retention = config["retention"]
     return {
         "mode": "at_least_once" if config["at_least_once"] else "exactly_once",
@@ -184,7 +184,12 @@ def failure_cause(text: str) -> t.FailureCause:
     return {"class": name, "stack-trace": f"{name}: {text}", "serialized-throwable": ""}
 
 
-def _statistics(archive: Archive) -> Mapping[str, Any]:
+def checkpoint_statistics(archive: Archive) -> Mapping[str, Any]:
+    """What the archive has of the job's checkpoints.
+
+    Raises:
+        NoCheckpointsError: the job takes none, or they are not known yet.
+    """
     statistics: Mapping[str, Any] | None = archive.get("checkpoints")
     if "checkpoints" not in archive or (statistics is not None and statistics.get("unread")):
         raise NoCheckpointsError("The checkpoints of the job are not known yet: no JobMaster has read their metadata")
@@ -196,7 +201,7 @@ def _statistics(archive: Archive) -> Mapping[str, Any]:
 def _record(archive: Archive, text: str) -> Mapping[str, Any]:
     if not text.isdecimal() or len(text) > 18:
         raise ConfigurationError(f"Cannot resolve path parameter (checkpointid) from value {text[:80]!r}")
-    statistics = _statistics(archive)
+    statistics = checkpoint_statistics(archive)
     for record in (*statistics["history"], *statistics["latest"].values()):
         if record["id"] == int(text):
             return dict(record)

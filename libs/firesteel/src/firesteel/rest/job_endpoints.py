@@ -6,7 +6,7 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
-from firesteel.rest import checkpoint_views, metric_views, rescale_views, subtask_views, views
+from firesteel.rest import checkpoint_views, metric_views, rescale_views, state_views, subtask_views, views
 from firesteel.rest import types as t
 from firesteel.rest.archive_cache import Archive
 from firesteel.rest.endpoints import Parameter, RestCall, get
@@ -129,6 +129,15 @@ CHECKPOINT_ENDPOINTS: Final = (
     get(
         f"{_CHECKPOINT}/subtasks/{{vertex_id}}", of_query(checkpoint_views.checkpoint_subtasks),
         "one checkpoint of one vertex, by subtask",
+    ),
+)  # fmt: skip
+STATE_ENDPOINTS: Final = (
+    get(
+        f"{JOB}/state", of_query(state_views.state_sizes),
+        "size and number of keys of each state, and what has changed between two checkpoints",
+        Parameter("checkpoint", "id; default: the last one that completed", "number", -1, least=-1, most=1 << 62),
+        Parameter("base", "to compare with; default: the first known one", "number", -1, least=-1, most=1 << 62),
+        ours=True,
     ),
 )  # fmt: skip
 RESCALE_ENDPOINTS: Final = (

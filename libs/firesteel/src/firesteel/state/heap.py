@@ -41,6 +41,7 @@ from firesteel.state.snapshots import (
     Outgoing,
     Purpose,
     SlicedSnapshot,
+    StateAmount,
     StateChunk,
     StateInfo,
     WrittenState,
@@ -390,7 +391,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             raise RuntimeError("a snapshot is running, and there is one at a time: end or close it first")
         stores = self._outgoing_tables(purpose)
         stores += [self._outgoing_timers(name, queue, purpose) for name, queue in self._timers.items()]
-        base, shared = None, False
+        base, shared, amounts = None, False, dict[int, StateAmount]()
         if purpose.shares and not stores and len(self._attached) == 1:
             (only,) = self._attached.values()
             if isinstance(only, ColumnarState):  # other state has nothing that says what has changed
@@ -398,12 +399,15 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
                 since, base = self._deltas.begin(purpose)
                 shared = True
                 stores.append(only.outgoing(since))
+                if base is not None:  # the chunks have only what has changed
+                    amounts[0] = StateAmount(only.size, 1, counted=True)
         if not shared:
             for attached in self._attached_in_chunks():
                 store = attached.outgoing()
                 stores.append(ByKeyGroup(store, attached.divide) if purpose.canonical else store)
         self._snapshot = self._sliced(stores, slice_seconds, purpose)
         self._snapshot.base, self._snapshot.shared = base, shared or self._snapshot.shared
+        self._snapshot.amounts = amounts or self._snapshot.amounts
         self._bind()
         return self._snapshot
 

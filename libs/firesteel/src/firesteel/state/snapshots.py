@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 SLICE_SECONDS: Final = 0.002
@@ -149,6 +150,20 @@ class SnapshotFiles(ABC):
         """
 
 
+class StateAmount(NamedTuple):
+    """How much there is of a state that the chunks of a snapshot do not have as a whole.
+
+    Attributes:
+        entries: number of entries.
+        size: bytes, by any measure that is the same for all states of the snapshot: only their ratio is used.
+        counted: whether the entries were counted; else their number is an estimate.
+    """
+
+    entries: int
+    size: int
+    counted: bool
+
+
 class KeyedSnapshot(ABC):
     """A snapshot on its way out: an iterator of slices on the task's thread, and perhaps files afterwards on another.
 
@@ -158,12 +173,15 @@ class KeyedSnapshot(ABC):
             chunks first, and before them those that it builds on. None = the chunks are complete.
         shared: later checkpoints may use what it writes; only if ``Purpose.shares``.
         has_files: ``write_files`` has to be called.
+        amounts: index in ``states`` -> how much there is of it, for people; of states that are not whole in the chunks.
+            To be read when everything is written.
     """
 
     states: Sequence[StateInfo]
     base: int | None = None
     shared: bool = False
     has_files: ClassVar[bool] = False
+    amounts: Mapping[int, StateAmount] = MappingProxyType({})
 
     def __iter__(self) -> Iterator[list[StateChunk]]:
         return self

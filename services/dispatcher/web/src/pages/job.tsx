@@ -14,6 +14,7 @@ import { CheckpointsTab } from "./checkpoints";
 import { ConfigurationTab } from "./configuration";
 import { ExceptionsTab } from "./exceptions";
 import { RescalesTab } from "./rescales";
+import { StateTab } from "./state";
 import { TimelineTab } from "./timeline";
 import { VertexPanel } from "./vertex";
 
@@ -21,6 +22,7 @@ const TABS: [string, string][] = [
   ["overview", "Graph"],
   ["exceptions", "Exceptions"],
   ["checkpoints", "Checkpoints"],
+  ["state", "State"],
   ["timeline", "Timeline"],
   ["charts", "Charts"],
   ["configuration", "Configuration"],
@@ -55,6 +57,7 @@ export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: stri
       {now === "overview" && <GraphTab job={found} rest={rest} />}
       {now === "exceptions" && <ExceptionsTab id={id} />}
       {now === "checkpoints" && <CheckpointsTab job={found} rest={rest} />}
+      {now === "state" && <StateTab job={found} />}
       {now === "timeline" && <TimelineTab job={found} rest={rest} />}
       {now === "charts" && <ChartsTab job={found} />}
       {now === "configuration" && <ConfigurationTab id={id} />}

@@ -577,7 +577,7 @@ class CheckpointCoordinator:
         self._schedule.completed(self._active and (pending.request.cause is CheckpointCause.FINAL or pending.is_last))
         checkpoint_id = pending.checkpoint_id
         logger.info("checkpoint %d is complete (%s)", checkpoint_id, pending.request.cause)
-        self.statistics.complete(checkpoint_id, self._clock.epoch_ms(), result.location)
+        self.statistics.complete(checkpoint_id, self._clock.epoch_ms(), result.location, pending.positions())
         self._look_for_slowness()
         for vertex_id, serials in pending.serials.items():
             self._job.splits_are_safe(vertex_id, serials)

@@ -102,6 +102,11 @@ class JobCheckpoints:
             "metrics": statistics.metrics(),
             "triggers": self.coordinator.requests.to_plain(),
             "config": self.settings.to_plain(),
+            "operators": {
+                operator.id: [vertex.id, operator.name, operator.uid]
+                for vertex in self.graph.job_graph.vertices
+                for operator in vertex.operators
+            },
             **({"unread": True} if unread else {}),
         }
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.metadata import CheckpointMetadata, EnumeratorState, OperatorState
@@ -17,6 +18,11 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel_jobmaster.checkpoints.plan import CheckpointPlan
 from firesteel_jobmaster.checkpoints.reasons import CheckpointFailure
 from firesteel_jobmaster.split_assignments import ALL
+
+MOST_POSITIONS: Final = 10_000
+"""Splits whose positions are shown."""
+LONGEST_SPLIT: Final = 300
+"""Characters in the id of a split whose position is shown: a topic's name has up to 249."""
 
 
 class CheckpointCause(StrEnum):
@@ -64,6 +70,25 @@ class SavepointTarget:
     def stops(self) -> bool:
         """Whether tasks stop behind its barrier."""
         return self.stop in (savepoints.SUSPEND, savepoints.DRAIN)
+
+
+class SplitPosition(NamedTuple):
+    """Where the reader of a source is in a split.
+
+    Attributes:
+        vertex_id, subtask: of the reader.
+        split_id: of the split.
+        position: from which it goes on, as the source defines it.
+    """
+
+    vertex_id: str
+    subtask: int
+    split_id: str
+    position: Any
+
+    @property
+    def is_short(self) -> bool:
+        return len(self.split_id) <= LONGEST_SPLIT and isinstance(self.position, int | None)
 
 
 @dataclass
@@ -190,6 +215,17 @@ class PendingCheckpoint:
             if e.vertex.id == vertex_id
         }
         return {**of_running, **{e.subtask: ALL for e in self.plan.finished if e.vertex.id == vertex_id}}
+
+    def positions(self) -> list[SplitPosition]:
+        """Where the readers of sources are, for people: only those that are a number, such as an offset."""
+        rows = (
+            SplitPosition(execution.vertex.id, execution.subtask, str(split.get("id")), split.get("position"))
+            for execution in self.plan.running
+            if execution.vertex.source is not None
+            for operator in self.states[execution.id].operators.values()
+            for split in operator.splits
+        )
+        return list(islice((row for row in rows if row.is_short), MOST_POSITIONS))
 
     def files(self) -> frozenset[str]:
         """Files that acknowledgements name: all that was written for it, as far as is known."""

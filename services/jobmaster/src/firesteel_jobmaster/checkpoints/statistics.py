@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from firesteel.checkpoint.slowness import warning_of
+from firesteel.checkpoint.state_figures import STATES, Place, StateFigures
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.job_archive import ROWS_AT_ONCE, pack
-from firesteel_jobmaster.checkpoints.pending import SavepointTarget
+from firesteel_jobmaster.checkpoints.pending import SavepointTarget, SplitPosition
 
 METRICS: Final = (
     "start_delay_ms",
@@ -27,6 +28,8 @@ METRICS: Final = (
 IN_PROGRESS, COMPLETED, FAILED = "IN_PROGRESS", "COMPLETED", "FAILED"
 SAVEPOINT = "SAVEPOINT"
 """Status under which the latest complete savepoint is found."""
+MOST_STATES: Final = 1000
+"""States of a job whose figures are shown; those of further ones are left out."""
 
 
 @dataclass
@@ -60,6 +63,7 @@ class CheckpointRecord:
         stop: how the job ends with it; empty = it goes on.
         attempts: (vertex id, subtask) -> attempt, of the subtasks that have acknowledged.
         sums: vertex id -> sums of its acknowledgements.
+        states: how much there is of each state, over all subtasks.
     """
 
     id: int
@@ -75,6 +79,9 @@ class CheckpointRecord:
     stop: str = ""
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
     sums: dict[str, Acknowledged] = field(default_factory=dict)
+    states: dict[Place, StateFigures] = field(default_factory=dict)
+    _states: dict[tuple[str, int], list[StateFigures]] = field(default_factory=dict)
+    """(vertex id, subtask) -> its part of ``states``, until the checkpoint ends."""
     _packed: dict[str, list[str]] = field(default_factory=dict)
 
     def acknowledge(self, execution: Execution, now_ms: int, metrics: Mapping[str, Any]) -> None:
@@ -89,6 +96,25 @@ class CheckpointRecord:
         sums.last_ms = max(sums.last_ms, now_ms)
         subtasks[execution.subtask] = now_ms, *values
         self.attempts[execution.vertex.id, execution.subtask] = execution.attempt
+        self._add_states(execution, metrics.get(STATES))
+
+    def _add_states(self, execution: Execution, plain: Any) -> None:
+        rows = [StateFigures.from_plain(row) for row in (plain if isinstance(plain, list) else [])[:MOST_STATES]]
+        own_ids = {operator.id for operator in execution.vertex.operators} if rows else ()
+        figures = [row for row in rows if row is not None and row.operator_id in own_ids]
+        for row in self._states.get((execution.vertex.id, execution.subtask), ()):
+            self.states[row.place] = self.states[row.place].plus(row, -1)
+        for row in figures:
+            if row.place in self.states:
+                self.states[row.place] = self.states[row.place].plus(row)
+            elif len(self.states) < MOST_STATES:
+                self.states[row.place] = row
+        self._states[execution.vertex.id, execution.subtask] = [row for row in figures if row.place in self.states]
+
+    def end(self, status: str, now_ms: int) -> None:
+        """It has completed or failed: no acknowledgement comes any more."""
+        self.status, self.ended_ms = status, now_ms
+        self._states.clear()
 
     def in_slices(self) -> Generator[None, None, dict[str, Any]]:
         """The record as JSON-able data, in slices; ``job_archive.acknowledgements`` reads the figures of subtasks."""
@@ -119,6 +145,7 @@ class CheckpointRecord:
             "savepoint": self.savepoint,
             "stop": self.stop,
             "tasks": tasks,
+            STATES: [figures.to_plain() for figures in self.states.values()],
         }
 
     def _pack(self, vertex: str, rows: list[tuple[int, tuple[int, ...]]]) -> Generator[None, None, list[str]]:
@@ -162,6 +189,7 @@ class CheckpointStatistics:
         """What is wrong with the pace of the checkpoints (``firesteel.checkpoint.slowness``)."""
         self._durations: deque[float] = deque(maxlen=2)
         self._complete_ms: int | None = None
+        self._positions: tuple[int, list[list[Any]]] | None = None
         self._counts = dict.fromkeys(("restored", "total", "in_progress", "completed", "failed"), 0)
 
     @property
@@ -192,8 +220,20 @@ class CheckpointStatistics:
         if record is not None:
             record.acknowledge(execution, now_ms, metrics)
 
-    def complete(self, checkpoint_id: int, now_ms: int, location: str) -> None:
+    def complete(
+        self, checkpoint_id: int, now_ms: int, location: str, positions: Sequence[SplitPosition] | None = None
+    ) -> None:
+        """A checkpoint or savepoint is complete.
+
+        Args:
+            checkpoint_id: its id.
+            now_ms: epoch.
+            location: of its metadata.
+            positions: where the job's sources go on if it goes on from there; None = it would not go on from there.
+        """
         record = self._end(checkpoint_id, COMPLETED, now_ms)
+        if record is not None and positions is not None:
+            self._positions = checkpoint_id, [list(row) for row in positions]
         if record is not None:
             record.location = location
             if record.savepoint is None:
@@ -238,7 +278,7 @@ class CheckpointStatistics:
     def _end(self, checkpoint_id: int, status: str, now_ms: int) -> CheckpointRecord | None:
         record = self._under_way.pop(checkpoint_id, None)
         if record is not None:
-            record.status, record.ended_ms = status, now_ms
+            record.end(status, now_ms)
             self._counts["in_progress"] -= 1
             self._counts["completed" if status == COMPLETED else "failed"] += 1
             self._latest[SAVEPOINT if status == COMPLETED and record.savepoint else status] = record
@@ -271,13 +311,20 @@ class CheckpointStatistics:
         """The statistics as JSON-able data, in slices; newest checkpoints first."""
         under_way = sorted(self._under_way.values(), key=lambda record: -record.id)
         shown, restored, counts = [], self._restored, dict(self._counts)
-        latest, warning = dict(self._latest), self.warning
+        latest, warning, positions = dict(self._latest), self.warning, self._positions
         for record in (*under_way, *reversed(self._history)):
             shown.append((yield from record.in_slices()))
         plain = {}
         for status, record in latest.items():
             plain[status] = yield from record.in_slices()
-        return {"counts": counts, "history": shown, "latest": plain, "restored": restored, "warning": warning}
+        return {
+            "counts": counts,
+            "history": shown,
+            "latest": plain,
+            "restored": restored,
+            "warning": warning,
+            "positions": None if positions is None else {"checkpoint": positions[0], "splits": positions[1]},
+        }
 
     def metrics(self) -> dict[str, int | str]:
         """Job metrics, with Flink's names."""

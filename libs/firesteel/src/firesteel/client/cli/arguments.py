@@ -196,15 +196,16 @@ def parser() -> argparse.ArgumentParser:
 
     savepoint = cluster_verb(
         "savepoint",
-        help="take, inspect or remove a savepoint",
+        help="take, inspect, compare or remove savepoints",
         description="Has a savepoint of a running job taken, and waits until it is complete: `savepoint JOB "
-        "[DIRECTORY]`. `savepoint inspect PATH` shows what is in one; `savepoint --dispose PATH` removes one.",
+        "[DIRECTORY]`. `savepoint inspect PATH` shows what is in one, `savepoint compare BEFORE AFTER` what has "
+        "changed between two; `savepoint --dispose PATH` removes one.",
     )
     savepoint.add_argument("-d", "--dispose", metavar="PATH", help="remove this savepoint")
     _format(savepoint)
     savepoint.add_argument("-dcp", "-detached", "--detached", action="store_true", help="do not wait for its end")
     refuse(savepoint, OF_SAVEPOINT)
-    savepoint.add_argument("job", metavar="JOB", nargs="?", help=f"{_JOB}; or `inspect`")
+    savepoint.add_argument("job", metavar="JOB", nargs="?", help=f"{_JOB}; or `inspect`, or `compare`")
     savepoint.add_argument(
         "directory",
         metavar="DIRECTORY",
@@ -227,6 +228,17 @@ def parser() -> argparse.ArgumentParser:
         help="the N keys of each state with the most bytes; keys and values are unpickled in this process for that",
     )
     inspect.add_argument("path", metavar="PATH", help="its directory")
+
+    compare = verbs.add_parser(
+        "savepoint-compare",
+        prog="firesteel savepoint compare",
+        description="Shows what has changed between two savepoints or retained checkpoints, by operator and state: "
+        "what is new, gone, grown or shrunk, with entries and bytes. Operators are matched by their uids; nothing is "
+        "unpickled.",
+    )
+    _common(compare)
+    compare.add_argument("before", metavar="BEFORE", help="directory of the earlier one")
+    compare.add_argument("after", metavar="AFTER", help="directory of the later one")
 
     stop = cluster_verb(
         "stop",

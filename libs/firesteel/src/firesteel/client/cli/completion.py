@@ -53,7 +53,7 @@ def complete(
         always_complete_options="long",
         exit_method=exit_method,
         output_stream=output_stream,
-        exclude=["savepoint-inspect"],
+        exclude=["savepoint-inspect", "savepoint-compare"],
         default_completer=ValuesCompleter(),
     )
 

@@ -34,6 +34,7 @@ VERBS: Final = {
     "checkpoint": "jobs:checkpoint",
     "savepoint": "savepoints:savepoint",
     "savepoint-inspect": "state_readers:inspect_savepoint",
+    "savepoint-compare": "state_readers:compare_savepoints",
     "stop": "savepoints:stop",
     "restart": "restart:restart",
     "show": "show:show",
@@ -49,6 +50,8 @@ VERBS: Final = {
     "warm-up": "host:warm_up",
 }
 """Module and function of each; what the others import costs this one no time."""
+TWO_WORDS: Final = {"savepoint-inspect": "savepoint inspect", "savepoint-compare": "savepoint compare"}
+"""Verbs that users write as two words."""
 PLUGIN_VERBS: Final = ("kubernetes-session", "yarn-session", "yarn-logs")
 """Those whose functions are entry points of ``firesteel.commands``, of distributions that need not be installed."""
 
@@ -63,10 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] in REFUSED_VERBS:
         console.note(f"firesteel {words[0]}: {REFUSED_VERBS[words[0]]}")
         return exit_codes.WRONG
-    if words[:2] == ["savepoint", "inspect"]:
-        words[:2] = ["savepoint-inspect"]
+    for verb, two_words in TWO_WORDS.items():
+        if words[:2] == two_words.split():
+            words[:2] = [verb]
     if words and not words[0].startswith("-") and words[0] not in (*VERBS, *PLUGIN_VERBS):
-        verbs = [verb for verb in (*VERBS, *PLUGIN_VERBS) if verb != "savepoint-inspect"]
+        verbs = [verb for verb in (*VERBS, *PLUGIN_VERBS) if verb not in TWO_WORDS]
         alike = difflib.get_close_matches(words[0], verbs, 1)
         meant = f" Do you mean `firesteel {alike[0]}`?" if alike else ""
         console.note(f"firesteel: there is no verb {words[0]!r}.{meant} `firesteel --help` lists them")
@@ -76,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_codes.WRONG
     parsed = parser().parse_args(words)
     as_json = getattr(parsed, "json", False)
-    name = "firesteel savepoint inspect" if parsed.verb == "savepoint-inspect" else f"firesteel {parsed.verb}"
+    name = f"firesteel {TWO_WORDS.get(parsed.verb, parsed.verb)}"
     try:
         if getattr(parsed, "config_dir", None) is not None:
             os.environ[CONF_DIR_VARIABLE] = _config_dir(parsed.config_dir)

@@ -1,4 +1,4 @@
-"""``firesteel savepoint inspect`` and ``firesteel upgrade``.
+"""``firesteel savepoint inspect``, ``firesteel savepoint compare`` and ``firesteel upgrade``.
 
 Apart from the other verbs, as they read state: they import what slots do.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from firesteel.checkpoint.comparison import compare, lines_of
 from firesteel.checkpoint.reader import inspect, table_of
 from firesteel.checkpoint.savepoints import read_savepoint_metadata
 from firesteel.client.cli import exit_codes
@@ -42,5 +43,16 @@ def inspect_savepoint(parsed: argparse.Namespace, console: Console) -> int:
         console.say(json.dumps(found, indent=2))
     else:
         for line in table_of(found):
+            console.say(line)
+    return exit_codes.DONE
+
+
+def compare_savepoints(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel savepoint compare``: in this process; no cluster is asked."""
+    found = compare(absolute(parsed.before), absolute(parsed.after), settings_of(parsed))
+    if parsed.json:
+        console.say(json.dumps(found, indent=2))
+    else:
+        for line in lines_of(found):
             console.say(line)
     return exit_codes.DONE

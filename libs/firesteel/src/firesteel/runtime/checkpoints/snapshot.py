@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from firesteel.checkpoint import savepoints
+from firesteel.checkpoint.chunks import HEADER_BYTES
 from firesteel.checkpoint.handles import InlineState, StateHandle
+from firesteel.checkpoint.state_figures import StateFigures, other_figures
 from firesteel.checkpoint.subtask_state import (
     Committables,
     KeyedState,
@@ -22,12 +24,13 @@ from firesteel.checkpoint.subtask_state import (
 from firesteel.functions.two_phase import Committable
 from firesteel.runtime.checkpoints.aligner import Arrived
 from firesteel.runtime.checkpoints.bases import Bases, WrittenPart
+from firesteel.runtime.checkpoints.figures import figures_of_part
 from firesteel.runtime.checkpoints.in_flight import InFlightLog
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.uploads import Upload
 from firesteel.runtime.operator_base.base import KeyedPart, Operator
 from firesteel.runtime.operator_base.initialization import SnapshotContext
-from firesteel.state.snapshots import KeyedSnapshot, Purpose
+from firesteel.state.snapshots import KeyedSnapshot, Purpose, StateChunk
 
 
 class _PartSnapshot(NamedTuple):
@@ -83,6 +86,8 @@ class TaskSnapshot:
         self._operators, self._source = operators, source
         self._parts: list[_PartSnapshot] = []
         self._position = 0
+        self._chunks: dict[tuple[int, int], tuple[int, int]] = {}
+        """Part and index of a state -> entries and bytes of its chunks."""
         self._committables: dict[str, tuple[tuple[int, tuple[Committable, ...]], ...]] = {}
         self._keys: dict[str, KeyKinds | None] = {}
 
@@ -149,8 +154,15 @@ class TaskSnapshot:
                 self._position += 1
                 continue
             if chunks:
+                self._count(chunks)
                 self.upload.chunks(self._position, chunks)
             return
+
+    def _count(self, chunks: Sequence[StateChunk]) -> None:
+        for chunk in chunks:
+            place = self._position, chunk.state
+            entries, size = self._chunks.get(place, (0, 0))
+            self._chunks[place] = entries + chunk.count, size + HEADER_BYTES + len(chunk.data)
 
     @property
     def whole(self) -> bool:
@@ -199,6 +211,26 @@ class TaskSnapshot:
             if not state.is_empty:
                 states_of_operators[id_] = state
         return TaskState(states_of_operators, self.last, self._source.serial if self._source is not None else 0)
+
+    def figures(self, state: TaskState) -> list[StateFigures]:
+        """How much there is of each state, for people; ``state`` is what the method of this name has returned."""
+        figures: list[StateFigures] = []
+        for number, part in enumerate(self._parts):
+            id_ = part.operator.spec.id
+            written = state.operators.get(id_)
+            if written is None or not part.snapshot.states:
+                continue
+            if part.name is None:
+                handles = written.operator.handles if written.operator is not None else ()
+            else:
+                keyed = written.keyed[part.name]
+                handles = (*keyed.handles, *keyed.files.values())
+            in_chunks = [self._chunks.get((number, index), (0, 0)) for index in range(len(part.snapshot.states))]
+            total = sum(handle.size for handle in handles)
+            figures += figures_of_part(id_, part.snapshot.states, in_chunks, part.snapshot.amounts, total)
+        for id_, written in state.operators.items():
+            figures += other_figures(id_, written)
+        return figures
 
 
 def _plain(checkpoint_id: int, committables: tuple[Committable, ...]) -> Committables:

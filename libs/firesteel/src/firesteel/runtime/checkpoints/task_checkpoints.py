@@ -20,6 +20,7 @@ from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.checkpoint.handles import StateHandle
 from firesteel.checkpoint.local_copies import LocalCopies
+from firesteel.checkpoint.state_figures import STATES
 from firesteel.checkpoint.storage import StateWriter
 from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.core.errors import TaskInterrupt
@@ -512,6 +513,7 @@ class TaskCheckpoints:
             "processed_in_alignment": arrived.processed_bytes,
             "persisted": 0 if snapshot.log is None else snapshot.log.size,
             "unaligned": int(snapshot.log is not None),
+            STATES: [figures.to_plain() for figures in snapshot.figures(state)],
         }
         self.last_times = (aligned_ms * 1_000_000, arrived.start_delay_ms * 1_000_000)
         self._reporter.acknowledge_checkpoint(self._info.execution_id, snapshot.checkpoint_id, metrics, state)
