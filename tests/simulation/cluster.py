@@ -297,7 +297,7 @@ class Cluster:
             channels.process = process
             replaced: Any = service
             replaced.channels = channels
-            replaced.blobs.process = process
+            replaced.deployments._blobs.process = process
         self.taskmanagers[name] = self._begin(process, service, lambda: self.start_taskmanager(name))
 
     def kill_executor(self) -> None:

@@ -14,6 +14,7 @@ import firesteel_dispatcher.core
 import firesteel_jobmaster.settings
 import firesteel_resourcemanager.app
 import firesteel_taskmanager.app
+import firesteel_taskmanager.deployments
 import firesteel_taskmanager.executors
 from firesteel.checkpoint.storage import StorageParameters
 from firesteel.connectors import enumerators
@@ -153,7 +154,7 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
     for attribute, seconds in {"BUSY_POLL": 0.5, "IDLE_POLL": 1.0}.items():  # fewer events that change nothing
         patches.append(mock.patch.object(firesteel_resourcemanager.shell, attribute, seconds))
     patches.append(mock.patch.object(firesteel_taskmanager.executors, "LOOK_SECONDS", 1.0))
-    patches.append(mock.patch.object(firesteel_taskmanager.shell, "BlobCache", SimulatedBlobs))
+    patches.append(mock.patch.object(firesteel_taskmanager.deployments, "BlobCache", SimulatedBlobs))
     patches.append(mock.patch.object(firesteel_taskmanager.shell, "ChannelServer", return_value=None))
     for patch in patches:
         patch.start()

@@ -415,8 +415,8 @@ def _measured(world: ScaleWorld) -> Iterator[None]:
         mock.patch.object(ProcessLoop, "run_in_executor", in_a_thread),
         mock.patch.object(cluster_module, "SlotProcess", ScaleSlot),
         mock.patch("tests.simulation.storage.SimulatedStorage.verify"),
-        mock.patch("firesteel_taskmanager.shell.identify", return_value=None),
-        mock.patch("firesteel_taskmanager.shell.is_running", return_value=False),
+        mock.patch("firesteel_taskmanager.process_registrations.identify", return_value=None),
+        mock.patch("firesteel_taskmanager.process_ends.is_running", return_value=False),
     ):
         yield
 

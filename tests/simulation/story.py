@@ -106,11 +106,10 @@ class Story:
                 cluster.__init__(  # type: ignore[misc] # what it starts asks for it
                     world, Path(directory), world.rng.randint(2, 4), world.rng.randint(1, 3), standbys
                 )
-                identify = mock.patch("firesteel_taskmanager.shell.identify", cluster.identify)
-                running = mock.patch(
-                    "firesteel_taskmanager.shell.is_running", lambda process: process.pid in cluster.slot_processes
-                )
-                kill = mock.patch("firesteel_taskmanager.shell.kill", lambda process: cluster.kill_slot(process.pid))
+                ends = "firesteel_taskmanager.process_ends"
+                identify = mock.patch("firesteel_taskmanager.process_registrations.identify", cluster.identify)
+                running = mock.patch(f"{ends}.is_running", lambda process: process.pid in cluster.slot_processes)
+                kill = mock.patch(f"{ends}.kill", lambda process: cluster.kill_slot(process.pid))
                 with identify, running, kill, mock.patch.object(JobMasterCore, "validates", True):
                     self._tell()
         except Exception as error:

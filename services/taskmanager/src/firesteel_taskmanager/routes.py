@@ -54,11 +54,11 @@ class _Calls:
 
     @answers(TaskManagerGateway.share_placement)
     def share_placement(self, message: m.SharePlacement) -> None:
-        self._service.share_placement(message)
+        self._service.deployments.share_placement(message)
 
     @answers(TaskManagerGateway.submit_tasks)
     async def submit_tasks(self, message: m.SubmitTasks) -> None:
-        await self._service.submit_tasks(message)
+        await self._service.deployments.submit(message)
 
     @answers(TaskManagerGateway.cancel_tasks)
     def cancel_tasks(self, message: m.CancelTasks) -> None:

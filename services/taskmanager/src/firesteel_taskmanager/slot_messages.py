@@ -45,21 +45,22 @@ class _Owner(Protocol):
 
     def perform(self, instructions: Iterable[i.Instruction]) -> None: ...
 
-    def register_process(self, channel: int, message: Mapping[str, Any]) -> None:
-        """A process registers for a slot."""
-
 
 class SlotMessages:
     """Reads messages of slot processes, and hands them to the core or to those who wait for an answer.
 
     Args:
         owner: the TaskManager.
+        register: takes the registration of a process: number of its channel, message.
         stdout: gets what slots print; None = ``sys.stdout``.
         directory: of the control socket.
     """
 
-    def __init__(self, owner: _Owner, stdout: Callable[[str], None] | None, directory: Path) -> None:
-        self._owner, self._output = owner, SlotOutput(stdout, self._keep)
+    def __init__(
+        self, owner: _Owner, register: Callable[[int, Mapping[str, Any]], None],
+        stdout: Callable[[str], None] | None, directory: Path,
+    ) -> None:  # fmt: skip
+        self._owner, self._register, self._output = owner, register, SlotOutput(stdout, self._keep)
         self.child_output = ChildOutput(directory, self._output.write_of_child, self._output.forget)
         self._collects: dict[int, tuple[int, asyncio.Future[m.Collected]]] = {}
         self._inspections: dict[int, tuple[int, asyncio.Future[Any]]] = {}
@@ -81,7 +82,7 @@ class SlotMessages:
     def _received(self, channel: int, message: dict[str, Any], payload: bytes) -> None:
         kind, owner = message["type"], self._owner
         if kind == "register":
-            owner.register_process(channel, message)
+            self._register(channel, message)
             return
         if not owner.channels.is_registered(channel):
             raise ProtocolError(f"control channel {channel}", f"{kind!r} came before 'register'")
