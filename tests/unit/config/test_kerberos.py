@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.config import Settings
-from firesteel.config.kerberos import KEYTAB_VARIABLE, login_keytab
+from firesteel.config.derived import KEYTAB_VARIABLE, login_keytab
 
 
 def test_a_process_that_was_given_a_keytab_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

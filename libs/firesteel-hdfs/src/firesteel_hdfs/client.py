@@ -49,7 +49,7 @@ from firesteel.checkpoint.object_store import (
 )
 from firesteel.checkpoint.places import HDFS, ObjectPlace
 from firesteel.config import Settings, options
-from firesteel.config.kerberos import login_keytab
+from firesteel.config.derived import login_keytab
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError
 

@@ -18,7 +18,7 @@ import yaml
 
 from firesteel.config import options
 from firesteel.config.addresses import is_loopback, leaders_are_announced
-from firesteel.config.kerberos import KEYTAB_VARIABLE
+from firesteel.config.derived import KEYTAB_VARIABLE
 from firesteel.config.load import CONFIG_FILE
 from firesteel.config.memory import has_memory_options, taskmanager_memory
 from firesteel.config.settings import Settings

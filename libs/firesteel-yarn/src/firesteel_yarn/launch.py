@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from firesteel.config import options
-from firesteel.config.kerberos import login_keytab
+from firesteel.config.derived import login_keytab
 from firesteel.config.settings import Settings
 
 LAUNCH_FILE: Final = "firesteel-launch.json"

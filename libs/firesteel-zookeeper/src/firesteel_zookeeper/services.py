@@ -54,7 +54,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from typing_extensions import override
 
 from firesteel.config import Settings, options
-from firesteel.config.kerberos import KEYTAB_VARIABLE, login_keytab
+from firesteel.config.derived import KEYTAB_VARIABLE, login_keytab
 from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTORY
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.cell_services import CellServices

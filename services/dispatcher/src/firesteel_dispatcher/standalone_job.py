@@ -25,8 +25,8 @@ from firesteel import __version__
 from firesteel.client.cli.definitions import state_recovery
 from firesteel.client.cli.refused import RefusedOption
 from firesteel.config import options
+from firesteel.config.derived import is_reactive
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
-from firesteel.config.scheduling import is_reactive
 from firesteel.config.settings import Settings
 from firesteel.core.environment import SECRET_VARIABLE, take
 from firesteel.core.errors import ConfigurationError, FiresteelError, RunDirectoryError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from firesteel.config import Settings, options
-from firesteel.config.scheduling import is_reactive
+from firesteel.config.derived import is_reactive
 from firesteel.graph.job_graph import JobGraph, JobVertex
 from firesteel.graph.specs import PartitionerKind
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from firesteel.config import Settings
 from firesteel.config import options as opt
-from firesteel.config.restarts import restart_strategy_type
+from firesteel.config.derived import restart_strategy_type
 
 
 class RestartStrategy(ABC):

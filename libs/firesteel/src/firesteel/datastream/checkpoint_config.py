@@ -10,7 +10,7 @@ from firesteel.common.configuration import Configuration
 from firesteel.common.time import Duration, Span, whole_millis
 from firesteel.config import Option, Settings
 from firesteel.config import options as opt
-from firesteel.config.checkpoint_settings import aligned_timeout
+from firesteel.config.derived import aligned_timeout
 from firesteel.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage, storage_of
 from firesteel.datastream.checkpointing_mode import CheckpointingMode
 from firesteel.datastream.checks import whole_number

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast, get_args
 
 from firesteel.config import Settings, options
-from firesteel.config.restarts import restart_strategy_type
+from firesteel.config.derived import restart_strategy_type
 from firesteel.core.errors import FiresteelError
 from firesteel.graph.job_archive import REACTIVE, TASK_METRICS
 from firesteel.protocol.deployment import METRIC_RATES, POOL_USAGES

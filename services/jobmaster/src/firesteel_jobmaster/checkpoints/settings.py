@@ -8,7 +8,7 @@ from typing import Any
 from firesteel.checkpoint.closing import CheckpointRetention
 from firesteel.checkpoint.storage import storage_name
 from firesteel.config import Settings, options
-from firesteel.config.checkpoint_settings import aligned_timeout
+from firesteel.config.derived import aligned_timeout
 
 _NOT_SHOWN = ("unaligned_everywhere", "restore_path", "savepoint_directory", "claim", "ignore_unclaimed", "fall_back")
 _TOLD_BY_SETTINGS = ("jobmanager", "filesystem")
