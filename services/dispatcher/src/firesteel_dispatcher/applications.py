@@ -15,8 +15,7 @@ from firesteel.core.ids import new_job_id
 from firesteel_dispatcher.application import ENDED_JOBS, Application, ApplicationState, ApplicationStep, MainEnd
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.job import JobEndedError, UnknownJobError
-from firesteel_dispatcher.programs import Main, UploadedPrograms
-from firesteel_dispatcher.programs import ProgramOrder as ProgramOrder
+from firesteel_dispatcher.programs import Main, ProgramOrder, UploadedPrograms
 
 logger = logging.getLogger(__name__)
 _LOOK: Final = 0.2

@@ -30,7 +30,8 @@ from firesteel.functions.functions import KeySelector, Partitioner
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OutputSpec, PartitionerKind
 from firesteel.runtime.exchange.channels import OutputChannel
-from firesteel.runtime.operator_base.base import UserCode, method_of
+from firesteel.runtime.operator_base.base import method_of
+from firesteel.runtime.operator_base.sites import UserCode
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import columns_of, take
 from firesteel.runtime.records.dictionaries import RepeatedTexts, with_form

@@ -33,7 +33,7 @@ from firesteel.runtime.operator_base.context import OperatorContext, TaskRuntime
 from firesteel.runtime.operator_base.initialization import InitializationContext, SnapshotContext
 from firesteel.runtime.operator_base.restored import OperatorRestored, no_such_part
 from firesteel.runtime.operator_base.side_outputs import SideRecord
-from firesteel.runtime.operator_base.sites import UserCode as UserCode
+from firesteel.runtime.operator_base.sites import UserCode
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.rows import to_rows
 from firesteel.state.backend import KeyedStateBackend

@@ -34,8 +34,8 @@ from firesteel.core.errors import (
 from firesteel.core.plugins import loaded_folders
 from firesteel.core.short_repr import short_repr
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.operator_base.base import UserCode
 from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.sites import UserCode
 
 _MESSAGE_LIMIT: Final = 8_000
 _TRACEBACK_LIMIT: Final = 64_000

@@ -14,7 +14,8 @@ from typing import Any
 
 from firesteel.core.errors import ProgramError
 from firesteel.functions.async_functions import AsyncFunction, AsyncRetryStrategy
-from firesteel.runtime.operator_base.base import UserCode, is_iterable, not_iterable
+from firesteel.runtime.operator_base.base import is_iterable, not_iterable
+from firesteel.runtime.operator_base.sites import UserCode
 
 __all__ = ["AsyncCalls"]
 

@@ -43,8 +43,9 @@ from firesteel.functions.source import (
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import Handle, TaskLoop
-from firesteel.runtime.operator_base.base import Operator, UserCode
+from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import TaskInfo
+from firesteel.runtime.operator_base.sites import UserCode
 from firesteel.runtime.operator_base.split_codec import SplitCodec
 from firesteel.runtime.records.batch import END_OF_INPUT, MAX_WATERMARK, Batch, InBand, InputBatch, Timestamps, Values
 from firesteel.runtime.records.columns import StreamColumns, as_array
