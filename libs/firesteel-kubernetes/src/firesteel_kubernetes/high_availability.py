@@ -159,9 +159,9 @@ class KubernetesCells(Cells):
         self._abandoned: set[str] = set()
         """Identities of this process under which it no longer leads; a Lease may still name them."""
         self._observed: dict[str, tuple[str, float]] = {}
-        """By component: version of its Lease, and when that was first seen."""
+        """Version of each component's Lease, and when that was first seen."""
         self._unsure: dict[str, str] = {}
-        """By component: identity whose last write of the ConfigMap was not answered."""
+        """Identity, of each component, whose last write of the ConfigMap was not answered."""
         self._last_leaders: dict[str, Leader | None] = {}
         self._watches = PolledWatches(self.leader, _LOOK_SECONDS)
         self._followed: dict[str, tuple[Watched, int]] = {}
@@ -397,7 +397,7 @@ class KubernetesCells(Cells):
         term.checked_at = now
 
     def poll(self, component: str, epoch: int) -> None:
-        """As ``check``, but the ConfigMap is read only as often as the Lease is renewed: deposing takes the Lease,
+        """Like ``check``, but the ConfigMap is read only as often as the Lease is renewed: deposing takes the Lease,
         too.
         """
         term = self._leads(component, epoch)

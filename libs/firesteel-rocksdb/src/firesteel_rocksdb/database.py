@@ -187,7 +187,7 @@ class RocksDatabase:
                 self._db.compact_range(start, stop)
 
     def read_to(self, start: bytes, stop: bytes, end: bytes, most: int = _SCANNED) -> tuple[list[Entry], bool]:
-        """As ``read``; also whether this was all: no more entries up to ``stop``, nor between ``stop`` and ``end``."""
+        """Like ``read``; also returns whether this was all: nothing more up to ``stop``, nor from there to ``end``."""
         entries: list[Entry] = []
         limits = ReadOptions()
         limits.set_iterate_upper_bound(end)

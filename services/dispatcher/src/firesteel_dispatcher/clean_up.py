@@ -43,7 +43,7 @@ class Remains:
 
     @classmethod
     def of(cls, config: Mapping[str, str], archive: Mapping[str, Any]) -> Remains:
-        """From the job's settings and archive."""
+        """Find out what a job may have left, from its settings and archive."""
         clean_up = archive.get(CLEAN_UP)
         return cls(config, CleanUp(clean_up) if clean_up in set(CleanUp) else None)
 

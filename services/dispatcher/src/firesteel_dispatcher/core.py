@@ -80,7 +80,7 @@ class DispatcherCore:
         self.is_held: Callable[[str], bool] = lambda _: False
         """Whether an ended job must not be forgotten yet: an application that runs may ask for it again."""
         self.jobs: dict[str, JobRecord] = {}
-        """In the order of submission; ended ones are moved to the end."""
+        """Jobs in the order of submission; ended ones are moved to the end."""
 
     # -- submission
 

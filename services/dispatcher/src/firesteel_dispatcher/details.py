@@ -141,7 +141,7 @@ class JobDetailsCache:
         ]
 
     async def of_running(self) -> list[Archive]:
-        """Of all jobs that have not ended."""
+        """Details of all jobs that have not ended."""
         return list(await asyncio.gather(*(self._of_running(j) for j in self._core.jobs.values() if not j.ended)))
 
     async def _of_running(self, job: JobRecord) -> Archive:

@@ -30,7 +30,7 @@ class Disposals:
         self._kind, self._remove = kind, dispose
         self._threads = CallPool(f"removal of a {kind}", deadline=_SECONDS)
         self._results: OrderedDict[str, str | None] = OrderedDict()
-        """By trigger id: cause of a failure; empty = the removal is done, None = it is under way."""
+        """Trigger id -> cause of a failure; empty = the removal is done, None = it is under way."""
         self._running: set[asyncio.Task[None]] = set()
 
     def begin(self, path: str) -> str:

@@ -58,7 +58,7 @@ _WAIT: Final = Parameter("wait-ms", "how long to wait for it; Flink has no such 
 
 
 async def openapi(_: DispatcherService, __: RestCall) -> web.Response:
-    """This table, as OpenAPI has it."""
+    """Describes the endpoints as an OpenAPI document."""
     return web.Response(body=document(ENDPOINTS), content_type="application/json")
 
 
@@ -237,4 +237,4 @@ ENDPOINTS: Final = (
     # -- this table
     get("/openapi.json", openapi, "the REST API as OpenAPI describes it", answer=dict[str, Any], ours=True),
 )  # fmt: skip
-"""In the order in which paths are tried: those with fixed parts stand before those with variable ones."""
+"""Endpoints in the order in which paths are tried: those with fixed parts stand before those with variable ones."""

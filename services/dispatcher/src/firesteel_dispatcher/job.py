@@ -42,7 +42,7 @@ class JobPhase(StrEnum):
     """Which process is in charge of a job."""
 
     WAITING = "WAITING"
-    """It is stored; no JobMaster runs it yet."""
+    """The job is stored; no JobMaster runs it yet."""
     RECOVERING = "RECOVERING"
     """A former Dispatcher accepted it, or its JobMaster is silent: whether a JobMaster runs it is not known."""
     LED = "LED"

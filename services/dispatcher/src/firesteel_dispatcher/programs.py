@@ -68,7 +68,7 @@ class ProgramFailedError(FiresteelError):
 
 
 class BusyError(FiresteelError):
-    """As many programs run already as may run at the same time."""
+    """Raised where as many programs run already as may run at the same time."""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class DispatcherService(Service):
         return [self.app, self.rest.app]
 
     async def archive_of(self, job_id: str, vertex_id: str = "") -> Archive:
-        """As ``JobDetailsCache.of``: the views of jobs read archives by it (``ArchiveReader``)."""
+        """Like ``JobDetailsCache.of``: the views of jobs read archives by it (``ArchiveReader``)."""
         return await self.jobs.details.of(job_id, vertex_id)
 
     async def measured(self) -> list[Measured]:

@@ -168,7 +168,7 @@ ENDPOINTS: Final = (
     *RESCALE_ENDPOINTS,
     *VERTEX_ENDPOINTS,
 )  # fmt: skip
-"""In the order in which paths are tried: those with fixed parts stand before those with variable ones."""
+"""Endpoints in the order in which paths are tried: those with fixed parts stand before those with variable ones."""
 
 
 # -- routes

@@ -1,4 +1,4 @@
-"""From slots to tasks that run in them: placing, scheduling, submitting."""
+"""Brings tasks into slots: placing, scheduling, submitting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Deploying:
     def __init__(self, state: JobState) -> None:
         self._state = state
         self.has_begun = False
-        """This JobMaster has deployed tasks."""
+        """Whether this JobMaster has deployed tasks."""
         self.is_placing = False
         """Slots that are there may still get tasks, or the tasks in them may still be scheduled."""
         self._regions: set[int] = set()

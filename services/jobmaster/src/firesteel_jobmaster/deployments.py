@@ -22,7 +22,7 @@ class Placements:
     def __init__(self, graph: ExecutionGraph, pool: SlotPool) -> None:
         self._graph, self._pool = graph, pool
         self._by_key: dict[str, Placement] = {}
-        """By TaskManager, and by the numbers of regions: it is the same object for all whose regions are the same."""
+        """Placements by TaskManager, and by the numbers of regions: one object for all whose regions are the same."""
 
     def at(self, taskmanager_id: str) -> Placement:
         """Placement of all regions that have tasks at a TaskManager."""

@@ -43,7 +43,7 @@ class Ending:
         self._failure: FailureEntry | None = None
         """The failure with which the job ends."""
         self._reason_is_open = False
-        """That failure may only be a consequence of another one, which was not reported yet."""
+        """Whether that failure may only be a consequence of another one, which was not reported yet."""
         self.is_followed = False
         """Another JobMaster leads the job."""
         self.explained_within = 0.0

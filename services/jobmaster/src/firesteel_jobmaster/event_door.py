@@ -81,7 +81,7 @@ class EventDoor:
     def ask(
         self, decide: Callable[P, tuple[T, list[do.Instruction]]], otherwise: T, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As ``handle``, with the core's answer; ``otherwise``: what a JobMaster answers that has crashed."""
+        """Like ``handle``, but returns the core's answer; ``otherwise``: what a JobMaster answers that has crashed."""
         answer = otherwise
         if not self.crashed.is_set():
             with self._event(decide.__name__) as instructions:

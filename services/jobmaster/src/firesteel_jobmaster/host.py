@@ -101,7 +101,7 @@ class HostService(Service):
         self._left_behind: list[Instruction] = []
         """What is to be done about processes of a former host, once calls can be made."""
         self._looks_after = False
-        """This host leads, and answers for the processes."""
+        """Whether this host leads, and answers for the processes."""
         self.template = TemplateProcess(self._template_reports)
         self._start = JobStart(
             self.template,

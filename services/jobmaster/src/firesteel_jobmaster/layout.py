@@ -66,7 +66,7 @@ class JobLayout(ABC):
 
     @abstractmethod
     def settled(self) -> None:
-        """It is known from which checkpoint the job goes on."""
+        """The job knows from which checkpoint it goes on."""
 
     @abstractmethod
     def schedule(self, regions: Iterable[int] = ()) -> None:

@@ -55,7 +55,7 @@ class SlotLosses:
         self.slots_lost(slots, cause)
 
     def taskmanager_ended(self, taskmanager_id: str, cause: str) -> None:
-        """It is known how a TaskManager has ended: explain failures by that, and lose its slots if that is news."""
+        """Explain failures by how a TaskManager has ended, which is known now, and lose its slots if that is news."""
         state = self._state
         if state.is_terminal:
             return
@@ -109,7 +109,7 @@ class SlotLosses:
             logger.info("slot %s is lost; nothing runs in it: %s", failures.where_is(slot), cause)
 
     def end_in_slot(self, executions: Sequence[Execution], failure: TaskFailure, slot: LogicalSlot) -> None:
-        """These tasks have ended with their slot."""
+        """End tasks with their slot."""
         live = [e for e in executions if not e.state.is_terminal]
         if not live:
             logger.info("all tasks of slot %s had ended before: %s", failures.where_is(slot), failure.message)

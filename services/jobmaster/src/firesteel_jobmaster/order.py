@@ -34,5 +34,5 @@ class JobOrder:
     start: dict[str, Any] = field(repr=False)
 
     def to_line(self) -> bytes:
-        """As a line of JSON."""
+        """The order as a line of JSON."""
         return json.dumps(asdict(self), separators=(",", ":")).encode() + b"\n"

@@ -38,7 +38,7 @@ class ReactiveSettings:
 
     @classmethod
     def read(cls, settings: Settings) -> ReactiveSettings | None:
-        """From the cluster's settings; None: it is not in reactive mode.
+        """Read the cluster's settings; None: it is not in reactive mode.
 
         Raises:
             ConfigurationError: a value is not valid, or this cluster can't be in reactive mode.

@@ -36,7 +36,7 @@ SETTLE_TIMER, RESCALE_TIMER = "settle", "rescale"
 
 
 class ReactiveLayout(JobLayout):
-    """As many subtasks as there are slots, laid out anew after each failure and for each rescale."""
+    """Lays out as many subtasks as there are slots, anew after each failure and for each rescale."""
 
     returns_idle_slots = False  # the job would get them again at once
 

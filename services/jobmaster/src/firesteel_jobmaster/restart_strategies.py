@@ -33,7 +33,7 @@ class RestartStrategy(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """For people: the strategy and its bounds, with the keys that set them."""
+        """The strategy and its bounds for people, with the keys that set them."""
 
 
 class NoRestart(RestartStrategy):

@@ -32,7 +32,7 @@ class Restarts:
         self.being_renewed: set[int] = set()
         """Regions whose time has come, and whose subtasks are getting new attempts."""
         self.is_renewing = False
-        """Not all subtasks that start together have their new attempts yet: none of them is deployed."""
+        """Whether some subtasks that start together still lack their new attempts: until then none is deployed."""
         self._due: dict[int, float] = {}
         self._entries: dict[int, FailureEntry] = {}
 

@@ -106,7 +106,7 @@ class JobMaster:
         self.job_id, self.address, self.token = job_graph.job_id, address, token
         self._spawn, self._interval = spawn, settings.heartbeat_interval
         self.start_message = start
-        """As a host would have to be told now: with the Dispatcher that leads."""
+        """The order by which a host would start this job now: with the Dispatcher that leads."""
         self.on_adopted: Callable[[], None] = lambda: None
         """Called when ``start_message`` has changed."""
 

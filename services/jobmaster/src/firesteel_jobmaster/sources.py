@@ -30,7 +30,7 @@ class JobSources:
     def __init__(self, state: JobState, create: EnumeratorFactory) -> None:
         self._state, self.create = state, create
         self.assigner: SplitAssigner | None = None
-        """None: the job has not begun, or its sources need none."""
+        """Assigns splits; None: the job has not begun, or its sources have no splits."""
         self._alignment = AlignmentGroups(state.is_live)
 
     # -- when the job begins, or begins again

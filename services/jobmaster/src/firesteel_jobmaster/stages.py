@@ -200,7 +200,7 @@ def _stage(graph: JobGraph, vertex: JobVertex, create: EnumeratorFactory) -> Sta
 
 
 def _outputs(graph: JobGraph, vertex: JobVertex) -> tuple[list[dict[str, Any]], int]:
-    """For each outgoing edge of a vertex its first partition and how many it has; and how many there are in all."""
+    """First partition and number of partitions of each outgoing edge of a vertex; and how many there are in all."""
     outputs, base = [], 0
     for edge in graph.edges:
         if edge.source == vertex.id:

@@ -44,7 +44,7 @@ class TaskReports:
         self._submitted.update(execution_ids)
 
     def replaced(self, executions: Iterable[Execution]) -> None:
-        """These attempts follow others, of which no reports are awaited any more."""
+        """Await reports of new attempts, and none any more of those that they replace."""
         for execution in executions:
             former_id = execution_id(VertexId(execution.vertex.id), execution.subtask, execution.attempt - 1)
             self._submitted.discard(former_id)

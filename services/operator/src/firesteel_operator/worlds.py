@@ -354,7 +354,7 @@ class Clusters(World):
 
     @staticmethod
     def _last_of_end(services: CellServices, status: Status, was_led: bool) -> LastCheckpoint:
-        """As ``_last``, for a job without checkpoints in its records: it has ended, or has none."""
+        """Like ``_last``, for a job without checkpoints in its records: it has ended, or has none."""
         jobs = CellJobStore(services.cells, services.payloads, DISPATCHER, 0)  # only to read
         end = services.recorded_end(status.job_id)
         archive = jobs.archive(status.job_id) if end is None else end.archive

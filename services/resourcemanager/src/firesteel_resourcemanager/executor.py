@@ -44,9 +44,9 @@ class Executor:
     attempt: int = 0
     """Number of the order that is or was answered; no other TaskManager has had the same."""
     missing_since: float | None = None
-    """While ATTACHED: since when the fleet does not list it."""
+    """Time since when the fleet does not list it, while ATTACHED."""
     not_before: float = 0.0
-    """While MISSING: when the next one may be started."""
+    """Time when the next one may be started, while MISSING."""
     failures: int = 0
     """Executors of the TaskManager that have failed in a row."""
     cause: str = ""

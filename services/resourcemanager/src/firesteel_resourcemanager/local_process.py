@@ -58,7 +58,7 @@ class _Worker:
     id: str
     found_at: float
     popen: subprocess.Popen[bytes] | None = None
-    """None for a worker that a former ResourceManager has started."""
+    """Process of the worker; None if a former ResourceManager has started it."""
     process: ProcessId | None = None
     kill_at: float | None = None
     """Monotonic seconds at which its time to end in order is up; None: it was not asked to end, or it was killed."""

@@ -79,7 +79,7 @@ class RegisteredJob:
     told_waiting: str = ""
     """Reason of the last ``SendWaiting`` to it."""
     told_executors: bool = False
-    """It was told that no executor can be started."""
+    """The job was told that no executor can be started."""
     refusals: int = 0
     """Slots in a row that their TaskManagers did not grant."""
     setbacks: int = 0

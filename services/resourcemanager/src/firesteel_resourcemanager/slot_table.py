@@ -51,11 +51,11 @@ class TaskManagerSlot:
     unsure: bool = False
     """Whether its process will come is not known: the next report tells if it has to be launched again."""
     ask_at: float | None = None
-    """While unsure: when to ask for that report, if slots can be launched by then."""
+    """Time to ask for that report while unsure, if slots can be launched by then."""
     give_back: str = ""
     """Set while REQUESTED: release it, with this cause, as soon as the TaskManager has answered."""
     free_at: float | None = None
-    """While RELEASING: when to tell the TaskManager, unless it says before that the slot is free."""
+    """Time to tell the TaskManager while RELEASING, unless it says before that the slot is free."""
     ended: str | None = None
     """The fleet said that the slot's process is gone; the cause."""
     ended_at: float = 0.0
@@ -66,7 +66,7 @@ class TaskManagerSlot:
     pid: int | None = None
     """Pid of its process, if its TaskManager has reported one."""
     active: bool = False
-    """Its TaskManager says that the JobMaster has accepted it."""
+    """The TaskManager says that the JobMaster has accepted the slot."""
 
     @property
     def counts(self) -> bool:

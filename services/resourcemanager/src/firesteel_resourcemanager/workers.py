@@ -50,7 +50,7 @@ class Worker:
     """When the worker came into its state (monotonic seconds)."""
     state: WorkerState = WorkerState.STARTING
     idle_since: float | None = None
-    """Since when nobody uses it, while that is so."""
+    """Time since when nobody uses the worker, while that is so."""
     jobs: frozenset[str] = frozenset()
     """Jobs that had slots there when its TaskManager was lost."""
 

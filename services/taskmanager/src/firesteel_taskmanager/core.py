@@ -215,7 +215,7 @@ class TaskManagerCore:
         return [Investigate(slot.index, slot.allocation_id, slot.process.pid, cause)]
 
     def process_lost(self, allocation_id: str, cause: str, now: float, now_ms: int) -> list[Instruction]:
-        """It is known, as far as it can be, why a process has ended: its tasks and its slot fail."""
+        """Fail the tasks and the slot of a process that has ended; the cause is known by now, as far as it can be."""
         slot = self.slots.find(allocation_id)
         if slot is None or slot.lost is None:
             return []
@@ -334,7 +334,7 @@ class TaskManagerCore:
     # -- time
 
     def next_deadline(self) -> float | None:
-        """When ``tick`` has to be called next; None: not before another event."""
+        """Time when ``tick`` has to be called next; None: not before another event."""
         times = [t for s in self.slots for t in (s.deadline, s.cancel_deadline)]
         return min([t for t in (*times, self._endings.next_deadline()) if t is not None], default=None)
 

@@ -121,7 +121,7 @@ class SlotEndings:
     # -- what is left of processes whose channel is closed
 
     def next_deadline(self) -> float | None:
-        """When ``kill_lingering`` has to be called next; None: there is nothing to kill."""
+        """Time when ``kill_lingering`` has to be called next; None: there is nothing to kill."""
         return min((at for at, _ in self._lingering), default=None)
 
     def kill_lingering(self, now: float) -> list[KillProcess]:

@@ -31,7 +31,10 @@ SHORT_LIFE: Final = 60.0
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 30.0
 _EXECUTORS: Final = CallPool("executors", threads=8, deadline=None)
-"""Without a deadline: an executor that came after it would have no owner. Stops have a time limit of their own."""
+"""Starts executors, without a deadline: an executor that came after it would have no owner.
+
+Stops have a time limit of their own.
+"""
 
 
 class RunningExecutor(Protocol):

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 LAST_REPORTS_SECONDS = 2.0
 _RETRY_PAUSES = (0.02, 0.1, 0.5, 1.0)
 _Slots = dict[str, m.SlotOffer]
-"""By allocation id."""
+"""Slots to offer, by allocation id."""
 _Alignments = dict[tuple[str, str, str], i.AskForAlignment]
 """The latest report of each source: by slot, task and group."""
 

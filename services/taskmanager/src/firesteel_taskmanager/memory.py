@@ -65,7 +65,7 @@ def proportional_set_size(pid: int) -> int | None:
 
 
 def measure_trees(processes: Mapping[str, ProcessId]) -> dict[str, SlotUse]:
-    """For each process that still runs: the use of it and all its descendants; one look at the process table."""
+    """Measure each process that still runs with all its descendants; one look at the process table."""
     children = children_of_all()
     use_by_name: dict[str, SlotUse] = {}
     for name, process in processes.items():

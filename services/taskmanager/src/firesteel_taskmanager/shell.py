@@ -307,7 +307,7 @@ class TaskManagerService(Service):
         return token == self._link.bond.token
 
     async def is_soon_led_by(self, token: str) -> bool:
-        """As ``is_led_by``, after the answer to a registration that is on its way."""
+        """Like ``is_led_by``, after the answer to a registration that is on its way."""
         if not self.is_led_by(token):
             await self._link.answered()
         return self.is_led_by(token)

@@ -57,7 +57,7 @@ class Process:
     channel: int
     pid: int
     identity: ProcessId | None
-    """None where it was gone by the time it was looked at."""
+    """Identity of the process; None where it was gone by the time it was looked at."""
     data_address: Mapping[str, Any]
     executor_id: str = ""
     """The executor whose worker the process is."""

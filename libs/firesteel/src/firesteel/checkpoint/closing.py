@@ -31,11 +31,11 @@ class CheckpointRetention(StrEnum):
     """Whether completed checkpoints stay when the job has ended; as in Flink."""
 
     DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
-    """They stay if the job has failed."""
+    """Checkpoints stay if the job has failed."""
     RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
-    """They stay if the job has failed or was cancelled."""
+    """Checkpoints stay if the job has failed or was cancelled."""
     NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
-    """They are always removed."""
+    """Checkpoints are always removed."""
 
     def keeps(self, state: str) -> bool:
         """Whether completed checkpoints stay when the job ends in this state.

@@ -68,9 +68,9 @@ class ObjectCheckpointStorage(CheckpointStorage):
         self._states = self._reader.store(self.base.scheme)
         self._client = self._states.client
         self._tried: dict[int, str] = {}
-        """By checkpoint: checksum of the metadata that this object tried to write; they may exist despite an error."""
+        """Checkpoint -> checksum of the metadata that this object tried to write; they may exist despite an error."""
         self._late: dict[int, tuple[float, frozenset[str]]] = {}
-        """By checkpoint that was given up: when to clean up again after late writes, and which of its files stay."""
+        """Checkpoint that was given up -> when to clean up again after late writes, and which of its files stay."""
 
     @property
     def persistent(self) -> bool:

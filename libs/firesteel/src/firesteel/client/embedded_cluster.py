@@ -35,7 +35,7 @@ _TASK_PLACES: Final = 1024
 """Tasks that the embedded Spark would run at once: slots are counted by the ResourceManager, not by Spark."""
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 15.0
-"""For the services in order; the fleet ends in any case."""
+"""Seconds for the services to end in order; the fleet ends in any case."""
 
 
 class EmbeddedCluster:

@@ -118,7 +118,7 @@ class ClusterJobClient(CollectingJobClient):
 
 
 def _directory(text: str | None) -> str | None:
-    """As services elsewhere find it."""
+    """The directory, as services elsewhere find it."""
     return text if text is None or "://" in text else str(Path(text).absolute())
 
 

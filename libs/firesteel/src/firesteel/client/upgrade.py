@@ -55,9 +55,9 @@ class Verdict(StrEnum):
     """What would become of an operator or a state."""
 
     RESTORED = "restored"
-    """It is taken as it is."""
+    """The state is taken as it is."""
     MIGRATED = "migrated"
-    """It is converted to the type that the program declares now, or by the program's migration steps."""
+    """The state is converted to the type that the program declares now, or by the program's migration steps."""
     KEPT = "kept"
     """``open()`` did not ask for it; it stays in snapshots, and the function may ask for it later."""
     NEW = "new"
@@ -67,7 +67,7 @@ class Verdict(StrEnum):
     INCOMPATIBLE = "incompatible"
     """The job would not start."""
     UNKNOWN = "unknown"
-    """It can't be found out without running the job."""
+    """The verdict can't be found without running the job."""
 
 
 @dataclass

@@ -33,7 +33,7 @@ from firesteel.core.errors import SerializationError, class_name
 Copier = Callable[[Any], Any]
 _Copies = dict[int, Any]
 _Slots = list[tuple[Callable[[Any], Any], Callable[[Any, Any], None]]]
-"""For each slot of a class, the functions that get and set it."""
+"""Functions that get and set each slot of a class."""
 _Waiting = list[tuple["_Replace", Any]]
 _Replace = Callable[[Any, _Copies, _Waiting], None]
 
@@ -291,7 +291,7 @@ _ELEMENTS: Final[dict[type, Callable[[Any], Iterable[Any]]]] = {
     deque: deque.__iter__,
     Row: lambda value: value._values,
 }
-"""By built-in class: the elements of its values and of those of derived classes; without keys and set elements."""
+"""Built-in class -> elements of its values and of those of derived classes; without keys and set elements."""
 
 
 # -- shallow copies
@@ -363,7 +363,7 @@ _FILL: Final[dict[type, Callable[[Any, Any], None]]] = {
     deque: lambda copied, value: deque.__init__(copied, deque.__iter__(value), value.maxlen),
     Row: _fill_row,
 }
-"""By built-in class: the function that puts a value's elements into an empty copy."""
+"""Built-in class -> function that puts a value's elements into an empty copy."""
 
 
 # -- replacement of inner values by copies
@@ -440,7 +440,7 @@ _REPLACE: Final[dict[type, _Replace | None]] = {
     deque: _replace_in_deque,
     Row: _replace_in_row,
 }
-"""By built-in class: the function that replaces the elements of its values, and of those of derived classes."""
+"""Built-in class -> function that replaces the elements of its values, and of those of derived classes."""
 
 
 # -- classes

@@ -66,6 +66,6 @@ def _option(name: str, doc: str) -> Option[bool]:
 
 
 ROCKSDB_METRICS: Final = {name: _option(name, doc) for name, doc in _PROPERTIES.items()}
-"""By name: properties of a database."""
+"""Properties of a database, by name."""
 ROCKSDB_STATISTICS: Final = {name: _option(name, doc + _COUNTED) for name, doc in _STATISTICS.items()}
-"""By name: what it counts."""
+"""Counters of a database, by name."""

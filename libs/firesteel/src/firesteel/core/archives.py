@@ -17,7 +17,7 @@ MOST_BYTES: Final = 64 << 30
 """An archive may unpack to so much, where the disk has room for it. A packed conda environment with CUDA has 10 GiB."""
 MOST_ENTRIES: Final = 1_000_000
 _SHARE_OF_FREE: Final = 0.95
-"""Of the free space; the rest is for what other processes write meanwhile."""
+"""Share of the free space; the rest is for what other processes write meanwhile."""
 
 
 def unpack_zip(path: str | os.PathLike[str], target: Path) -> None:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 DEADLINE: Final = 60.0
 """Seconds for a call of a file system or a store, as for a piece of work of checkpoints."""
 THREADS: Final = 4
-"""Of a pool: so many calls of one kind may hang before the others of that kind wait for them."""
+"""Threads of a pool: so many calls of one kind may hang before the others of that kind wait for them."""
 _IDLE: Final = 30.0
 """A thread without work for so many seconds ends."""
 

@@ -23,10 +23,10 @@ class ForkAware:
     """Something that has to be another thing in a forked child. Without effect before ``watch_forks``."""
 
     def before_fork(self) -> None:
-        """In the parent, on the thread that forks."""
+        """Called in the parent, on the thread that forks."""
 
     def after_fork_in_child(self) -> None:
-        """In the child, whose only thread this is. Locks of ours may be held by threads that are not there."""
+        """Called in the child, on its only thread. Locks of ours may be held by threads that are not there."""
 
 
 _aware: Final[weakref.WeakSet[ForkAware]] = weakref.WeakSet()

@@ -25,7 +25,7 @@ _NAMES: Final = {
 
 
 def level_number(name: str) -> int:
-    """Of ``logging``; 0 for ``INHERIT``.
+    """The level's number in ``logging``; 0 for ``INHERIT``.
 
     Raises:
         ConfigurationError: there is no such level.

@@ -34,7 +34,7 @@ class ProcessId:
     """Opaque start time; equal for the same process only."""
 
     def to_plain(self) -> dict[str, int]:
-        """As JSON-able data: in every record of a process, under the name ``process``."""
+        """JSON-able data, which every record of a process has under the name ``process``."""
         return {"pid": self.pid, "start": self.start}
 
     @classmethod

@@ -56,7 +56,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeDescriptor | None = None,
     ) -> DataStream:
-        """As ``unordered_wait``; calls that failed are tried again.
+        """Like ``unordered_wait``; calls that failed are tried again.
 
         The timeout is for all calls of a record together, and must be more than 0.
         """

@@ -1237,7 +1237,7 @@ class WindowedStream(_WindowedBase):
         process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
         output_type: TypeDescriptor | None = None,
     ) -> DataStream:
-        """As ``apply``, with times and state at hand."""
+        """Like ``apply``, with times and state at hand."""
         return self._whole_windows("process", process_window_function, ProcessWindowFunction, output_type)
 
     def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
@@ -1305,7 +1305,7 @@ class AllWindowedStream(_WindowedBase):
         process_window_function: ProcessAllWindowFunction[Any, Any, Any],
         output_type: TypeDescriptor | None = None,
     ) -> DataStream:
-        """As ``apply``, with times and state at hand."""
+        """Like ``apply``, with times and state at hand."""
         return self._whole_windows("process", process_window_function, ProcessAllWindowFunction, output_type)
 
     def _add_operator(self, spec: WindowSpec, declared: TypeInformation) -> DataStream:

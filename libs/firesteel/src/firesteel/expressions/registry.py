@@ -71,7 +71,7 @@ class FunctionCall:
 
 Definition = Callable[[FunctionCall], tuple[pa.DataType, Kernel] | tuple[pa.DataType, Kernel, TypeInformation]]
 FUNCTIONS: dict[str, Definition] = {}
-"""By name. A definition raises ``InputsRefused`` when the inputs do not fit."""
+"""Definitions of functions by name. A definition raises ``InputsRefused`` when the inputs do not fit."""
 
 
 def function(*names: str) -> Callable[[Definition], Definition]:

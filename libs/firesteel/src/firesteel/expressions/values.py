@@ -364,7 +364,7 @@ _WRITERS: Final[dict[str, Convert]] = {
     "timestamp": _without_zone,
     "time64": _without_zone,
 }
-"""By form, or by the kind of Arrow's type where the values are what Arrow gives."""
+"""Conversions to values of Arrow by form, or by the kind of Arrow's type where the values are what Arrow gives."""
 
 
 # --- columns of others

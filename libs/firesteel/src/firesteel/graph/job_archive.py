@@ -33,23 +33,23 @@ _TIMES = {
     "accumulated-busy-time": "busyTimeMs",
 }
 TASK_METRICS = "task-metrics"
-"""Of a subtask: all metrics by their ids, for the paths below ``/metrics``."""
+"""All metrics of a subtask by their ids, for the paths below ``/metrics``."""
 COUNTERS = "counters"
-"""Of a subtask: the user functions' metrics that are counters, by their ids."""
+"""Counters of a subtask's user functions, by their ids."""
 CLEAN_UP = "checkpoint-clean-up"
-"""Of a job that has ended: what becomes of its checkpoints (``firesteel.checkpoint.closing``); None = nothing."""
+"""What becomes of the checkpoints of a job that has ended (``firesteel.checkpoint.closing``); None = nothing."""
 IF_CANCELLED = "checkpoint-clean-up-if-cancelled"
-"""Of a job without a leading JobMaster: the same, for the case that it is cancelled before it has one."""
+"""The same of a job without a leading JobMaster, for the case that it is cancelled before it has one."""
 LOGS = "firesteel-logs"
-"""Of a job that has ended: ``host`` and ``jobmaster``, the path of its JobMaster's log there."""
+"""Where the JobMaster's log of a job that has ended is: ``host``, and ``jobmaster``, its path there."""
 HISTORY = "firesteel-history"
-"""Of a job that a history server shows: ``environment`` and ``config`` of its cluster."""
+"""``environment`` and ``config`` of the cluster of a job that a history server shows."""
 TASKMANAGERS = "firesteel-taskmanagers"
-"""Of a job: TaskManager id -> number of the job's live tasks there."""
+"""TaskManager id -> number of the job's live tasks there."""
 TASKS = "firesteel-tasks"
-"""Of a vertex in batch mode: number of subtasks that have something to do, chosen by the size of the input."""
+"""Number of a batch vertex's subtasks that have something to do, chosen by the size of the input."""
 SPARK = "firesteel-spark"
-"""Of a vertex in batch mode: Spark's own page about its stage, if there is one (``firesteel.spark.ui.enabled``)."""
+"""Spark's own page about the stage of a vertex in batch mode, if there is one (``firesteel.spark.ui.enabled``)."""
 WORST = "firesteel-worst"
 """Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, the ones
 with the fullest input and output buffers (0 to 1), how unevenly records are spread over subtasks, total rates, and
@@ -84,7 +84,7 @@ _TIMED_STATES = (
     ExecutionState.RUNNING,
 )
 WAITING = "firesteel-waiting-for"
-"""Of a job: why the slots that it waits for do not come."""
+"""Why the slots that a job waits for do not come."""
 
 
 def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> dict[str, Any]:

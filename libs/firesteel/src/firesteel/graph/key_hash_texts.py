@@ -27,7 +27,7 @@ _BLOCK: Final = 16384
 """Texts hashed per block, so that intermediate results stay in the processor's cache."""
 _WORD: Final = 8
 _LAST_BYTES: Final = np.array([0, *(2**64 - (1 << 64 - 8 * count) for count in range(1, 9))], np.uint64)
-"""By number of bytes (0 to 8): the mask that keeps the last bytes of a word."""
+"""Number of bytes (0 to 8) -> mask that keeps the last bytes of a word."""
 
 
 @cache

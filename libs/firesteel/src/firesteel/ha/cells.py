@@ -136,7 +136,7 @@ class Cells(ABC):
         """
 
     def poll(self, component: str, epoch: int) -> None:
-        """As ``check``, for frequent calls: the answer may be some seconds old."""
+        """Like ``check``, for frequent calls: the answer may be some seconds old."""
         self.check(component, epoch)
 
     @abstractmethod

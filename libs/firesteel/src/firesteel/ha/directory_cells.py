@@ -109,7 +109,7 @@ class DirectoryCells(Cells):
         self._leaders, self._cells = directory / "leaders", directory / "cells"
         self._earlier = EarlierDirectory(directory, jobs)
         self._locks: dict[tuple[str, int], int] = {}
-        """By component and epoch: descriptor of the lock that this object holds."""
+        """Component and epoch -> descriptor of the lock that this object holds."""
         self._unsynced: set[str] = set()
         """Components whose newest revision may not survive a loss of power yet."""
         self._last_read: dict[str, tuple[tuple[int, ...], _Revision]] = {}

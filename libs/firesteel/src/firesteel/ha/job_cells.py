@@ -114,10 +114,10 @@ class CellJobStore(JobStore):
         self._cells, self._payloads, self._component, self._epoch = cells, payloads, component, epoch
         self.where, self._blobs = payloads.where, BlobIndex()
         self._folders: dict[str, tuple[str, Path]] = {}
-        """By job: name of its payload, and its folder on this host."""
+        """Job -> name of its payload, and its folder on this host."""
         self._id = ""
         self._unsure: dict[str, str] = {}
-        """By job: payload of a submission that may be stored though its client was told that it failed."""
+        """Job -> payload of a submission that may be stored though its client was told that it failed."""
 
     # -- life
 

@@ -112,7 +112,7 @@ class Payloads(ABC):
         )
 
     def check_mounted(self, store: str) -> None:  # noqa: B027 # object stores say themselves that they are away
-        """As ``check``, before each write: a payload written into an empty mount point would never be found again."""
+        """Like ``check``, before each write: a payload written into an empty mount point would never be found again."""
 
     @abstractmethod
     def close(self) -> None:

@@ -44,7 +44,7 @@ class Attempts:
     taskmanagers: tuple[str, ...] | None = ()
 
     def behind(self, earlier: Attempts) -> Attempts:
-        """These attempts, noted after earlier ones: numbers never fall."""
+        """The attempts to note after earlier ones: numbers never fall."""
         return replace(self, first_unused=max(self.first_unused, earlier.first_unused))
 
     def to_plain(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Leadership(ABC):
         """
 
     def poll(self) -> None:
-        """As ``check``, for frequent calls: the answer may be some seconds old."""
+        """Like ``check``, for frequent calls: the answer may be some seconds old."""
         self.check()
 
     def holds(self) -> bool:

@@ -125,7 +125,7 @@ class Fleet(Protocol):
         """End a run that may still go on, and remove all that it has left; unknown runs are ignored."""
 
     def drop_stages_of(self, owner: str) -> None:
-        """As ``drop_stages``, for all runs of a job."""
+        """Like ``drop_stages``, for all runs of a job."""
 
     def is_alive(self) -> bool:
         """Whether slots can be started now; False before `start`, after `stop` and after the loss of the fleet."""

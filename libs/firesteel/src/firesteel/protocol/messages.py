@@ -473,7 +473,7 @@ class CollectFromJob(Message):
 
 @dataclass(frozen=True)
 class CollectedFromJob(Message):
-    """As ``Collected``, with the state of the job."""
+    """Like ``Collected``, with the state of the job."""
 
     offset: int
     count: int

@@ -35,7 +35,7 @@ class Fence(Enum):
     CALLEE = "callee"
     """The callee's token, as the caller knows it: refused if another callee leads by now."""
     CALLEE_IF_KNOWN = "callee if known"
-    """As ``CALLEE``, but a caller that does not know the token yet sends none, and learns it from the answer."""
+    """Like ``CALLEE``, but a caller that does not know the token yet sends none, and learns it from the answer."""
     CALLER = "caller"
     """The caller's own token: refused unless the caller leads the job or slot that the call is about."""
     NONE = "none"

@@ -59,7 +59,7 @@ class PythonEnvironment:
         return [name for name in names if name is not None]
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data; empty for an empty one."""
+        """JSON-able data; empty for an empty environment."""
         plain: dict[str, Any] = to_plain(self) if self else {}
         return plain
 

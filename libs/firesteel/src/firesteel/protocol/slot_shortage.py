@@ -33,12 +33,12 @@ def job_lacks_slots(job: str, needed: int, groups: Mapping[str, int], present: s
 
 
 def came_in_time(slots: int, seconds: float, option: str) -> str:
-    """For ``job_lacks_slots``: the job has waited as long as an option lets it."""
+    """Reason for ``job_lacks_slots``: the job has waited as long as an option lets it."""
     return f"{slots} of them came within {seconds:g} s ({option})"
 
 
 def there_are(total: int) -> str:
-    """For ``job_lacks_slots``: the cluster is too small."""
+    """Reason for ``job_lacks_slots``: the cluster is too small."""
     return f"the cluster has {total} in all"
 
 

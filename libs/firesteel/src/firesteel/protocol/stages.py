@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from firesteel.graph.bounded import Sizing
 
 Places = Mapping[str, tuple[int, int]]
-"""By executor: cores that a run may use there, as many as its job has slots there, and the cores of all slots there."""
+"""Executor -> cores that a run may use there, as many as its job has slots there, and the cores of all slots there."""
 FAILURE: Final = "FIRESTEEL_FAILURE "
 """Prefix of a plain ``TaskFailure`` in an exception of a task, which Spark does not retry (``SlotsClusterManager``)."""
 PRINTED: Final = "printed"

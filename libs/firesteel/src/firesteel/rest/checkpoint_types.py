@@ -43,7 +43,7 @@ class TaskCheckpoint(TypedDict):
 
 
 class Checkpoint(TaskCheckpoint):
-    """With what is said of all its tasks together."""
+    """A checkpoint, with the figures of all its tasks together."""
 
     className: Literal["completed", "failed", "in_progress"]
     is_savepoint: bool

@@ -72,7 +72,7 @@ def client_timeout(graph: JobGraph) -> float | None:
 
 
 def client_timeout_or_none(graph: JobGraph) -> float | None:
-    """As ``client_timeout``, for a job that was accepted long ago."""
+    """Like ``client_timeout``, for a job that was accepted long ago."""
     try:
         return client_timeout(graph)
     except ConfigurationError:

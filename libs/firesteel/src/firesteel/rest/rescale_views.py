@@ -20,7 +20,7 @@ _NONE: Final = -1
 
 
 class NotAdaptiveError(FiresteelError):
-    """Only Flink's adaptive scheduler can do that."""
+    """Raised for what only Flink's adaptive scheduler can do."""
 
 
 class UnknownRescaleError(FiresteelError):

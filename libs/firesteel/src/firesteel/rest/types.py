@@ -937,7 +937,7 @@ class TaskManagerMetrics(TypedDict):
 
 
 class TaskManagerDetails(TaskManager):
-    """With its slots, and what it measures."""
+    """A TaskManager, with its slots and its metrics."""
 
     allocatedSlots: list[AllocatedSlot]
     metrics: TaskManagerMetrics
@@ -978,7 +978,7 @@ class PlanRequest(TypedDict):
 
 
 class RunRequest(PlanRequest):
-    """With what its jobs go on from."""
+    """A request to run a program, with what its jobs go on from."""
 
     allowNonRestoredState: NotRequired[bool | None]
     savepointPath: NotRequired[str | None]

@@ -77,7 +77,7 @@ class Signer:
         return self.sign(method, url, body)[1]
 
     def sign(self, method: str, url: str, body: bytes = b"", callee: str = ANY_CALLEE) -> tuple[str, dict[str, str]]:
-        """As ``headers``, with the nonce, which ``check_answer`` needs.
+        """Like ``headers``, with the nonce, which ``check_answer`` needs.
 
         Args:
             method: HTTP method, in capitals.

@@ -11,11 +11,11 @@ class Leaving(Enum):
     """What becomes of the processes that a service looks after when it stops: the driver, slots, JobMasters, ..."""
 
     HAND_OVER = "HAND_OVER"
-    """They go on, and a successor finds them. This is the default, whether the service was asked to stop (SIGTERM, a
-    roll-out), failed, or does not lead any more."""
+    """The processes go on, and a successor finds them. This is the default, whether the service was asked to stop
+    (SIGTERM, a roll-out), failed, or does not lead any more."""
     END_ALL = "END_ALL"
-    """They end with the service, in order. No successor will look for them: the cluster ends, or all processes of the
-    service's container end with it."""
+    """The processes end with the service, in order. No successor will look for them: the cluster ends, or all processes
+    of the service's container end with it."""
 
 
 def way_out(requested: Leaving, failure: BaseException | None) -> Leaving:

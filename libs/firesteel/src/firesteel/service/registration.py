@@ -34,7 +34,7 @@ class BondState(Enum):
     """States of a registration."""
 
     WAITING = "WAITING"
-    """Not registered; the next try is due later."""
+    """The service is not registered; the next try is due later."""
     CALLING = "CALLING"
     """A registration is on its way."""
     REGISTERED = "REGISTERED"

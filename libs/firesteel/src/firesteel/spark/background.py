@@ -31,7 +31,7 @@ FIRST_DELAY = 30.0
 """Seconds that a child waits, for its owner's start to come to rest."""
 _MODULE = "firesteel.spark.archive_maker"
 LOG = "in-background.log"
-"""In the directory of the archives: what the last such process had to say."""
+"""File in the directory of the archives: what the last such process had to say."""
 
 
 def start_detached(java: Java, group: str) -> bool:

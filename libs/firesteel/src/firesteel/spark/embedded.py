@@ -150,11 +150,11 @@ class EmbeddedFleet(StagesFleet):
         return False
 
     def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
-        """None: the driver JVM itself runs the slots."""
+        """Returns None: the driver JVM itself runs the slots."""
         return None
 
     def attached_executors(self) -> frozenset[str] | None:
-        """None: there are no executors to wait for."""
+        """Returns None: there are no executors to wait for."""
         return None
 
     def start_slot(self, launch: SlotLaunch) -> None:

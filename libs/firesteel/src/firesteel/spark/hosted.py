@@ -42,10 +42,10 @@ T = TypeVar("T")
 
 _EXIT_SECONDS = 10.0
 _CANCEL_MILLISECONDS = 5_000
-"""For Spark to cancel the jobs of all slots, so that executors leave at once."""
+"""Time for Spark to cancel the jobs of all slots, so that executors leave at once."""
 _MAKER_SECONDS = 3.0
 _LOOK_SECONDS = 3.0
-"""For the driver to say whether it has executors when we leave; one that does not answer may have some."""
+"""Seconds for the driver to say whether it has executors when we leave; one that does not answer may have some."""
 _SILENCES = 3
 """Calls in a row that the driver may leave unanswered before it is killed; slots survive that."""
 

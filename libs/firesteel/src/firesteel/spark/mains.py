@@ -7,6 +7,6 @@ from typing import Final
 from firesteel.core.by_name import ByName
 
 SLOT_MAIN: Final = ByName("firesteel.runtime.slot.slot_main:slot_main")
-"""Of a slot."""
+"""Main function of a slot."""
 STAGE_MAIN: Final = ByName("firesteel.runtime.bounded.stage_main:stage_main")
-"""Of a task of bounded stages."""
+"""Main function of a task of bounded stages."""

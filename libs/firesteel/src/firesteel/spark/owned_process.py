@@ -61,7 +61,7 @@ class OwnedProcess:
             self.popen.stdin.close()
 
     def family(self) -> list[process.ProcessId]:
-        """Its descendants, if it runs."""
+        """The process's descendants, if it runs."""
         return process.descendants(self.pid) if self.is_running() else []
 
     def end(self, grace: float) -> None:

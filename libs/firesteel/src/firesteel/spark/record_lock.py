@@ -13,7 +13,7 @@ _PATIENCE_SECONDS = 1.0
 
 _guard = threading.Lock()
 _locked_paths: set[str] = set()
-"""Such locks belong to the whole process: a second holder in it has to be refused here."""
+"""Locked files. Such locks belong to the whole process: a second holder in it has to be refused here."""
 
 
 class RecordLock:

@@ -89,7 +89,7 @@ def heartbeats(timeout: float) -> dict[str, str]:
 
 
 def small_stage(context: OwnContext) -> None:
-    """On the context's thread: a bounded stage with a shuffle."""
+    """Run a bounded stage with a shuffle, on the context's thread."""
     context.spark.parallelize(range(8), 2).map(_pair).reduceByKey(operator.add).collect()
 
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 SLICE_SECONDS: Final = 0.002
 """A slice of a snapshot works so long at most."""
 SEVERAL: Final = 0xFFFF
-"""In place of a key group: a chunk with entries of several ones. Who does not own them all leaves out the others."""
+"""Key group of a chunk with entries of several ones; a subtask that does not own them all leaves out the others."""
 _GATHERING: Final = 0.7
 """Share of a slice after which no further block is begun. The rest is for what is done with the chunks."""
 _PUT_BACK: Final = 64

@@ -50,11 +50,11 @@ class WindowGathering(Enum):
     """How a window stores its records."""
 
     ALL = "all"
-    """It stores the records themselves."""
+    """The window stores the records themselves."""
     REDUCE = "reduce"
-    """It stores one record, into which a reduce function combines them."""
+    """The window stores one record, into which a reduce function combines them."""
     AGGREGATE = "aggregate"
-    """It stores the accumulator of an aggregate function."""
+    """The window stores the accumulator of an aggregate function."""
 
 
 @dataclass

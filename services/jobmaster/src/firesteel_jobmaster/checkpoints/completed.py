@@ -76,7 +76,7 @@ class CompletedCheckpoints:
         self._subsumed_ids: set[int] = set()
         """Ids of completed checkpoints that the job goes on from no more, and which the store may still name."""
         self._claims = settings.claim and settings.restore_path is not None
-        """What the job was started from is still to be removed."""
+        """Whether what the job was started from is still to be removed."""
 
     def _work(self, work: Work) -> None:
         self._touched = True

@@ -39,10 +39,10 @@ class CoordinatedJob(Protocol):
         """The job is to be cancelled."""
 
     def checkpoints_settled(self) -> None:
-        """It is known now from which checkpoint the job would go on."""
+        """The coordinator knows now from which checkpoint the job would go on."""
 
     def checkpoint_decided(self) -> None:
-        """None that would stay is being completed any more: the job may end; see ``may_end``."""
+        """No checkpoint that would stay is being completed any more: the job may end; see ``may_end``."""
 
     def restore_failed(self, error: Exception) -> None:
         """The job can't go on from what it has to: a restart does not help."""

@@ -87,7 +87,7 @@ class JobCheckpoints:
         return point is not None and all(map(point.has_finished, workers))
 
     def in_slices(self) -> Generator[None, None, dict[str, Any] | None]:
-        """For people, in slices; None = the job has none."""
+        """Statistics of the job's checkpoints for people, in slices; None = the job takes none."""
         statistics = self.coordinator.statistics
         unread = self.coordinator.is_unread
         if (

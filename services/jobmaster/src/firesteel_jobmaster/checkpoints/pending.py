@@ -38,13 +38,13 @@ class CheckpointPhase(StrEnum):
     """How far a pending checkpoint has come."""
 
     PREPARING = "PREPARING"
-    """It gets its id and its place."""
+    """The checkpoint gets its id and its place."""
     WAITING = "WAITING"
     """Barriers are on their way; tasks acknowledge."""
     COMPLETING = "COMPLETING"
-    """Its metadata are being written, and it goes into the store."""
+    """The checkpoint's metadata are being written, and it goes into the store."""
     UNDOING = "UNDOING"
-    """It may be in the store, and must not be."""
+    """The checkpoint may be in the store, and must not be."""
 
 
 class UnionStateError(Exception):

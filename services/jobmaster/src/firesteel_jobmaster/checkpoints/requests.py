@@ -81,5 +81,5 @@ class CheckpointRequests:
             self.failed(self._waiting.popleft().trigger_id, failure)
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data, by trigger id."""
+        """Requests as JSON-able data, by trigger id."""
         return {trigger_id: dict(result) for trigger_id, result in self._results.items()}

@@ -59,7 +59,7 @@ class CheckpointSettings:
 
     @classmethod
     def read(cls, settings: Settings) -> CheckpointSettings:
-        """From the settings of a job, the cluster's below.
+        """Read the settings of a job, with the cluster's below.
 
         Raises:
             ConfigurationError: a value is not valid.
@@ -96,7 +96,7 @@ class CheckpointSettings:
         return self.interval > 0 and self.storage not in _TOLD_BY_SETTINGS
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data, for people."""
+        """JSON-able data, for people."""
         return {name: value for name, value in asdict(self).items() if name not in _NOT_SHOWN}
 
     def barrier_options(self) -> dict[str, Any]:

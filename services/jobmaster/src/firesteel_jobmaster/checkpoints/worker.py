@@ -351,7 +351,7 @@ class CheckpointWorker:
         close_checkpoints(lambda: self.storage, self.store, self._job_id, work.how, first)
 
     def _drop(self, work: Dispose) -> None:
-        """As ``_dispose``, at the end of the job: the files go first, and the store forgets the checkpoint last."""
+        """Like ``_dispose``, at the end of the job: the files go first, and the store forgets the checkpoint last."""
         if work.files is not None:
             self.storage.dispose(work.location, work.files, work.keep)
         self.store.remove(work.checkpoint_id)

@@ -60,11 +60,11 @@ that of the program or 1 if it FAILED. Detached (-d), it prints the application'
 """
 
 SESSION_TARGETS = ("local", "remote", "kubernetes-session", "yarn-session")
-"""Of ``firesteel run``. Those of cluster managers are plug-ins (``targets``); their names are known without them."""
+"""Targets of ``firesteel run``. Those of cluster managers are plug-ins (``targets``), whose names are known here."""
 CLUSTER_TARGETS = ("remote", "kubernetes-session", "kubernetes-application", "yarn-session")
-"""Of verbs that need a cluster."""
+"""Targets of verbs that need a cluster."""
 APPLICATION_TARGETS = ("standalone", "kubernetes-application", "yarn", "yarn-application")
-"""Of ``firesteel run-application``."""
+"""Targets of ``firesteel run-application``."""
 SAVEPOINT = ("-s", "--fromSavepoint")
 _JOB = "its id, the beginning of it, or its name, as `firesteel list` shows them"
 

@@ -39,7 +39,7 @@ OF_PROGRAMS_HERE: Final[Sequence[tuple[Sequence[str], str]]] = (
         "the program is run by the Python of this command: start `PYTHON -m firesteel run` with another one",
     ),
 )
-"""Of programs that this process runs."""
+"""Refused options of programs that this process runs."""
 OF_SAVEPOINT: Final[Sequence[tuple[Sequence[str], str]]] = (
     (("-j", "--jarfile"), "no program is needed to remove a savepoint: --dispose PATH alone"),
 )

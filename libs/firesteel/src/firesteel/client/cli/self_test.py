@@ -202,7 +202,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def _embedded_environment(scratch: Path) -> dict[str, str]:
-    """Without settings of a cluster: the program brings its own."""
+    """Environment without settings of a cluster: the program brings its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FIRESTEEL_")}
     return kept | {"FIRESTEEL_OPTION_FIRESTEEL_JVM_ARCHIVE_IN_BACKGROUND": "false", "PWD": str(scratch)}
 
@@ -279,7 +279,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _wait_listening(scratch: Path, services: dict[str, subprocess.Popen[bytes]]) -> str:
-    """Until all have written their addresses into their pid files; why they have not."""
+    """Wait until all have written their addresses into their pid files; returns why they have not."""
     deadline = time.monotonic() + _START_SECONDS
     for name, service in services.items():
         while True:

@@ -92,7 +92,7 @@ class _KeyOfParts(KeySelector[Any, Any]):
 
 
 class _KeysOfParts(ManyKeys):
-    """As ``_KeyOfParts``, for a selector that computes the keys of many records together."""
+    """Like ``_KeyOfParts``, for a selector that computes the keys of many records together."""
 
     def __init__(self, selector: Any) -> None:
         self._selector = selector

@@ -78,7 +78,7 @@ class ChainExecutor:
 
     @property
     def working(self) -> bool:
-        """As ``pending``, but without the rest of a batch that is fed by pieces."""
+        """Like ``pending``, but without the rest of a batch that is fed by pieces."""
         return bool(self._stack) or (bool(self._async) and self._ready() is not None)
 
     @property

@@ -169,7 +169,7 @@ class _Bucketed(Output):
         """Compute the position in ``channels`` for each record."""
 
     def targets_of_columns(self, batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
-        """As ``targets``, for the rows of columns; None if these have to be converted to rows for it."""
+        """Like ``targets``, for the rows of columns; None if these have to be converted to rows for it."""
         return None
 
 
@@ -347,7 +347,7 @@ def columns_to_channels(batch: Batch, targets: npt.NDArray[Any], channels: Seque
 
 
 def _sorted_to_channels(batch: Batch, targets: npt.NDArray[Any], channels: Sequence[OutputChannel]) -> Routed:
-    """As ``columns_to_channels``, for many channels: sort the rows by channel once, then give each channel a slice."""
+    """Like ``columns_to_channels``, for many channels: sort the rows by channel, then give each one a slice."""
     narrow = targets.astype(np.uint16 if len(channels) <= 1 << 16 else np.uint32)  # numpy sorts 16 bits by radix
     counts = np.bincount(targets, minlength=len(channels)).tolist()
     if max(counts) == len(batch):

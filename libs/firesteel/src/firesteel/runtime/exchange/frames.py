@@ -29,7 +29,7 @@ class FrameKind(IntEnum):
     DATA = 1
     """A chunk of a message; value = bytes of the message that follow in later chunks (0: this was the last)."""
     END_OF_INPUT = 2
-    """In-band: the channel carries nothing more."""
+    """End of the channel, in-band: it carries nothing more."""
     CREDIT = 3
     """From the receiver: value = bytes of messages that the sender may send in addition."""
     CANCEL = 4
@@ -79,7 +79,7 @@ def decode(view: memoryview, peer: str) -> Iterator[tuple[Frame, int]]:
 
 
 def scan(view: memoryview, peer: str) -> Iterator[tuple[Frame, int]]:
-    """As ``decode``, but also yield a last frame of which the header is complete and the payload is not.
+    """Like ``decode``, but also yield a last frame of which the header is complete and the payload is not.
 
     The offset behind that frame lies beyond the buffer.
     """

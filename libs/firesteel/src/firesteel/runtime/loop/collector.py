@@ -22,7 +22,7 @@ def collect_seldom() -> None:
 
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
-    """As ``collect_seldom``, for the duration of a block, in a process that does other work afterwards."""
+    """Like ``collect_seldom``, for the duration of a block, in a process that does other work afterwards."""
     former = gc.get_threshold()
     collect_seldom()
     try:

@@ -69,7 +69,7 @@ class Operator(UserCode):
     """Whether it may make more results than it takes records; these are pulled in bounded slices."""
 
     keyed: KeyedStateBackend | None = None
-    """Its keyed state, if it is on a keyed stream."""
+    """The operator's keyed state, if it is on a keyed stream."""
 
     key_groups: range = range(1)
     """The key groups of this subtask; meaningless without keys."""
@@ -388,7 +388,7 @@ class Transform(Operator, ABC):
         """Yield the results for records, which are pulled as they are needed."""
 
     def apply_slice(self, values: Sequence[Any], stamps: Sequence[Any] | None, input_index: int) -> Iterator[Any]:
-        """As ``apply``, for the records of a whole slice; called if ``takes_slices`` holds.
+        """Like ``apply``, for the records of a whole slice; called if ``takes_slices`` holds.
 
         Args:
             values: the records.

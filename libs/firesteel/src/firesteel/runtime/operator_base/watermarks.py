@@ -151,7 +151,7 @@ class EventTime(UserCode, WatermarkOutput):
         return len(records), new_stamps
 
     def take_columns(self, batch: pa.RecordBatch, stamps: Stamps) -> Stamps:
-        """As ``take``, for columns and strategies without a custom generator: all rows are taken.
+        """Like ``take``, for columns and strategies without a custom generator: all rows are taken.
 
         A timestamp assigner that is a Python function gets rows.
         """

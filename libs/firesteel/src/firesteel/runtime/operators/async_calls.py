@@ -146,7 +146,7 @@ class AsyncCalls(UserCode):
             self._on_done(token, results)
 
     async def _uncancelled(self, value: Any) -> list[Any]:
-        """As ``_results``, but a cancellation that we did not start is an error; else the record would never end."""
+        """Like ``_results``, but a cancellation that we did not start is an error; else the record would never end."""
         try:
             return await self._results(value)
         except asyncio.CancelledError as error:

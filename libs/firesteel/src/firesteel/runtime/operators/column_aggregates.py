@@ -85,7 +85,7 @@ class KeyedColumns(ColumnTransform):
 
 
 class RunningAggregates(KeyedColumns):
-    """For each row the aggregates of its key so far."""
+    """Computes for each row the aggregates of its key so far."""
 
     STATE = "_running_aggregates"
     takes_dictionaries = True

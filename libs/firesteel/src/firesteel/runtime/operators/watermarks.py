@@ -58,7 +58,7 @@ class WatermarksOperator(Operator):
         return self._strategy.kind is not WatermarkGeneratorKind.GENERATOR
 
     def take_columns(self, batch: pa.RecordBatch, stamps: Stamps) -> tuple[Stamps, Watermark | None]:
-        """As ``take``, for columns, which are always taken whole."""
+        """Like ``take``, for columns, which are always taken whole."""
         return self._time.take_columns(batch, stamps), self._changed()
 
     def periodic(self) -> Watermark | None:

@@ -353,7 +353,7 @@ class Deployer:
         return storage.open_shared_stream(checkpoint_id, hint) or storage.open_state_stream(checkpoint_id, hint)
 
     def _open_savepoint(self, directory: str, checkpoint_id: int, hint: str) -> StateWriter:
-        """In a savepoint, small pieces stand in the metadata whatever the backend is."""
+        """Open a stream of a savepoint, whose small pieces stand in the metadata whatever the backend is."""
         known, place = self._savepoint
         if place is None or known != directory:
             place = savepoint_directory(directory, self._settings)

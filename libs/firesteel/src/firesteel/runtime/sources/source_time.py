@@ -106,7 +106,7 @@ class SourceTime(UserCode):
             count, new_stamps = split.take(values, stamps)
 
     def take_columns(self, split_id: str, batch: pa.RecordBatch, stamps: Stamps) -> list[Piece]:
-        """As ``take``, for columns of the declared type; the pieces are views of the batch."""
+        """Like ``take``, for columns of the declared type; the pieces are views of the batch."""
         self.add(split_id)
         split = self.splits[split_id]
         self._new_records = True

@@ -287,7 +287,7 @@ class StreamTask:
         return f"{assigner.name!r}, which reads {origin}" if self._inputs.begins_barriers else repr(assigner.name)
 
     def _sent_watermark_origin(self, assigner: WatermarksOperator | None) -> str:
-        """As ``_watermark_origin``, for a watermark that leaves for other tasks: it names the subtask that made it."""
+        """Like ``_watermark_origin``, for watermarks that go to other tasks: it names the subtask that made them."""
         origin = self._watermark_origin(assigner)
         if assigner is None and not self._inputs.begins_barriers:
             return origin  # a task further upstream has generated it, and added its subtask
@@ -316,7 +316,7 @@ class StreamTask:
             self._activity.switch(Activity.BUSY)
 
     def _wake_for_checkpoints(self) -> None:
-        """As ``wake``, but also after the end of the input, when checkpoints are all that is left to do."""
+        """Like ``wake``, but also after the end of the input, when checkpoints are all that is left to do."""
         if not self.ended:
             self.runnable = True
 

@@ -207,7 +207,7 @@ def first_valid(groups: Groups, valid: Mask | None) -> Ints:
 
 
 def last_valid(groups: Groups, valid: Mask | None) -> Ints:
-    """For each row the last one of its group, up to it, that counts, in grouped order; -1 if there is none."""
+    """Index, for each row, of the last row of its group up to it that counts, in grouped order; -1 if there is none."""
     rows = np.arange(groups.count)
     if valid is None:
         return rows

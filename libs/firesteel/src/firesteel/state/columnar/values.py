@@ -19,7 +19,7 @@ _FIRST: Final = 1024
 
 
 class GrowingObjects:
-    """As ``GrowingArray``, for Python objects; new elements are None or 0."""
+    """Like ``GrowingArray``, for Python objects; new elements are None or 0."""
 
     __slots__ = ("dtype", "values")
 
