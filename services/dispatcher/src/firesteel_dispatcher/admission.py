@@ -118,7 +118,7 @@ class JobAdmission:
     # -- after a restart
 
     async def restore(self, contents: StoreContents) -> None:
-        """Know the jobs of earlier Dispatchers again; those that run are found later."""
+        """Take over the jobs of earlier Dispatchers from the store; the JobMasters that run are found later."""
         now = self._now()
         self._history.restore(contents.ends, now)
         for end in contents.ends:
@@ -206,7 +206,7 @@ class JobAdmission:
         return graph
 
     def take_over(self, order: TakeOver, listed: Mapping[str, m.RunningJob]) -> None:
-        """Know a job that runs although there is no record of it.
+        """Take over a job that runs although there is no record of it.
 
         Args:
             order: names the job and its JobMaster.

@@ -94,7 +94,7 @@ class Restarts:
         return min((due - now for due in self._due.values() if due - SLACK > now), default=None)
 
     def clear(self) -> None:
-        """Nothing is restarted any more."""
+        """Restart nothing any more."""
         self._due.clear()
         self._entries.clear()
         self.being_renewed.clear()

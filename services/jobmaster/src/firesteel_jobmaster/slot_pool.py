@@ -38,7 +38,7 @@ class SlotPool:
 
     @property
     def is_full(self) -> bool:
-        """Whether the job has all it needs."""
+        """Whether the job has all the slots that it needs."""
         return len(self._slots) >= self.needed
 
     def slots(self) -> list[LogicalSlot]:
@@ -76,11 +76,11 @@ class SlotPool:
         return True
 
     def clear(self) -> None:
-        """No task has its place in any slot any more."""
+        """Note that no task has its place in any slot any more."""
         self._unused, self._idle_since = dict(self._slots), {}
 
     def remove(self, allocation_id: str) -> None:
-        """A slot is lost, or was given back."""
+        """Remove a slot that is lost, or was given back."""
         self._idle_since.pop(allocation_id, None)
         self._unused.pop(allocation_id, None)
         slot = self._slots.pop(allocation_id, None)
@@ -92,7 +92,7 @@ class SlotPool:
                 del self._at[slot.taskmanager_id]
 
     def idle(self, allocation_id: str, now: float) -> None:
-        """The job is done with a slot."""
+        """Note that the job is done with a slot."""
         if allocation_id in self._slots:
             self._idle_since.setdefault(allocation_id, now)
 
@@ -101,7 +101,7 @@ class SlotPool:
         return allocation_id in self._idle_since
 
     def use(self, allocation_id: str) -> None:
-        """A task has its place in a slot, or is deployed there again."""
+        """Note that a task has its place in a slot, or is deployed there again."""
         self._idle_since.pop(allocation_id, None)
         self._unused.pop(allocation_id, None)
 
@@ -111,7 +111,7 @@ class SlotPool:
 
     @property
     def longest_idle(self) -> float | None:
-        """When the first of the idle slots became idle; None = none is."""
+        """Time when the first of the idle slots became idle; None = none is idle."""
         return min(self._idle_since.values(), default=None)
 
     def validate(self) -> None:

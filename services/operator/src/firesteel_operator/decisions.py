@@ -315,106 +315,108 @@ def decide(uid: str, spec: Spec, observed: ObservedObject, status: Status, now: 
         now: epoch seconds.
         generation: of the object.
     """
-    d = _Draft(replace(status, error="", generation=generation))
-    _look(d, observed)
+    draft = _Draft(replace(status, error="", generation=generation))
+    _look(draft, observed)
     if observed.is_foreign:
-        d.note(error="something of this name is there that the operator has not made: rename the object, or remove it")
-    elif observed.blocked:
-        d.note(error=observed.blocked)
-    else:
-        {"": _idle, STOPPING: _stopping, REMOVING: _removing, CREATING: _creating}[d.status.step](
-            d, uid, spec, observed, now
+        draft.note(
+            error="something of this name is there that the operator has not made: rename the object, or remove it"
         )
-    return d.decided()
+    elif observed.blocked:
+        draft.note(error=observed.blocked)
+    else:
+        {"": _idle, STOPPING: _stopping, REMOVING: _removing, CREATING: _creating}[draft.status.step](
+            draft, uid, spec, observed, now
+        )
+    return draft.decided()
 
 
 def remove(observed: ObservedObject, status: Status) -> Decision:
     """Decide on the next step for an object that is being deleted: remove what runs, then records, then the object."""
-    d = _Draft(status)
+    draft = _Draft(status)
     if observed.is_hidden:  # if the object went now, its job would run on for ever
-        d.note(error=observed.blocked)
-        return Decision(d.status)
+        draft.note(error=observed.blocked)
+        return Decision(draft.status)
     if observed.exists or observed.is_going:
-        d.actions.append(Remove(observed.incarnation or status.incarnation))
-        d.again = SOON
-        return Decision(status, tuple(d.actions), again=SOON)
-    d.again = SOON
-    d.actions.append(Forget(status.incarnation) if observed.leftovers else Release())
-    return d.decided()
+        draft.actions.append(Remove(observed.incarnation or status.incarnation))
+        draft.again = SOON
+        return Decision(status, tuple(draft.actions), again=SOON)
+    draft.again = SOON
+    draft.actions.append(Forget(status.incarnation) if observed.leftovers else Release())
+    return draft.decided()
 
 
-def _look(d: _Draft, observed: ObservedObject) -> None:
+def _look(draft: _Draft, observed: ObservedObject) -> None:
     cluster = "MISSING"
     if observed.exists:
         cluster = "READY" if observed.is_ready else "ERROR" if observed.trouble else "DEPLOYING"
     if observed.job is not None:
-        d.note(job=observed.job.state, job_name=observed.job.name)
-    elif d.status.job not in TERMINAL:  # the state of a job that has ended is final
-        d.note(job="RECONCILING" if observed.exists and d.status.job else "")
-    d.note(cluster=cluster)
+        draft.note(job=observed.job.state, job_name=observed.job.name)
+    elif draft.status.job not in TERMINAL:  # the state of a job that has ended is final
+        draft.note(job="RECONCILING" if observed.exists and draft.status.job else "")
+    draft.note(cluster=cluster)
     if observed.trouble:
-        d.note(error=observed.trouble)
+        draft.note(error=observed.trouble)
 
 
 # -- steps
 
 
-def _creating(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
-    s = d.status
-    if (observed.exists or observed.is_going) and observed.incarnation != s.incarnation:
-        d.actions.append(Remove(observed.incarnation))
+def _creating(draft: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
+    status = draft.status
+    if (observed.exists or observed.is_going) and observed.incarnation != status.incarnation:
+        draft.actions.append(Remove(observed.incarnation))
     elif observed.exists and observed.is_complete:
-        d.note(step="", since=now)
-        d.say("Deployed", f"incarnation {s.incarnation} is made")
-        d.again = SOON
+        draft.note(step="", since=now)
+        draft.say("Deployed", f"incarnation {status.incarnation} is made")
+        draft.again = SOON
     else:
-        assert s.reconciled is not None
-        d.actions.append(Create(s.incarnation, s.job_id, s.reconciled, s.restore, s.claim))
+        assert status.reconciled is not None
+        draft.actions.append(Create(status.incarnation, status.job_id, status.reconciled, status.restore, status.claim))
 
 
-def _next(d: _Draft, uid: str, plain: Mapping[str, Any], now: float, state: str) -> None:
+def _next(draft: _Draft, uid: str, plain: Mapping[str, Any], now: float, state: str) -> None:
     """Begin the next incarnation."""
-    number = d.status.incarnation + 1
-    d.note(incarnation=number, step=CREATING, state=state, reconciled=plain, job_id=job_id_of(uid, number))
-    d.note(suspended=False, find=False, operation=None, attempts=0, not_before=0.0, since=now, job="")
-    s = d.status
-    d.actions.append(Create(number, s.job_id, plain, s.restore, s.claim))
+    number = draft.status.incarnation + 1
+    draft.note(incarnation=number, step=CREATING, state=state, reconciled=plain, job_id=job_id_of(uid, number))
+    draft.note(suspended=False, find=False, operation=None, attempts=0, not_before=0.0, since=now, job="")
+    status = draft.status
+    draft.actions.append(Create(number, status.job_id, plain, status.restore, status.claim))
 
 
-def _removing(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
-    s = d.status
+def _removing(draft: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
+    status = draft.status
     if observed.exists or observed.is_going:
-        d.actions.append(Remove(s.incarnation))
+        draft.actions.append(Remove(status.incarnation))
         return
-    if s.find:
-        if _redeploy(d, spec):  # the user has named what the job continues from
+    if status.find:
+        if _redeploy(draft, spec):  # the user has named what the job continues from
             return
-        if not _goes_on_from(d, observed.last, claim=True):
+        if not _goes_on_from(draft, observed.last, claim=True):
             return
-        d.note(find=False)  # the place is noted before the records that have it are removed
-        d.actions.append(Forget(s.incarnation))
+        draft.note(find=False)  # the place is noted before the records that have it are removed
+        draft.actions.append(Forget(status.incarnation))
         return
     if observed.leftovers:  # the next incarnation would continue from them
-        d.actions.append(Forget(s.incarnation))
+        draft.actions.append(Forget(status.incarnation))
         return
     job = spec.job
-    if s.state == ROLLING_BACK and s.stable is not None:
-        _next(d, uid, s.stable, now, ROLLING_BACK)
+    if status.state == ROLLING_BACK and status.stable is not None:
+        _next(draft, uid, status.stable, now, ROLLING_BACK)
     elif job is not None and job.suspended:
-        d.note(step="", suspended=True, state=DEPLOYED, job="", operation=None)
-        d.say("Suspended", f"the job goes on from {d.status.restore or 'nothing'} when it is resumed")
+        draft.note(step="", suspended=True, state=DEPLOYED, job="", operation=None)
+        draft.say("Suspended", f"the job goes on from {draft.status.restore or 'nothing'} when it is resumed")
     else:
-        _next(d, uid, spec.plain, now, UPGRADING)
+        _next(draft, uid, spec.plain, now, UPGRADING)
 
 
-def _goes_on_from(d: _Draft, last: LastCheckpoint | None, *, claim: bool) -> bool:
+def _goes_on_from(draft: _Draft, last: LastCheckpoint | None, *, claim: bool) -> bool:
     """Note what the next incarnation continues from: the only place that decides it from what is observed.
 
     If an incarnation is known to have no checkpoint, the next one begins as that one did. An unknown checkpoint never
     counts as none: the job would begin anew, or from an old savepoint.
 
     Args:
-        d: the decision.
+        draft: the decision.
         last: checkpoint of the job; None = it was not looked up yet.
         claim: the next incarnation owns it.
 
@@ -424,96 +426,98 @@ def _goes_on_from(d: _Draft, last: LastCheckpoint | None, *, claim: bool) -> boo
     if last is None:
         return False
     if last.error:
-        d.note(error=f"the last checkpoint can't be told: {last.error}. It is looked for again; to go on from another "
-               "one, say it in spec.job.initialSavepointPath with another savepointRedeployNonce")  # fmt: skip
-        d.again = SOON
+        draft.note(
+            error=f"the last checkpoint can't be told: {last.error}. It is looked for again; to go on from another "
+            "one, say it in spec.job.initialSavepointPath with another savepointRedeployNonce"
+        )
+        draft.again = SOON
         return False
     if last.location:
-        d.note(restore=last.location, claim=claim)
+        draft.note(restore=last.location, claim=claim)
     return True
 
 
-def _stopping(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
-    s = d.status
-    assert s.operation is not None
+def _stopping(draft: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
+    status = draft.status
+    assert status.operation is not None
     operation = observed.operation
     if operation is not None and operation.location:
-        _has_savepoint(d, operation.location, "UPGRADE", now)
-        d.note(step=REMOVING, restore=operation.location, claim=False, find=False, operation=None)
-        d.actions.append(Remove(s.incarnation))
+        _has_savepoint(draft, operation.location, "UPGRADE", now)
+        draft.note(step=REMOVING, restore=operation.location, claim=False, find=False, operation=None)
+        draft.actions.append(Remove(status.incarnation))
     elif operation is not None and operation.failure:
-        d.note(step="", operation=None, attempts=s.attempts + 1, not_before=now + AGAIN_SECONDS)
-        d.note(error=f"the savepoint of the upgrade has failed: {operation.failure}")
-        d.say("SavepointError", operation.failure, is_warning=True)
+        draft.note(step="", operation=None, attempts=status.attempts + 1, not_before=now + AGAIN_SECONDS)
+        draft.note(error=f"the savepoint of the upgrade has failed: {operation.failure}")
+        draft.say("SavepointError", operation.failure, is_warning=True)
     elif observed.job is not None and observed.job.state in TERMINAL:  # its JobManager has forgotten the request
-        if observed.job.last.location and _goes_on_from(d, observed.job.last, claim=False):
-            d.note(step=REMOVING, find=False, operation=None)
-            d.actions.append(Remove(s.incarnation))
+        if observed.job.last.location and _goes_on_from(draft, observed.job.last, claim=False):
+            draft.note(step=REMOVING, find=False, operation=None)
+            draft.actions.append(Remove(status.incarnation))
         elif observed.job.last.error and spec.is_available:
-            d.note(step=REMOVING, find=True, operation=None)
-            d.actions.append(Remove(s.incarnation))
+            draft.note(step=REMOVING, find=True, operation=None)
+            draft.actions.append(Remove(status.incarnation))
         else:
-            d.note(error=f"the job is {observed.job.state}, and where its savepoint is is not known: say it in "
+            draft.note(error=f"the job is {observed.job.state}, and where its savepoint is is not known: say it in "
                    "spec.job.initialSavepointPath with another savepointRedeployNonce")  # fmt: skip
-            _redeploy(d, spec)
+            _redeploy(draft, spec)
     elif not observed.exists and spec.is_available:
-        d.note(step=REMOVING, find=True, operation=None)
+        draft.note(step=REMOVING, find=True, operation=None)
     elif observed.job is not None:
-        d.actions.append(Stop(s.job_id, s.operation.id))
+        draft.actions.append(Stop(status.job_id, status.operation.id))
 
 
-def _idle(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
-    s, job = d.status, spec.job
+def _idle(draft: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
+    status, job = draft.status, spec.job
     # Nothing has ever run: the first incarnation begins with the savepoint that the spec names, if any.
-    if not s.incarnation:
+    if not status.incarnation:
         if job is not None:
-            d.note(nonce=job.savepoint_nonce, redeploy_nonce=job.redeploy_nonce, restore=job.initial_savepoint)
+            draft.note(nonce=job.savepoint_nonce, redeploy_nonce=job.redeploy_nonce, restore=job.initial_savepoint)
         if job is not None and job.suspended:
-            d.note(suspended=True)
+            draft.note(suspended=True)
         else:
-            _next(d, uid, spec.plain, now, UPGRADING)
+            _next(draft, uid, spec.plain, now, UPGRADING)
         return
-    if s.suspended:
-        if job is not None and job.redeploy_nonce != s.redeploy_nonce:
-            d.note(restore=job.initial_savepoint, claim=False, redeploy_nonce=job.redeploy_nonce)
+    if status.suspended:
+        if job is not None and job.redeploy_nonce != status.redeploy_nonce:
+            draft.note(restore=job.initial_savepoint, claim=False, redeploy_nonce=job.redeploy_nonce)
         if job is None or not job.suspended:
-            d.say("SpecChanged", "the job is resumed")
-            _next(d, uid, spec.plain, now, UPGRADING)
+            draft.say("SpecChanged", "the job is resumed")
+            _next(draft, uid, spec.plain, now, UPGRADING)
         return
-    running = Spec.from_plain(s.reconciled or {}, session_job=bool(spec.session))
-    changed = spec.digest not in (running.digest, s.refused)
+    running = Spec.from_plain(status.reconciled or {}, session_job=bool(spec.session))
+    changed = spec.digest not in (running.digest, status.refused)
     # Savepoints requested by a nonce go on while the job runs as it shall.
-    if s.operation is not None:
-        _savepoint_taken(d, observed, now, is_replaced=changed or (job is not None and job.suspended))
-    _find_stable(d, spec, observed)
-    if _redeploy(d, spec):
+    if status.operation is not None:
+        _savepoint_taken(draft, observed, now, is_replaced=changed or (job is not None and job.suspended))
+    _find_stable(draft, spec, observed)
+    if _redeploy(draft, spec):
         return
     # A spec that was rolled back is not tried again before it changes.
     if changed or (job is not None and job.suspended):
-        if s.operation is None or d.status.operation is None:
-            d.say("SpecChanged", "the job is suspended" if not changed else f"upgrade by {_mode(spec).value}")
-            _upgrade(d, uid, spec, observed, now)
+        if status.operation is None or draft.status.operation is None:
+            draft.say("SpecChanged", "the job is suspended" if not changed else f"upgrade by {_mode(spec).value}")
+            _upgrade(draft, uid, spec, observed, now)
         return
-    if not observed.exists and observed.job is None and d.status.job not in TERMINAL:
-        _recover(d, spec)
-    elif _should_roll_back(d.status, running, observed, now):
-        _roll_back(d, spec, observed)
-    elif job is not None and job.savepoint_nonce not in (None, d.status.nonce) and d.status.operation is None:
+    if not observed.exists and observed.job is None and draft.status.job not in TERMINAL:
+        _recover(draft, spec)
+    elif _should_roll_back(draft.status, running, observed, now):
+        _roll_back(draft, spec, observed)
+    elif job is not None and job.savepoint_nonce not in (None, draft.status.nonce) and draft.status.operation is None:
         if observed.job is not None and observed.job.state == "RUNNING":
             operation = Operation(operation_id_of(uid, "savepoint", job.savepoint_nonce or 0), job.savepoint_nonce, now)
-            d.note(operation=operation)
-            d.actions.append(TakeSavepoint(s.job_id, operation.id))
-        d.again = SOON
+            draft.note(operation=operation)
+            draft.actions.append(TakeSavepoint(status.job_id, operation.id))
+        draft.again = SOON
 
 
-def _redeploy(d: _Draft, spec: Spec) -> bool:
+def _redeploy(draft: _Draft, spec: Spec) -> bool:
     """Redeploy the job from the savepoint that its object names, if its nonce has changed; returns whether it has."""
     job = spec.job
-    if job is None or job.redeploy_nonce == d.status.redeploy_nonce:
+    if job is None or job.redeploy_nonce == draft.status.redeploy_nonce:
         return False
-    d.note(step=REMOVING, state=UPGRADING, restore=job.initial_savepoint, claim=False, find=False, operation=None)
-    d.note(redeploy_nonce=job.redeploy_nonce, refused="")
-    d.actions.append(Remove(d.status.incarnation))
+    draft.note(step=REMOVING, state=UPGRADING, restore=job.initial_savepoint, claim=False, find=False, operation=None)
+    draft.note(redeploy_nonce=job.redeploy_nonce, refused="")
+    draft.actions.append(Remove(draft.status.incarnation))
     return True
 
 
@@ -521,125 +525,131 @@ def _mode(spec: Spec) -> UpgradeMode:
     return UpgradeMode.STATELESS if spec.job is None else spec.job.mode
 
 
-def _upgrade(d: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
+def _upgrade(draft: _Draft, uid: str, spec: Spec, observed: ObservedObject, now: float) -> None:
     """Begin to replace or suspend what runs."""
-    s, mode = d.status, _mode(spec)
-    d.note(state=UPGRADING, refused="")
+    status, mode = draft.status, _mode(spec)
+    draft.note(state=UPGRADING, refused="")
     # From where the next incarnation continues: nowhere, the end of this one, a savepoint, or its last checkpoint.
     if mode is UpgradeMode.STATELESS:
-        d.note(step=REMOVING, restore="", claim=False, find=False)
+        draft.note(step=REMOVING, restore="", claim=False, find=False)
     elif observed.job is not None and observed.job.state in TERMINAL:
         if observed.job.last.error and spec.is_available:
-            d.note(step=REMOVING, find=True)
-        elif _goes_on_from(d, observed.job.last, claim=False):
-            d.note(step=REMOVING, find=False)
+            draft.note(step=REMOVING, find=True)
+        elif _goes_on_from(draft, observed.job.last, claim=False):
+            draft.note(step=REMOVING, find=False)
         else:
-            d.note(state=s.state)
+            draft.note(state=status.state)
             return
     elif mode is UpgradeMode.SAVEPOINT and observed.job is not None and observed.job.state == "RUNNING":
-        if now < s.not_before:
-            d.note(state=s.state, error="the savepoint of the upgrade has failed, and is taken again soon")
+        if now < status.not_before:
+            draft.note(state=status.state, error="the savepoint of the upgrade has failed, and is taken again soon")
             return
-        number = s.incarnation * 1000 + s.attempts
+        number = status.incarnation * 1000 + status.attempts
         operation = Operation(operation_id_of(uid, "stop", number), None, now)
-        d.note(step=STOPPING, operation=operation)
-        d.actions.append(Stop(s.job_id, operation.id))
+        draft.note(step=STOPPING, operation=operation)
+        draft.actions.append(Stop(status.job_id, operation.id))
         return
     # The job does not run, so that no savepoint can be taken; high availability, or the session, knows its checkpoints.
     elif spec.is_available or spec.session:
         if mode is UpgradeMode.SAVEPOINT:
-            d.say("UpgradeByLastState", "the job does not run: it goes on from its last checkpoint", is_warning=True)
-        d.note(step=REMOVING, find=True)
-    elif observed.trouble and not s.job and s.state in (UPGRADING, ROLLING_BACK):
-        d.note(step=REMOVING, find=False)  # it has never run, so nothing has changed since its initial savepoint
+            draft.say(
+                "UpgradeByLastState", "the job does not run: it goes on from its last checkpoint", is_warning=True
+            )
+        draft.note(step=REMOVING, find=True)
+    elif observed.trouble and not status.job and status.state in (UPGRADING, ROLLING_BACK):
+        draft.note(step=REMOVING, find=False)  # it has never run, so nothing has changed since its initial savepoint
     else:
         state = "is not known" if observed.job is None else f"is {observed.job.state}"
-        d.note(state=s.state, error=f"no savepoint can be taken: the job {state}. It is waited for")
-        d.again = SOON
+        draft.note(state=status.state, error=f"no savepoint can be taken: the job {state}. It is waited for")
+        draft.again = SOON
         return
-    d.actions.append(Remove(s.incarnation))
+    draft.actions.append(Remove(status.incarnation))
 
 
-def _recover(d: _Draft, spec: Spec) -> None:
+def _recover(draft: _Draft, spec: Spec) -> None:
     """Replace an incarnation that has disappeared without a request."""
     if _mode(spec) is UpgradeMode.STATELESS or spec.is_available:
-        d.note(step=REMOVING, state=UPGRADING, find=_mode(spec) is not UpgradeMode.STATELESS)
+        draft.note(step=REMOVING, state=UPGRADING, find=_mode(spec) is not UpgradeMode.STATELESS)
         if _mode(spec) is UpgradeMode.STATELESS:
-            d.note(restore="", claim=False)
-        d.say("Missing", "what ran is gone: it is made again", is_warning=True)
+            draft.note(restore="", claim=False)
+        draft.say("Missing", "what ran is gone: it is made again", is_warning=True)
     else:
-        d.note(error="what ran is gone, and its last checkpoint is not known: say where the job goes on from in "
+        draft.note(error="what ran is gone, and its last checkpoint is not known: say where the job goes on from in "
                "spec.job.initialSavepointPath, with another savepointRedeployNonce")  # fmt: skip
 
 
-def _savepoint_taken(d: _Draft, observed: ObservedObject, now: float, *, is_replaced: bool) -> None:
+def _savepoint_taken(draft: _Draft, observed: ObservedObject, now: float, *, is_replaced: bool) -> None:
     """Look at a savepoint that a nonce has requested.
 
     A cluster that does not answer may still take it, or takes it once it answers again; so it is waited for, unless the
     incarnation is to be replaced, which may be what helps the cluster.
     """
-    s, operation = d.status, observed.operation
-    assert s.operation is not None
+    status, operation = draft.status, observed.operation
+    assert status.operation is not None
     if operation is not None and operation.location:
-        _has_savepoint(d, operation.location, "MANUAL", now)
-        d.note(operation=None, nonce=s.operation.nonce)
+        _has_savepoint(draft, operation.location, "MANUAL", now)
+        draft.note(operation=None, nonce=status.operation.nonce)
     elif operation is not None and operation.failure:
-        d.note(operation=None, nonce=s.operation.nonce, error=f"the savepoint has failed: {operation.failure}")
-        d.say("SavepointError", operation.failure, is_warning=True)
+        draft.note(operation=None, nonce=status.operation.nonce, error=f"the savepoint has failed: {operation.failure}")
+        draft.say("SavepointError", operation.failure, is_warning=True)
     elif observed.job is None and observed.exists and not observed.is_ready and not is_replaced:
-        d.again = SOON
+        draft.again = SOON
     elif observed.job is None or observed.job.state in TERMINAL:
-        d.note(operation=None, nonce=s.operation.nonce)
-        d.say("SavepointError", "the job has ended before its savepoint was complete", is_warning=True)
+        draft.note(operation=None, nonce=status.operation.nonce)
+        draft.say("SavepointError", "the job has ended before its savepoint was complete", is_warning=True)
     else:
-        d.actions.append(TakeSavepoint(s.job_id, s.operation.id))
-        d.again = SOON
+        draft.actions.append(TakeSavepoint(status.job_id, status.operation.id))
+        draft.again = SOON
 
 
-def _has_savepoint(d: _Draft, location: str, trigger: str, now: float) -> None:
-    d.note(savepoint={"location": location, "timeStamp": int(now * 1000), "triggerType": trigger})
-    d.say("SavepointCompleted", location)
+def _has_savepoint(draft: _Draft, location: str, trigger: str, now: float) -> None:
+    draft.note(savepoint={"location": location, "timeStamp": int(now * 1000), "triggerType": trigger})
+    draft.say("SavepointCompleted", location)
 
 
 # -- stable, or rolled back
 
 
-def _find_stable(d: _Draft, spec: Spec, observed: ObservedObject) -> None:
-    s = d.status
+def _find_stable(draft: _Draft, spec: Spec, observed: ObservedObject) -> None:
+    status = draft.status
     runs = (
         observed.is_ready and observed.exists
         if spec.job is None
         else observed.job is not None and observed.job.state == "RUNNING"
     )
     finished = observed.job is not None and observed.job.state == "FINISHED"
-    if (runs or finished) and s.state in (UPGRADING, ROLLING_BACK):
-        d.note(stable=s.reconciled, state=ROLLED_BACK if s.state == ROLLING_BACK else DEPLOYED)
-        d.say("Stable" if s.state == UPGRADING else "RolledBack", f"incarnation {s.incarnation} runs")
-    if s.state in (UPGRADING, ROLLING_BACK):
-        d.again = SOON
+    if (runs or finished) and status.state in (UPGRADING, ROLLING_BACK):
+        draft.note(stable=status.reconciled, state=ROLLED_BACK if status.state == ROLLING_BACK else DEPLOYED)
+        draft.say("Stable" if status.state == UPGRADING else "RolledBack", f"incarnation {status.incarnation} runs")
+    if status.state in (UPGRADING, ROLLING_BACK):
+        draft.again = SOON
 
 
-def _should_roll_back(s: Status, running: Spec, observed: ObservedObject, now: float) -> bool:
+def _should_roll_back(status: Status, running: Spec, observed: ObservedObject, now: float) -> bool:
     return (
         running.rollback
-        and s.state == UPGRADING
-        and s.stable is not None
-        and s.stable != s.reconciled
-        and now >= s.since + running.readiness
+        and status.state == UPGRADING
+        and status.stable is not None
+        and status.stable != status.reconciled
+        and now >= status.since + running.readiness
     )
 
 
-def _roll_back(d: _Draft, spec: Spec, observed: ObservedObject) -> None:
-    s = d.status
+def _roll_back(draft: _Draft, spec: Spec, observed: ObservedObject) -> None:
+    status = draft.status
     # As an upgrade, but without a savepoint: the job of the failed incarnation may not run at all.
     if _mode(spec) is UpgradeMode.STATELESS:
-        d.note(restore="", claim=False, find=False)
+        draft.note(restore="", claim=False, find=False)
     elif observed.job is None or observed.job.state not in TERMINAL or (observed.job.last.error and spec.is_available):
-        d.note(find=True)  # a spec without high availability is not rolled back; a session is asked once the job ends
-    elif _goes_on_from(d, observed.job.last, claim=False):
-        d.note(find=False)
+        draft.note(
+            find=True
+        )  # a spec without high availability is not rolled back; a session is asked once the job ends
+    elif _goes_on_from(draft, observed.job.last, claim=False):
+        draft.note(find=False)
     else:
         return
-    d.note(state=ROLLING_BACK, step=REMOVING, refused=spec.digest, operation=None)
-    d.say("Rollback", "the upgrade did not become stable in time: the last stable spec is deployed", is_warning=True)
-    d.actions.append(Remove(s.incarnation))
+    draft.note(state=ROLLING_BACK, step=REMOVING, refused=spec.digest, operation=None)
+    draft.say(
+        "Rollback", "the upgrade did not become stable in time: the last stable spec is deployed", is_warning=True
+    )
+    draft.actions.append(Remove(status.incarnation))

@@ -24,7 +24,7 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def scrub(environ: MutableMapping[str, str]) -> None:
-    """Remove them from an environment."""
+    """Remove the cluster's secrets from an environment."""
     for name in [name for name in environ if is_secret(name)]:
         del environ[name]
 

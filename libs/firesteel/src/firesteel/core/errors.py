@@ -158,7 +158,7 @@ class CheckpointError(FiresteelError):
 
 
 class CheckpointStorageError(CheckpointError):
-    """Where checkpoints are kept does not take or give something: no space, no permission, nobody answers."""
+    """The storage of checkpoints does not take or give something: no space, no permission, no answer."""
 
 
 class CheckpointVersionError(CheckpointStorageError):
@@ -241,7 +241,7 @@ class TaskInterrupt(BaseException):
 
 
 class JobError(FiresteelError):
-    """What happened to a job.
+    """Root of the errors about a job.
 
     Attributes:
         job_id: the job's id, 32 hex digits.

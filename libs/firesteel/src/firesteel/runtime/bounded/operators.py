@@ -153,21 +153,21 @@ class LastAggregates(TimedColumns):
         yield
 
     def size(self) -> tuple[int, int]:
-        """Panes and rows of accumulators."""
+        """Number of panes, and of rows of accumulators in all of them."""
         return 1, self.state.index.capacity
 
     def give_parts(self) -> Iterator[pa.RecordBatch]:
-        """What other operators like this one may add to theirs; then it is empty."""
+        """Yield the accumulators, which other operators like this one may add to theirs, and begin anew."""
         pane, self.state = self.state, self.make_state(KeyedStateParameters())
         for slots in pieces(pane.index.capacity):
             yield _parts(pane.dump(slots))
 
     def add_parts(self, rows: pa.RecordBatch) -> None:
-        """Add what such operators have given."""
+        """Add accumulators from ``give_parts`` of other operators like this one."""
         self.state.add_parts(rows, len(self.key_types), Accumulators(self._bound))
 
     def on_event_time(self, watermark: int) -> Iterator[Any]:
-        """The results, at the end of event time."""
+        """Yield the results at the end of event time; nothing before."""
         if watermark < MAX_WATERMARK:
             return
         pane, self.state = self.state, self.make_state(KeyedStateParameters())
@@ -189,18 +189,18 @@ class PartedWindows(ColumnWindowOperator):
     """Windows of fixed size over columns, whose contents may come as accumulators from the senders."""
 
     def size(self) -> tuple[int, int]:
-        """Panes and rows of accumulators."""
+        """Number of panes, and of rows of accumulators in all of them."""
         panes = self.state.panes
         return len(panes), sum(pane.index.capacity for pane in panes.values())
 
     def give_parts(self) -> Iterator[pa.RecordBatch]:
-        """What other operators like this one may add to theirs; then it is empty."""
+        """Yield the accumulators, which other operators like this one may add to theirs, and begin anew."""
         windows = self.state
         self._create_state(HeapKeyedState(), KeyedStateParameters())
         yield from map(_parts, windows.dump())
 
     def add_parts(self, rows: pa.RecordBatch) -> None:
-        """Add what such operators have given."""
+        """Add accumulators from ``give_parts`` of other operators like this one."""
         self.state.add_parts(rows)
 
 
