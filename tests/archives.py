@@ -11,7 +11,7 @@ from firesteel.rest.views import job_overview
 from firesteel_jobmaster.core import JobMasterCore
 
 
-def seen(core: JobMasterCore) -> dict[str, Any]:
+def job_archive(core: JobMasterCore) -> dict[str, Any]:
     """What a JobMaster says of its job."""
     return with_rows(at_once(core.look()))
 

@@ -45,7 +45,6 @@ class StandIn:
         query: Mapping[str, str] | None = None,
         seconds: float = ASK_SECONDS,
     ) -> JsonObject:
-        """See ``KubernetesApi``."""
         assert seconds > 0
         with self._lock:
             self.asked.append((method, path))
@@ -63,7 +62,6 @@ class StandIn:
         return answer
 
     def find(self, path: str, seconds: float = ASK_SECONDS) -> JsonObject | None:
-        """See ``KubernetesApi``."""
         try:
             return self.ask("GET", path, seconds=seconds)
         except MissingError:
@@ -137,7 +135,6 @@ class StandIn:
             self.do("PUT", path, found)
 
     def watch(self, path: str, query: Mapping[str, str], changed: Callable[[Watched], None]) -> Watched:
-        """See ``KubernetesApi``."""
         watched = Watched(self, path, dict(query), changed)  # type: ignore[arg-type]
         entry = path, watched, changed
         watched.end = lambda: self._watched.remove(entry)
@@ -145,5 +142,4 @@ class StandIn:
         self.tell()
         return watched
 
-    def close(self) -> None:
-        """See ``KubernetesApi``."""
+    def close(self) -> None: ...

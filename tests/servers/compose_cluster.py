@@ -105,7 +105,6 @@ class Container:
         return dict(json.loads(command("docker", "inspect", self.id).stdout)[0])
 
     def state(self) -> dict[str, Any]:
-        """Docker's ``State``."""
         return dict(self.inspect()["State"])
 
     def pid(self) -> int:
@@ -255,7 +254,6 @@ class ComposeCluster:
         self.compose.stop(down=True)
 
     def close(self) -> None:
-        """Remove everything."""
         self.down()
         shutil.rmtree(self.folder)
 

@@ -72,7 +72,6 @@ class JavaServer:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
         assert self._process is not None
         return self._process.pid
 
@@ -140,7 +139,6 @@ class JavaServer:
         return self._process is not None and self._process.poll() is None
 
     def signal(self, number: int) -> None:
-        """Send a signal."""
         assert self._process is not None
         self._process.send_signal(number)
 

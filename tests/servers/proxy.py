@@ -72,7 +72,6 @@ class Proxy:
             self._whole.set()
 
     def close(self) -> None:
-        """Cut all connections."""
         self._closed.set()
         self._whole.set()
         with suppress(OSError):

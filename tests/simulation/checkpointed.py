@@ -190,7 +190,6 @@ class CheckpointedTask:
         )
 
     def fail(self, kind: str = "builtins.ValueError", message: str = "a record is bad", whose: str = "user") -> None:
-        """Its function raises."""
         if self._lives:
             self._move("FAILED", TaskFailure(whose, kind, message, f"{message}\n").to_plain())
 
@@ -199,7 +198,6 @@ class CheckpointedTask:
             self._move("CANCELED")
 
     def received(self, message: Mapping[str, Any]) -> None:
-        """From the TaskManager."""
         if not self._lives:
             return
         match message["type"]:
@@ -357,7 +355,6 @@ class CheckpointedTask:
             self.world.after(self.cluster.disk.seconds() * 4, lambda: self._write(number))
 
     def _snapshot(self) -> TaskState:
-        """The synchronous part."""
         by_checkpoint: dict[int, list[tuple[str, list[Result]]]] = {n: list(p) for n, p in self._prepared.items()}
         for number, name, results in self._committing:
             by_checkpoint.setdefault(number, []).append((name, results))

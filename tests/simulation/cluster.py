@@ -262,7 +262,6 @@ class Cluster:
                 self.kill(these.processes[host], away_for)
 
     def start_all(self) -> None:
-        """Whatever is down."""
         for component, these in self.coordinators.items():
             for host in list(these.processes):
                 self.start_coordinator(component, host)

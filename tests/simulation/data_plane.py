@@ -307,14 +307,12 @@ class Slots(Wires):
         return f"slot{(sum(task[0].encode()) + task[1]) % len(self._exchanges)}"
 
     def output(self, channel: ChannelId, target: Task, owner: Task) -> OutputChannel:
-        """See ``Wires``."""
         here, there = self._slot(owner), self._slot(target)
         if here == there:
             return super().output(channel, target, owner)
         return self._exchanges[here].output(*channel, there, 100)
 
     def input(self, channel: ChannelId, origin: Task, owner: Task) -> InputChannel:
-        """See ``Wires``."""
         here, there = self._slot(owner), self._slot(origin)
         if here == there:
             return super().input(channel, origin, owner)
@@ -334,7 +332,6 @@ class Slots(Wires):
             assert over <= 2 * self.window, f"{over} bytes wait in a window of {self.window}"
 
     def close(self) -> None:
-        """See ``Wires``."""
         for exchange in self._exchanges.values():
             exchange.close()
 
@@ -383,7 +380,6 @@ class DataPlaneStory:
         return [key, time, self._number, self._chance.randrange(6 * self._window) if large else 3]
 
     def run(self) -> None:
-        """Raises ``StoryError``."""
         shelf = SHELVES["shelf"] = Shelf()
         Seen.out, Seen.chance, Seen.order = set(), random.Random(self.seed), 0
         patches: list[AbstractContextManager[Any]] = [

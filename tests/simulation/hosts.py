@@ -30,7 +30,6 @@ class Coordinators:
     _count: int = 0
 
     def new_host(self) -> str:
-        """Another machine."""
         self._count += 1
         name = HOSTS[self.component]
         return name if self._count == 1 else f"{name}{self._count}"

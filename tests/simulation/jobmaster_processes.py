@@ -27,7 +27,6 @@ _EXIT_CRASHED = 70
 
 
 def running_process() -> Process:
-    """Whose loop runs."""
     process: Process = asyncio.get_running_loop().process  # type: ignore[attr-defined]
     return process
 
@@ -85,7 +84,6 @@ class PipeEnd:
             self._closed = True
 
     def _send(self, data: bytes) -> None:
-        """Nothing: the end."""
         if self._closed:
             return
         self._due = max(self._due, self.world.now) + self.world.rng.uniform(*_LOCAL)
@@ -176,13 +174,11 @@ class JobMasterProcesses:
     # what services ask of the system
 
     def ask_to_end(self, asked: ProcessId) -> None:
-        """SIGTERM."""
         process = self.alive.get(asked.pid)
         if process is not None:
             process.signal(signal.SIGTERM)
 
     def kill(self, killed: ProcessId) -> None:
-        """SIGKILL."""
         process = self.alive.get(killed.pid)
         if process is not None:
             self._world.after(0.0, lambda: process.exit(describe_exit(-signal.SIGKILL)))
@@ -208,11 +204,9 @@ class SimulatedTemplate:
 
     is_ready = True
 
-    def attach(self) -> None:
-        """See ``TemplateProcess``."""
+    def attach(self) -> None: ...
 
     async def fork(self, job_id: str, timeout: float) -> PipeEnd:
-        """See ``TemplateProcess``."""
         cluster, world = self._cluster, self._cluster.world
         leads, since = cluster.ha.announced[JOBMASTER_HOST], cluster.ha.announced_at[JOBMASTER_HOST]
         elected = cluster.ha.elected[JOBMASTER_HOST] is self.process
@@ -234,8 +228,7 @@ class SimulatedTemplate:
         """See ``TemplateProcess``: the next one has not forked what runs, and hears nothing of it."""
         self.generation += 1
 
-    async def close(self) -> None:
-        """See ``TemplateProcess``."""
+    async def close(self) -> None: ...
 
 
 class Session:

@@ -260,7 +260,6 @@ class Ledger:
             self._require(False, savepoint.account, f"{file} of a user's savepoint is removed")
 
     def _account_of(self, path: str) -> Account | None:
-        """Of a file."""
         root = path.rpartition("/")[0]
         if root in self.savepoints:
             return self.savepoints[root].account
@@ -269,7 +268,6 @@ class Ledger:
     # -- disk
 
     def file_removed(self, path: str) -> None:
-        """A file goes."""
         account, root = self._account_of(path), path.rpartition("/")[0]
         if root in self.savepoints:
             self._savepoint_file_removed(root, path)

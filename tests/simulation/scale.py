@@ -227,7 +227,6 @@ class _Run:
         self._slots = slots
 
     def run(self) -> dict[str, Cost]:
-        """Costs by phase."""
         world = self.world
         gc.collect()
         gc.disable()  # a collection would look through all processes of the world
@@ -248,7 +247,6 @@ class _Run:
         return self.phases
 
     def _live(self) -> None:
-        """The phases."""
         raise NotImplementedError
 
     def _attached(self) -> int:

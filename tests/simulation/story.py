@@ -87,7 +87,6 @@ class Story:
 
     @property
     def told(self) -> list[str]:
-        """Line by line."""
         return self.world.story
 
     def run(self) -> None:
@@ -411,7 +410,6 @@ class Story:
             self.world.after(after, lambda: self.cluster.start_taskmanager(name))
 
     def kill_slot(self) -> None:
-        """One of them."""
         pids = sorted(self.cluster.slot_processes)
         if pids:
             pid = self.world.rng.choice(pids)
@@ -485,7 +483,6 @@ class Story:
             world.after(rng.uniform(seconds, 2 * seconds), lambda: cluster.kill_machine(former.host))
 
     def fail_task(self) -> None:
-        """One raises."""
         tasks = [task for slot in self.cluster.slot_processes.values() for task in slot.checkpointed.values()]
         running = [task for task in tasks if task.state == "RUNNING"]
         if running:

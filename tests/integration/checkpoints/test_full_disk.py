@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from firesteel.runtime.task import task as task_module
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.unit.checkpoint_faults.whole_job import OPEN, WholeJob
 
 SIZE_KB = 512
@@ -61,7 +61,7 @@ def test_a_full_disk_fails_checkpoints_and_room_cures_it(
     job = WholeJob(disk, spare, 2, **more)
     job.until(job.has_completed(1), "a checkpoint")
     ballast = fill(disk, spare)
-    job.until(lambda: seen(job.core)["checkpoints"]["counts"]["failed"] >= 2, "checkpoints fail")
+    job.until(lambda: job_archive(job.core)["checkpoints"]["counts"]["failed"] >= 2, "checkpoints fail")
     job.kill_tasks()
     before = len(job.completed)
     for _ in range(10):

@@ -78,7 +78,6 @@ class Terminal:
         return self.process.returncode
 
     def close(self) -> None:
-        """Kills it."""
         self.process.kill()
         self.process.wait()
         os.close(self._master)

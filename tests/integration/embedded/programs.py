@@ -71,7 +71,6 @@ until = wait_until
 
 
 def state_of(job: JobClient) -> str:
-    """The job's state."""
     return job.get_job_status().result().name
 
 

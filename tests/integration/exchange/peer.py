@@ -47,7 +47,6 @@ class Echo:
 
 
 def main() -> None:
-    """See the module."""
     clock = SystemClock()
     loop = TaskLoop(clock)
     exchange = Exchange(loop, sys.argv[1:], clock)

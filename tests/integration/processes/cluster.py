@@ -86,7 +86,6 @@ class ServiceProcess:
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return self._popen.pid
 
     def wait_listening(self) -> None:
@@ -114,7 +113,6 @@ class ServiceProcess:
         return self._popen.wait(seconds)
 
     def kill(self) -> None:
-        """SIGKILL, and wait."""
         self.signal(signal.SIGKILL)
         self.wait()
 

@@ -108,7 +108,6 @@ class Receiver:
         self._thread.start()
 
     def take(self, request: Any) -> None:
-        """Spans have come."""
         for of_resource in request.resource_spans:
             resource = _attributes(of_resource.resource.attributes)
             for scope in of_resource.scope_spans:
@@ -145,7 +144,6 @@ class Receiver:
         ]  # fmt: skip
 
     def take_metrics(self, request: Any) -> None:
-        """Values have come."""
         for of_resource in request.resource_metrics:
             resource = _attributes(of_resource.resource.attributes)
             for scope in of_resource.scope_metrics:

@@ -110,7 +110,6 @@ class Home:
         return answer if status == 200 else None
 
     def jobs(self) -> dict[str, str]:
-        """Name -> state."""
         return {one["name"]: one["state"] for one in (self.rest("/jobs/overview") or {"jobs": []})["jobs"]}
 
     def said(self) -> str:

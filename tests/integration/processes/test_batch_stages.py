@@ -219,7 +219,6 @@ def strike(job: Counting, victim: str) -> None:
 
 
 def executor_of(cluster: Cluster, executor_id: str) -> ProcessId:
-    """Its JVM."""
     return next(one for one in cluster.executors() if f"--executor-id {executor_id} " in command_of(one))
 
 

@@ -13,7 +13,7 @@ from tests.integration.processes.cluster import Cluster, running_cluster, wait_u
 from tests.integration.processes.numbers_job import NumbersJob
 from tests.integration.processes.test_open_doors import running_tasks
 from tests.integration.processes.test_recovery import restarts
-from tests.integration.processes.test_rolling_restart import KEYS, PROGRAM, expected, found
+from tests.integration.processes.test_rolling_restart import KEYS, PROGRAM, expected, visible_counts
 from tests.integration.processes.test_takeover import attempts, completed, restored
 
 TASKMANAGERS, SLOTS = 4, 16
@@ -57,7 +57,7 @@ def test_sixty_four_slots_count_exactly_whatever_of_them_dies() -> None:
         assert restarts(running) == 2, "one TaskManager, one failure"
 
         running.finish(PATIENTLY)
-        wanted, got = expected(running.read()), found(running.folder / "out")
+        wanted, got = expected(running.read()), visible_counts(running.folder / "out")
         lost, doubled = wanted - got, got - wanted
         print(f"{wanted.total()} records, {lost.total()} lost, {doubled.total()} doubled")
         assert len(running.read()) == ALL

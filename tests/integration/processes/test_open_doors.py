@@ -102,14 +102,14 @@ def refusals_are_logged_once(cluster: Cluster) -> None:
     for service in SERVICES:
         log = cluster.the(service).log()
         lines = [line for line in log.splitlines() if " refused " in line]
-        kinds = Counter(told(line) for line in lines)
+        kinds = Counter(refusal_of(line) for line in lines)
         assert any("no HTTP request" in line for line in lines), f"{service} does not say whom it refused:\n{log}"
         assert any("not signed" in line for line in lines), f"{service} does not say whom it refused:\n{log}"
         assert max(kinds.values()) == 1, f"{service}: {kinds}"
         assert "Traceback" not in log, log
 
 
-def told(line: str) -> str:
+def refusal_of(line: str) -> str:
     """Who refused whom for what kind of reason: without the time, and what differs from one request to the next."""
     door, _, rest = line.partition(" refused ")
     return f"{door.rpartition(': ')[2]} refused " + re.sub(r"'[^']*'|[0-9]+", "_", rest)

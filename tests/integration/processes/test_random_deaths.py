@@ -65,7 +65,7 @@ def expected(read: dict[str, int]) -> Counter[str]:
     return sums
 
 
-def found(folder: Path) -> Counter[str]:
+def committed_counts(folder: Path) -> Counter[str]:
     """What the writers committed."""
     return sum((Counter(json.loads(file.read_text())) for file in folder.glob("found-*")), Counter[str]())
 
@@ -84,7 +84,6 @@ class Deaths:
         }
 
     def pause(self) -> None:
-        """Some moments."""
         time.sleep(self._chance.uniform(0.0, 1.5))
 
     def driver(self) -> ProcessId | None:
@@ -129,7 +128,7 @@ def die(cluster: Cluster, seed: int, rounds: int) -> None:
     running.goes_on()
     running.finish()
     wanted = expected(running.read())
-    assert found(running.folder) == wanted
+    assert committed_counts(running.folder) == wanted
     assert len(wanted) == 6
     assert wanted["a count"] > 1000
     wait_until(lambda: not running.slots_now(), "its slots end")

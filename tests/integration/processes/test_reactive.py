@@ -108,7 +108,7 @@ def expected(read: dict[str, int]) -> Counter[str]:
     return Counter(f"{split}{n % KEYS},{n // KEYS + 1}" for split, count in read.items() for n in range(count))
 
 
-def found(folder: Path) -> Counter[str]:
+def committed_counts(folder: Path) -> Counter[str]:
     return Counter(
         line for path in folder.rglob("part-*") if path.name[0] != "." for line in path.read_text().splitlines()
     )
@@ -150,7 +150,7 @@ def test_taskmanagers_come_and_go_under_an_exactly_once_job() -> None:
         read = reactive.read()
         assert len(read) == SPLITS
         assert sum(read.values()) > 1000, "a reader reads one split after the other"
-        assert found(reactive.folder / "out") == expected(read), "a result is lost, or was given twice"
+        assert committed_counts(reactive.folder / "out") == expected(read), "a result is lost, or was given twice"
     except BaseException:
         print(cluster.logs())
         raise

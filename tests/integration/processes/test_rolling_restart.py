@@ -73,7 +73,7 @@ def expected(read: dict[str, int]) -> Counter[str]:
     return Counter(f"{split}{n % KEYS},{n // KEYS + 1}" for split, count in read.items() for n in range(count))
 
 
-def found(folder: Path) -> Counter[str]:
+def visible_counts(folder: Path) -> Counter[str]:
     """The results that readers of the output see."""
     return Counter(
         line for path in folder.rglob("part-*") if path.name[0] != "." for line in path.read_text().splitlines()
@@ -143,7 +143,7 @@ class Rolling:
     def finish(self) -> None:
         """Let the job end; its output is complete and right."""
         self.running.finish(300)
-        wanted, got = expected(self.running.read()), found(self.folder / "out")
+        wanted, got = expected(self.running.read()), visible_counts(self.folder / "out")
         assert len(wanted) > 2 * KEYS
         lost, doubled = wanted - got, got - wanted
         print(f"{wanted.total()} records, {lost.total()} lost, {doubled.total()} doubled")

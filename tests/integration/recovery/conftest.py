@@ -31,7 +31,6 @@ def plugin_path(nothing_left_behind: None, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def here(plugin_path: str) -> Iterator[Embedded]:
-    """The embedded cluster."""
     with embedded() as place:
         yield place
 

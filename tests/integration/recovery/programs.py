@@ -69,7 +69,6 @@ class World:
         return self._sources[name]
 
     def sink(self, stream: DataStream, name: str) -> None:
-        """Write texts."""
         texts = stream.map(f.Watched(self.folder), Types.STRING())
         if callable(self._out):
             self._out(texts, name)

@@ -61,7 +61,6 @@ def trial_of(place: Place, folder: Path, seed: int, backends: Sequence[str] = BA
 
 
 def kill_many(place: Place, folder: Path, kills: int, backends: Sequence[str] = BACKENDS) -> None:
-    """Job after job."""
     seed, done = first_seed(), 0
     while done < kills:
         done += trial_of(place, folder / str(seed), seed, backends)

@@ -9,7 +9,6 @@ from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputS
 
 
 def spec(kind: OperatorKind, function: Any = None, **more: Any) -> OperatorSpec:
-    """An operator."""
     return OperatorSpec("0" * 32, more.pop("name", kind.value), kind, function, **more)
 
 
@@ -20,7 +19,6 @@ def line(*operators: OperatorSpec, output: OutputSpec | None = None) -> ChainSpe
 
 
 def numbers(start: int, end: int) -> OperatorSpec:
-    """A source."""
     return spec(OperatorKind.SOURCE, NumberSequenceSource(start, end), name="numbers")
 
 

@@ -30,5 +30,4 @@ def start_slot() -> Iterator[Callable[..., SlotProcess]]:
 
 @pytest.fixture
 def slot(start_slot: Callable[..., SlotProcess]) -> SlotProcess:
-    """One accepted slot."""
     return start_slot()

@@ -86,7 +86,6 @@ class SlotProcess:
     # -- messages
 
     def send(self, message: dict[str, Any]) -> None:
-        """To the slot."""
         self._socket.sendall(encode(message))
 
     def pump(self, seconds: float) -> bool:
@@ -132,7 +131,6 @@ class SlotProcess:
         return b"".join(texts).decode()
 
     def collect(self, execution_id: str, offset: int, max_bytes: int = 1 << 20, wait_ms: int = 5000) -> Any:
-        """(results, answer)."""
         request = len(self.messages) + offset * 1000 + 1
         self.send(
             {
@@ -255,7 +253,6 @@ class SlotProcess:
         self._socket.close()
 
     def close(self) -> None:
-        """Leave nothing behind."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate(timeout=100)

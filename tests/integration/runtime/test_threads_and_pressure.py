@@ -55,15 +55,12 @@ class Ticks(Source[int]):
 
     @property
     def boundedness(self) -> Boundedness:
-        """Bounded."""
         return Boundedness.BOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
-        """Not used here."""
         return EnumeratorSpec("static")
 
     def create_reader(self, context: Any) -> Any:
-        """On asyncio."""
         return TickReader()
 
 
@@ -74,7 +71,6 @@ class TickReader(AsyncSourceReader[int]):
         self.given = 0
 
     async def poll(self, max_records: int) -> Any:
-        """One number."""
         await asyncio.sleep(0.001)
         if self.given >= 50:
             return END
@@ -90,11 +86,9 @@ class TickReader(AsyncSourceReader[int]):
     def resume_splits(self, split_ids: Sequence[str]) -> None: ...
 
     def snapshot(self) -> list[Split]:
-        """None."""
         return []
 
     def close(self) -> None:
-        """Says so."""
         print("reader closed")
 
 
@@ -110,7 +104,6 @@ class Slow(SinkFunction[Any]):
     """Slower than its source."""
 
     def invoke(self, value: Any, context: SinkFunction.Context) -> None:
-        """Waits."""
         time.sleep(0.0005)
 
 

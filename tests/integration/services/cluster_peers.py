@@ -119,19 +119,15 @@ class ProcessFleet(WithoutStages):
 
     @property
     def slots_outlive_driver(self) -> bool:
-        """See ``Fleet``."""
         return False
 
     def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
-        """See ``Fleet``."""
         return None
 
     def attached_executors(self) -> frozenset[str] | None:
-        """See ``Fleet``."""
         return None
 
     def start(self) -> None:
-        """See ``Fleet``."""
         self.starts += 1
         if self.fail_start:
             raise FleetError(self.fail_start)
@@ -139,7 +135,6 @@ class ProcessFleet(WithoutStages):
         self.started.set()
 
     def start_slot(self, launch: SlotLaunch) -> None:
-        """See ``Fleet``."""
         with self._lock:
             if not self._alive:
                 raise FleetError("not running")
@@ -147,7 +142,6 @@ class ProcessFleet(WithoutStages):
             self.running[launch.allocation_id] = start_slot_process(launch, *self.behaviour)
 
     def ended_slots(self) -> list[tuple[str, SlotOutcome, str]]:
-        """See ``Fleet``."""
         with self._lock:
             for allocation, process in list(self.running.items()):
                 if process.poll() is not None:
@@ -162,7 +156,6 @@ class ProcessFleet(WithoutStages):
         """See ``Fleet``: here nothing is started again anyway."""
 
     def is_alive(self) -> bool:
-        """See ``Fleet``."""
         return self._alive
 
     def die(self) -> None:
@@ -174,11 +167,9 @@ class ProcessFleet(WithoutStages):
                 process.wait()
 
     def detach(self) -> None:
-        """See ``Fleet``."""
         self.stop()
 
     def stop(self) -> None:
-        """See ``Fleet``."""
         with self._lock:
             self._alive = False
             for process in self.running.values():

@@ -156,7 +156,6 @@ class World:
 
     @property
     def jobmaster(self) -> Peer:
-        """The JobMaster host."""
         return self.host.peer
 
     async def get(self, path: str, **options: Any) -> tuple[int, Any]:
@@ -180,7 +179,6 @@ class World:
         return DispatcherGateway(client_of(self.jobmaster), start["dispatcher_address"], start["dispatcher_token"])
 
     async def finish(self, state: str = "FINISHED", **changes: Any) -> None:
-        """The job ends."""
         await self.dispatcher().job_finished(m.JobFinished(JOB, archive(state, **changes)))
 
     def stored(self, kind: str) -> list[str]:

@@ -72,7 +72,6 @@ class World:
         await self.jobmaster.wait_for("offer_slots")
 
     async def submit(self, *executions: str, allocation: str = "a", **changes: Any) -> None:
-        """Run tasks."""
         deployment = {
             "tasks": [{"execution_id": e, "chain": SHA} for e in executions], "main_blob": None, "blobs": {},
             "salt": "s", "config": {"task.cancellation.timeout": "200 ms"}, "placement": "p", **changes,

@@ -89,7 +89,6 @@ class Killable:
         assert await asyncio.to_thread(self.process.wait, 40) == -9
 
     async def kill(self) -> None:
-        """SIGKILL."""
         assert self.process is not None
         self.process.kill()
         await self.died()
@@ -100,7 +99,6 @@ class Killable:
         return DispatcherGateway(client_of(self.host.peer), message["dispatcher_address"], message["dispatcher_token"])
 
     async def close(self) -> None:
-        """Nothing is left."""
         for client in self.clients:
             await client.close()
         if self.process is not None and self.process.poll() is None:

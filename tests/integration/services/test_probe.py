@@ -18,13 +18,11 @@ class Answers(http.server.BaseHTTPRequestHandler):
     """Ready under one path."""
 
     def do_GET(self) -> None:  # its base class finds it by this name
-        """As services answer."""
         self.send_response(200 if self.path == "/ready" else 503)
         self.end_headers()
         self.wfile.write(b'{"reason": "no leader yet"}')
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+    def log_message(self, format: str, *args: object) -> None: ...
 
 
 @pytest.fixture

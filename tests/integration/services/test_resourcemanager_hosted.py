@@ -50,11 +50,9 @@ class HostedFleet(WithoutStages):
 
     @property
     def slots_outlive_driver(self) -> bool:
-        """See ``Fleet``."""
         return True
 
     def executor_for(self, taskmanager_id: str, cores: int) -> m.ExecutorSpec | None:
-        """See ``Fleet``."""
         with self._guard:
             if not self.alive:
                 raise FleetError("not running")
@@ -63,33 +61,27 @@ class HostedFleet(WithoutStages):
             return spec
 
     def attached_executors(self) -> frozenset[str] | None:
-        """See ``Fleet``."""
         return frozenset(self.attached)
 
     def start(self) -> None:
-        """See ``Fleet``."""
         self.starts += 1
         self.alive = True
 
     def start_slot(self, launch: SlotLaunch) -> None:
-        """See ``Fleet``."""
         if not self.alive:
             raise FleetError("not running")
         with self._guard:
             self.launches.append(launch)
 
     def ended_slots(self) -> list[tuple[str, SlotOutcome, str]]:
-        """See ``Fleet``."""
         with self._guard:
             ended, self.ended = self.ended, []
             return ended
 
     def cancel_slot(self, allocation_id: str) -> None:
-        """See ``Fleet``."""
         self.cancelled.append(allocation_id)
 
     def is_alive(self) -> bool:
-        """See ``Fleet``."""
         return self.alive
 
     def was_asked(self, count: int) -> bool:
@@ -102,12 +94,10 @@ class HostedFleet(WithoutStages):
         self.attached.clear()
 
     def detach(self) -> None:
-        """See ``Fleet``."""
         self.left.append("detached")
         self.alive = False
 
     def stop(self) -> None:
-        """See ``Fleet``."""
         self.left.append("stopped")
         self.alive = False
 
@@ -175,7 +165,6 @@ class World:
         return ResourceManagerGateway(client_of(self.job), self.rm.address, self.rm.token)
 
     async def register(self, tm: TaskManagerPeer, **more: Any) -> None:
-        """A TaskManager registers."""
         await self.gateway.register_taskmanager(tm.registration(**more))
 
     async def want(self, slots: int, name: str = "job") -> None:
@@ -346,7 +335,6 @@ class ProviderThatStandsBy(Provider):
     told = 0
 
     def stand_by(self) -> None:
-        """See ``Provider``."""
         self.told += 1
         if self.told == 1:
             raise FleetError("there is no Java")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 
 def main(behaviour: str, *arguments: str) -> None:
-    """Until a signal."""
     if behaviour == "refuses":
         print("firesteel-taskmanager: there is no such memory", file=sys.stderr)
         sys.exit(2)

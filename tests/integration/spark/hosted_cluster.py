@@ -52,7 +52,6 @@ class TaskManagers:
         return SlotLaunch(new_allocation(), "tm", executor.executor_id, self.door.path)
 
     def close(self) -> None:
-        """End all executors."""
         for executor in self.executors:
             executor.stop(grace=0.0)
         self.door.close()
@@ -138,7 +137,6 @@ class ResourceManager:
         assert self._answer() == {"started": launch.allocation_id}
 
     def kill(self) -> None:
-        """SIGKILL."""
         self.popen.kill()
         assert self.popen.stdin is not None
         assert self.popen.stdout is not None
@@ -166,7 +164,6 @@ class TaskManager:
         self.executor = ProcessId(about["pid"], about["start"])
 
     def kill(self) -> None:
-        """SIGKILL."""
         self.popen.kill()
         assert self.popen.stdout is not None
         self.popen.stdout.close()

@@ -22,7 +22,6 @@ IMPOSSIBLE = 3
 
 @pytest.fixture(scope="session")
 def program() -> str:
-    """Of the browser."""
     done = subprocess.run(["sh", str(ENSURE)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode == IMPOSSIBLE:
         pytest.skip(done.stderr.strip().splitlines()[-1])
@@ -48,7 +47,6 @@ class Shop:
 
     @property
     def id(self) -> str:
-        """The job's."""
         return str(self.job.get_job_id())
 
     def ask(self, path: str = "") -> Any:

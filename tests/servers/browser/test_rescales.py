@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.integration.services.dispatcher_world import JOB, archive, run, world
 from tests.servers.browser.chromium import Chromium
 from tests.servers.browser.test_dashboard import figure, rows
@@ -42,7 +42,7 @@ def rescaled() -> dict[str, Any]:
     d.run()
     d.clock.advance(30.0)
     d.offer(0, tm="e")
-    return {**seen(d.core), "jid": JOB}
+    return {**job_archive(d.core), "jid": JOB}
 
 
 def looked(program: str, told: Mapping[str, Any], look: Callable[[Chromium], None]) -> None:

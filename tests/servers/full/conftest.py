@@ -29,5 +29,4 @@ def prometheus() -> Path:
 
 @pytest.fixture(scope="session")
 def minio_program() -> Path:
-    """MinIO's program."""
     return _had(ENSURE_MINIO)

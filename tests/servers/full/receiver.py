@@ -34,7 +34,6 @@ class Handler(BaseHTTPRequestHandler):
     """Of both ports."""
 
     def do_POST(self) -> None:
-        """A batch."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
@@ -49,7 +48,6 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(b"")
 
     def do_GET(self) -> None:
-        """What has come."""
         with LOCK:
             self._answer(json.dumps(SEEN).encode() if self.path == "/seen" else b"")
 
@@ -60,8 +58,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing."""
+    def log_message(self, format: str, *args: Any) -> None: ...
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def full(engine: None, image: str, minio_program: Path, prometheus: Path) -> Ite
             command("docker", "image", "rm", "--force", made, check=False)
 
 
-def asked(url: str) -> Any:
+def answer_of(url: str) -> Any:
     """JSON; nothing while nobody answers."""
     with suppress(OSError, ValueError):
         with urllib.request.urlopen(url, timeout=10) as answer:
@@ -180,13 +180,13 @@ def test_everything_is_filled(full: ComposeCluster) -> None:
     query = f"http://127.0.0.1:{full.ports['PROMETHEUS']}/api/v1/query?query="
 
     def all_are_up() -> bool:
-        found = (asked(f"{query}up") or {}).get("data", {}).get("result", [])
+        found = (answer_of(f"{query}up") or {}).get("data", {}).get("result", [])
         return len(found) == 5 and {one["value"][1] for one in found} == {"1"}
 
     until(all_are_up, "Prometheus reads all services and the collector")
 
     def shows(expression: str, may_be_empty: bool) -> bool:
-        answer = asked(query + urllib.parse.quote(expression.replace("$job", ".*")))
+        answer = answer_of(query + urllib.parse.quote(expression.replace("$job", ".*")))
         return bool(answer and answer["status"] == "success" and (may_be_empty or answer["data"]["result"]))
 
     for panel in json.loads((FULL / "grafana" / "dashboards" / "firesteel.json").read_text())["panels"]:
@@ -210,7 +210,7 @@ def test_everything_is_filled(full: ComposeCluster) -> None:
     until(lambda: {part for parts in seen().get("/v1/logs", {}).values() for part in parts} >= set(SERVICES), "logs")
     job.ends_exactly()
     history = f"http://127.0.0.1:{full.ports['HISTORY']}/jobs/{job.job}"
-    until(lambda: (asked(history) or {}).get("state") == "FINISHED", "the history server shows it")
+    until(lambda: (answer_of(history) or {}).get("state") == "FINISHED", "the history server shows it")
 
 
 def test_output_is_exact_whatever_happens_to_services(full: ComposeCluster) -> None:

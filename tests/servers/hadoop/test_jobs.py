@@ -51,8 +51,7 @@ def lines(folder: str) -> Counter[str]:
     return found
 
 
-def kept(folder: str) -> list[str]:
-    """Files there."""
+def files_in(folder: str) -> list[str]:
     client, place = HdfsClient(Settings()), object_place(folder, "folder")
     return [one.key for one in client.find(place / "")]
 
@@ -109,7 +108,7 @@ def test_what_was_written_is_read(here: Embedded, folder: str) -> None:
         read = environment.from_source(text, WatermarkStrategy.no_watermarks(), "lines")
         with read.execute_and_collect() as results:
             assert sorted(results) == [f"{number:064}" for number in range(4000)]
-    wait_until(lambda: not kept(f"{folder}/checkpoints"), lambda: str(kept(f"{folder}/checkpoints")))
+    wait_until(lambda: not files_in(f"{folder}/checkpoints"), lambda: str(files_in(f"{folder}/checkpoints")))
 
 
 @pytest.mark.long

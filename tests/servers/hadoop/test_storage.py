@@ -39,10 +39,10 @@ def place(hdfs: Hadoop, request: pytest.FixtureRequest) -> Iterator[ObjectPlace]
     name = "".join(one if one.isalnum() else "-" for one in request.node.name)
     place = object_place(f"{hdfs.uri}/storage/{name}", "the test's folder")
     yield place
-    assert left(place) == []
+    assert entries_below(place) == []
 
 
-def left(place: ObjectPlace) -> list[str]:
+def entries_below(place: ObjectPlace) -> list[str]:
     """Files and folders below a place, hidden ones too."""
     client = HdfsClient(Settings())
     if client._client(place.bucket).get_file_info(f"/{place.key.partition('/')[0]}") is None:

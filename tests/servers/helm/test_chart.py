@@ -34,7 +34,6 @@ def pods(found: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def config(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """What config.yaml says."""
     (one,) = (each for each in found if "config.yaml" in each.get("data", {}))
     return dict(yaml.safe_load(one["data"]["config.yaml"]))
 

@@ -73,7 +73,6 @@ class Attempt:
             raise
 
     def write(self, *texts: str) -> None:
-        """Records."""
         self.writer.write(texts, None)
 
     def barrier(self, *, end_of_input: bool = False) -> tuple[list[bytes], list[bytes]]:

@@ -125,15 +125,13 @@ class TokenEndpoint:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Nothing."""
+            def log_message(self, format: str, *args: object) -> None: ...
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/token"
 
     @contextmanager
     def serving(self) -> Iterator[TokenEndpoint]:
-        """It answers meanwhile."""
         thread = threading.Thread(target=self._server.serve_forever, name="tokens")
         thread.start()
         try:

@@ -49,7 +49,6 @@ OLD_ROW = Types.ROW_NAMED(["id"], [Types.LONG()])
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Embedded]:
-    """The embedded cluster."""
     with embedded() as place:
         yield place
 

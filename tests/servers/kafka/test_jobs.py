@@ -54,7 +54,6 @@ BEFORE_FLUSH, PREPARED = "before the flush", "behind the pre-commit"
 
 
 def kafka_sink(bootstrap: str, topic: str, **properties: str) -> KafkaSink:
-    """Texts, exactly once."""
     schema = KafkaRecordSerializationSchema.builder().set_topic(topic)
     builder = (
         KafkaSink.builder()
@@ -203,7 +202,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    """The embedded cluster."""
     with plugin(tmp_path_factory.mktemp("plugin")), embedded() as place:
         yield place
 

@@ -37,7 +37,7 @@ def attempts() -> Iterator[Callable[..., Attempt]]:
         one.die()
 
 
-def seen(kafka: KafkaCluster, topic: str) -> list[str]:
+def committed_texts(kafka: KafkaCluster, topic: str) -> list[str]:
     """Texts that are visible to those who read committed ones; commit markers take a moment."""
     return [(record.value or b"").decode() for record in kafka.records(topic)]
 
@@ -82,13 +82,13 @@ def test_a_transaction_for_each_checkpoint(kafka: KafkaCluster, attempts: Callab
     attempt.write("a", "b")
     first, _ = attempt.barrier()
     attempt.write("c")
-    assert seen(kafka, topic) == []
+    assert committed_texts(kafka, topic) == []
     assert attempt.commit(first) == DONE
-    wait_until(lambda: sorted(seen(kafka, topic)) == ["a", "b"], "the first is visible")
+    wait_until(lambda: sorted(committed_texts(kafka, topic)) == ["a", "b"], "the first is visible")
     assert attempt.commit(first) == DONE, "once more is the same"
     second, _ = attempt.barrier()
     assert attempt.commit(second) == DONE
-    wait_until(lambda: sorted(seen(kafka, topic)) == ["a", "b", "c"], "the second is visible")
+    wait_until(lambda: sorted(committed_texts(kafka, topic)) == ["a", "b", "c"], "the second is visible")
     names = set()
     for number in range(6):
         attempt.write(str(number))
@@ -96,7 +96,7 @@ def test_a_transaction_for_each_checkpoint(kafka: KafkaCluster, attempts: Callab
         names |= {Transaction.of(data).name for data in prepared}
         assert attempt.commit(prepared) == DONE
     assert len(names) <= 3, "ids are used again"
-    wait_until(lambda: len(seen(kafka, topic)) == 9, "all are visible")
+    wait_until(lambda: len(committed_texts(kafka, topic)) == 9, "all are visible")
     attempt.write("aborted")
     attempt.end()
     wait_until(lambda: nothing_is_open(kafka, topic), "an attempt that ends in order leaves nothing open")
@@ -115,7 +115,7 @@ def test_who_goes_on_commits_first_and_aborts_the_rest(kafka: KafkaCluster, atte
     after = attempts(sink, 1, states=states, committables=prepared)
     assert after.recommitted == DONE
     wait_until(lambda: nothing_is_open(kafka, topic), "what was behind the checkpoint is aborted")
-    assert seen(kafka, topic) == ["in the checkpoint"]
+    assert committed_texts(kafka, topic) == ["in the checkpoint"]
     held = Transaction.of(prepared[0]).name
     for number in range(4):  # as long as it lives it starts no id of the checkpoint
         after.write(str(number))
@@ -140,7 +140,7 @@ def test_an_older_checkpoint_holds_what_was_committed_since(
     attempt.die()
     after = attempts(sink, 1, states=states, committables=prepared)
     assert after.recommitted == [CommitOutcome.ALREADY_COMMITTED], "its id was started again since"
-    wait_until(lambda: len(seen(kafka, topic)) == 7, "nothing has changed")
+    wait_until(lambda: len(committed_texts(kafka, topic)) == 7, "nothing has changed")
 
 
 def test_an_older_checkpoint_ends_what_is_open_with_its_ids(
@@ -166,9 +166,9 @@ def test_an_older_checkpoint_ends_what_is_open_with_its_ids(
     assert after.recommitted == [CommitOutcome.ALREADY_COMMITTED]
     after.write("new")
     assert after.commit(after.barrier()[0]) == DONE
-    wait_until(lambda: "new" in seen(kafka, topic), "committed readers get what is written since")
+    wait_until(lambda: "new" in committed_texts(kafka, topic), "committed readers get what is written since")
     wait_until(lambda: nothing_is_open(kafka, topic), "and nothing is open")
-    assert seen(kafka, topic) == ["first", *(f"later {n}" for n in range(number)), "new"]
+    assert committed_texts(kafka, topic) == ["first", *(f"later {n}" for n in range(number)), "new"]
 
 
 def test_another_parallelism_aborts_what_all_have_left(kafka: KafkaCluster, attempts: Callable[..., Attempt]) -> None:
@@ -188,7 +188,7 @@ def test_another_parallelism_aborts_what_all_have_left(kafka: KafkaCluster, atte
     first = attempts(sink, 1, 0, 2, states, prepared[1:])
     assert first.recommitted + second.recommitted == DONE * 3
     wait_until(lambda: nothing_is_open(kafka, topic), "all that is not in the checkpoint is aborted")
-    assert sorted(seen(kafka, topic)) == ["kept 0", "kept 1", "kept 2"]
+    assert sorted(committed_texts(kafka, topic)) == ["kept 0", "kept 1", "kept 2"]
 
 
 def test_a_transaction_that_ran_out_is_an_error(kafka: KafkaCluster, attempts: Callable[..., Attempt]) -> None:
@@ -233,4 +233,4 @@ def test_brokers_that_are_away_are_waited_for(kafka: KafkaCluster, attempts: Cal
         assert thread.is_alive(), "it waits"
     thread.join()
     assert attempt.commit(prepared) == DONE
-    wait_until(lambda: sorted(seen(kafka, topic)) == ["before", "meanwhile"], "all is there, once")
+    wait_until(lambda: sorted(committed_texts(kafka, topic)) == ["before", "meanwhile"], "all is there, once")

@@ -43,7 +43,6 @@ ROW = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Embedded]:
-    """The embedded cluster."""
     with embedded() as place:
         yield place
 

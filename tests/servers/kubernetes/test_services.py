@@ -58,7 +58,6 @@ def settings(control_plane: ControlPlane, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def services(settings: Settings) -> Iterator[KubernetesServices]:
-    """Of one process."""
     made = KubernetesServices(settings)
     yield made
     made.close()

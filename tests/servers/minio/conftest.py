@@ -15,7 +15,6 @@ MEGABYTES = 256
 
 @pytest.fixture(scope="session")
 def program() -> str:
-    """Of the server."""
     done = subprocess.run(["sh", str(ENSURE)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode == IMPOSSIBLE:
         pytest.skip(done.stderr.strip().splitlines()[-1])

@@ -118,7 +118,6 @@ class MinioServer:
         return load_checkpoint_storage(StorageParameters(JOB, Settings(self.settings(**more))))
 
     def signal(self, number: int) -> None:
-        """Send a signal."""
         assert self._process is not None
         self._process.send_signal(number)
 

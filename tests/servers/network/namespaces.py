@@ -173,7 +173,6 @@ class Network:
         run("ip", "-n", host.namespace, "link", "set", interface, "up")
 
     def close(self) -> None:
-        """Remove all namespaces."""
         for host in self._all:
             host.delete()
         self._all.clear()

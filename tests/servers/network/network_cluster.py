@@ -181,7 +181,6 @@ class Job:
         return self.cause()
 
     def cause(self) -> str:
-        """Why it failed."""
         return json.dumps(self._cluster.rest("GET", f"/jobs/{self._id}/exceptions")[1])
 
     def cancel(self) -> None:

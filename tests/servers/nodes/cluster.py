@@ -103,7 +103,6 @@ class Node:
             )  # fmt: skip
 
     def make_network(self) -> None:
-        """Before it starts."""
         first = self._cluster.nodes[0]
         _run("ip", "netns", "add", self.namespace)
         outside = [] if self is first else ["-n", first.namespace]
@@ -379,7 +378,6 @@ class KubernetesCluster:
         return json.loads(self.kubectl("get", *words, "-o", "json").stdout)
 
     def apply(self, text: str) -> None:
-        """``kubectl apply``."""
         self.kubectl("apply", "-f", "-", input=text)
 
     def make_volumes(self, count: int = 40) -> None:

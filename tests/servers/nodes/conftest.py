@@ -49,7 +49,6 @@ def ensured(script: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def helm() -> Path:
-    """The program."""
     return ensured(ENSURE_HELM) / "helm"
 
 
@@ -72,7 +71,6 @@ def bare_cluster(request: pytest.FixtureRequest) -> Iterator[KubernetesCluster]:
 
 @pytest.fixture(scope="session")
 def cluster(bare_cluster: KubernetesCluster, image: str, request: pytest.FixtureRequest) -> KubernetesCluster:
-    """With the image."""
     began, archive = time.monotonic(), bare_cluster.folder / "image.tar"
     names = [f"{IMAGE}:{tag}" for tag in TAGS]
     try:

@@ -154,7 +154,6 @@ class Counting:
         return time.monotonic() - fault_began
 
     def why(self) -> str:
-        """The job's exceptions."""
         return str(self.release.ask(f"/jobs/{self.job}/exceptions"))[:4000]
 
     def cancel(self) -> None:

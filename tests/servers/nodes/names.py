@@ -51,7 +51,6 @@ class NameServer:
             thread.start()
 
     def close(self) -> None:
-        """Answer no more."""
         self._ended.set()
         self._server.shutdown()
         for thread in self._threads:
@@ -81,7 +80,6 @@ class NameServer:
         return found
 
     def answer(self, query: bytes) -> bytes:
-        """To a question."""
         number, flags, questions = struct.unpack("!HHH", query[:6])
         if questions != 1:
             raise ValueError("one question at a time")

@@ -120,7 +120,6 @@ class Native(Deployed):
         return [f"-D{key}={value}" for key, value in options.items()]
 
     def start(self) -> None:
-        """``firesteel kubernetes-session``."""
         self.command("kubernetes-session", *self._definitions({**self._where, **self.options}))
 
     def stop(self) -> None:
@@ -147,7 +146,6 @@ class Native(Deployed):
         ]
 
     def names(self, component: str) -> list[str]:
-        """Of these."""
         return sorted(one["metadata"]["name"] for one in self.pods(component))
 
     def exec(self, pod: str, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:

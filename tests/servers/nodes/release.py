@@ -46,7 +46,6 @@ class Release(Deployed):
         return done
 
     def install(self) -> None:
-        """``helm install --wait``."""
         self.helm("install", self.name, str(CHART), "--create-namespace", *self._given(), "--wait", "--timeout", "5m")
 
     def upgrade(self, values: dict[str, Any], check: bool = True, timeout: str = "5m") -> Any:
@@ -61,7 +60,6 @@ class Release(Deployed):
         return ("--values", str(file))
 
     def pods(self, component: str) -> list[dict[str, Any]]:
-        """Its pods."""
         label = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={component}"
         return list(self.get("pods", "-l", label)["items"])
 

@@ -137,7 +137,6 @@ class Operated(Thing):
         return str((latest["restored"] or {})["external_path"])
 
     def images(self) -> set[str]:
-        """Of its pods."""
         native = self.native()
         pods = [one for component in ("jobmanager", "taskmanager") for one in native.pods(component)]
         return {one["spec"]["containers"][0]["image"] for one in pods}

@@ -254,7 +254,6 @@ def pairs(
 
 @pytest.fixture
 def job_of_pairs(pairs: Release, store: Store) -> Iterator[Counting]:
-    """As ``job``."""
     with counting(pairs, store) as found:
         yield found
 

@@ -16,7 +16,6 @@ IMPOSSIBLE = 3
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    """A server."""
     done = subprocess.run(["sh", str(ENSURE)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode == IMPOSSIBLE:
         pytest.skip(done.stderr.strip().splitlines()[-1])

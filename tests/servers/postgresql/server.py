@@ -81,7 +81,6 @@ class PostgresServer:
         return builder.with_driver_name(driver or "org.postgresql.Driver").build()
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """Execute a statement."""
         connection = self.options().database().connect()
         try:
             rows = connection.run(sql)

@@ -79,7 +79,6 @@ class YarnClient:
         self.command = [str(BIN / "firesteel")]
 
     def environment(self) -> dict[str, str]:
-        """Of the command."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FIRESTEEL_OPTION_")}
         return kept | {"HADOOP_CONF_DIR": str(self.yarn.conf), "no_proxy": "*"}
 
@@ -189,7 +188,6 @@ class Application:
         return len(self.containers())
 
     def state(self, job: str) -> str:
-        """Of a job."""
         return str((self.rest(f"/jobs/{job}") or {}).get("state", ""))
 
     def checkpoint(self, job: str, which: str = "completed") -> int:

@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
 
 def resourcemanager_log(client: YarnClient, application: Application) -> str:
-    """Of all attempts."""
     files = client.yarn.folder.glob(f"nodemanager-*/logs/{application.id}/*/resourcemanager.log")
     return "".join(file.read_text() for file in files)
 

@@ -94,7 +94,6 @@ class ZooKeeper:
 
     @property
     def quorum(self) -> str:
-        """For `high-availability.zookeeper.quorum`."""
         return ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
 
     def start(self) -> None:

@@ -90,7 +90,6 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """One server."""
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl")
     made = Secured(tmp_path_factory.mktemp("secured"))

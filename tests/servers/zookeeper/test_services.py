@@ -41,7 +41,6 @@ def settings(zookeeper: ZooKeeper, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def services(settings: Settings) -> Iterator[ZooKeeperServices]:
-    """Of one process."""
     made = ZooKeeperServices(settings)
     yield made
     made.close()

@@ -69,7 +69,6 @@ class FakeStore:
         return sorted(self.objects["bucket"])
 
     def asked(self, verb: str) -> int:
-        """How often."""
         return sum(request.verb == verb for request in self.requests)
 
     def pool(self, **settings: Any) -> urllib3.PoolManager:
@@ -78,7 +77,6 @@ class FakeStore:
         return _Pool(self)
 
     def answer(self, request: Request) -> BaseHTTPResponse:
-        """To a request."""
         with self.lock:
             self.requests.append(request)
             made = self.fault(request)
@@ -191,7 +189,6 @@ class _Pool(urllib3.PoolManager):
 def respond(
     status: int, body: bytes = b"", headers: Mapping[str, str] | None = None, kind: str = "application/xml"
 ) -> BaseHTTPResponse:
-    """An answer."""
     all_headers = {"Content-Type": kind, **(headers or {})}
     return HTTPResponse(io.BytesIO(body), headers=all_headers, status=status, preload_content=True)
 

@@ -33,7 +33,7 @@ def write(copies: LocalCopies, storage: DirectoryCheckpointStorage, data: bytes)
         return writer.close()
 
 
-def found(copies: LocalCopies, handle: StateHandle) -> bytes | None:
+def content_of(copies: LocalCopies, handle: StateHandle) -> bytes | None:
     stream = copies.open(handle)
     if stream is None:
         return None
@@ -51,11 +51,11 @@ def test_a_copy_is_read_by_the_task_and_by_others_of_the_job(
     copies = LocalCopies([str(tmp_path / "local")], "v-0")
     handle = write(copies, storage, b"some state")
     assert isinstance(handle, FileState)
-    assert found(copies, handle) == b"some state"
-    assert found(LocalCopies([str(tmp_path / "local")], "v-1"), handle) == b"some state"
-    assert found(LocalCopies([str(tmp_path / "local")], "v-0", [handle], reads=False), handle) is None
-    assert found(LocalCopies([str(tmp_path / "elsewhere")], "v-0"), handle) is None
-    assert found(copies, InlineState(b"some state")) is None
+    assert content_of(copies, handle) == b"some state"
+    assert content_of(LocalCopies([str(tmp_path / "local")], "v-1"), handle) == b"some state"
+    assert content_of(LocalCopies([str(tmp_path / "local")], "v-0", [handle], reads=False), handle) is None
+    assert content_of(LocalCopies([str(tmp_path / "elsewhere")], "v-0"), handle) is None
+    assert content_of(copies, InlineState(b"some state")) is None
 
 
 @pytest.mark.parametrize("damage", [b"some stat", b"some statf", b"some state and more", b""])
@@ -67,7 +67,7 @@ def test_a_copy_that_is_damaged_is_not_used(
     (path,) = files(tmp_path)
     path.write_bytes(damage)
     with caplog.at_level(logging.WARNING):
-        assert found(copies, handle) is None
+        assert content_of(copies, handle) is None
     assert str(path) in caplog.text
     assert not path.exists()
     assert storage.read_state(handle) == b"some state"
@@ -80,16 +80,16 @@ def test_copies_stay_as_long_as_a_checkpoint_needs_them(storage: DirectoryCheckp
     copies.acknowledged(2, [two, three])
     copies.acknowledged(3, [four])
     copies.complete(1)
-    assert all(found(copies, handle) for handle in (one, two, three, four))
+    assert all(content_of(copies, handle) for handle in (one, two, three, four))
     copies.aborted(3)
-    assert found(copies, four) is None
+    assert content_of(copies, four) is None
     copies.complete(2)
-    assert [found(copies, handle) for handle in (one, two, three)] == [None, b"two", b"three"]
+    assert [content_of(copies, handle) for handle in (one, two, three)] == [None, b"two", b"three"]
     again = LocalCopies([str(tmp_path / "local")], "v-0", [three])
-    assert [found(again, handle) for handle in (two, three)] == [None, b"three"]
+    assert [content_of(again, handle) for handle in (two, three)] == [None, b"three"]
     again.acknowledged(4, [write(again, storage, b"five")])
     again.complete(4)
-    assert found(again, three) is None
+    assert content_of(again, three) is None
     assert len(files(tmp_path)) == 1
 
 
@@ -131,7 +131,7 @@ def test_a_local_disk_that_takes_nothing_costs_the_copy_only(
     with caplog.at_level(logging.WARNING):
         handle = write(copies, storage, b"some state")
     assert "no copy of state" in caplog.text
-    assert found(copies, handle) is None
+    assert content_of(copies, handle) is None
     assert storage.read_state(handle) == b"some state"
 
 
@@ -143,7 +143,7 @@ def test_a_file_that_never_changes_is_linked(storage: DirectoryCheckpointStorage
         writer.write(path.read_bytes())
         handle = writer.close()
     assert path.stat().st_nlink == 2
-    assert found(copies, handle) == b"entries"
+    assert content_of(copies, handle) == b"entries"
 
 
 def test_a_file_that_is_written_for_two_checkpoints_is_linked_once(
@@ -168,10 +168,10 @@ def test_copies_are_spread_over_disks(storage: DirectoryCheckpointStorage, tmp_p
     handles = [write(copies, storage, b"piece %d" % number) for number in range(4)]
     assert [len(list(Path(disk, "v-0").iterdir())) for disk in disks] == [2, 2]
     for reader in (copies, LocalCopies(disks, "v-1"), LocalCopies(disks[::-1], "v-0", handles)):
-        assert [found(reader, handle) for handle in handles] == [b"piece %d" % number for number in range(4)]
+        assert [content_of(reader, handle) for handle in handles] == [b"piece %d" % number for number in range(4)]
     copies.acknowledged(1, handles)
     copies.acknowledged(2, handles[2:])
     copies.complete(2)
-    assert [found(copies, handle) is None for handle in handles] == [True, True, False, False]
+    assert [content_of(copies, handle) is None for handle in handles] == [True, True, False, False]
     LocalCopies(disks, "v-0", handles[3:])
     assert len(files(tmp_path)) == 1

@@ -13,7 +13,7 @@ import pytest
 
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.unit.checkpoint_faults.doubles import (
     AFTER,
     BEFORE,
@@ -146,7 +146,7 @@ def test_storage_that_hangs_holds_up_no_record(tmp_path: Path, caplog: pytest.Lo
         for _ in range(4):
             job.round()
         job.advance(TIMEOUT)
-    assert seen(job.core)["checkpoints"]["counts"]["failed"] >= 4
+    assert job_archive(job.core)["checkpoints"]["counts"]["failed"] >= 4
     assert "(execution.checkpointing.timeout). The checkpoint storage has not answered" in caplog.text
     assert (job.state, job.attempts) == ("RUNNING", 1)
     assert PROCESSED[0] > before, "records have waited for the storage"
@@ -164,7 +164,7 @@ def test_a_read_only_directory_is_told_and_cured(tmp_path: Path) -> None:
         for _ in range(20):
             job.round()
         assert len(job.completed) == before
-        failed = str(seen(job.core)["checkpoints"]["latest"]["FAILED"])
+        failed = str(job_archive(job.core)["checkpoints"]["latest"]["FAILED"])
         assert "Read-only file system" in failed
         assert "execution.checkpointing.dir" in failed
     job.until(job.has_completed(1), "a checkpoint")
@@ -203,7 +203,7 @@ def test_state_that_was_not_written_in_full_is_found_before_the_checkpoint_count
     for _ in range(20):
         job.round()
     assert job.completed == before
-    record = seen(job.core)["checkpoints"]["latest"]["FAILED"]
+    record = job_archive(job.core)["checkpoints"]["latest"]["FAILED"]
     assert "Failure to finalize checkpoint" in str(record)
     assert f"{tmp_path}/checkpoints/{JOB}/chk-" in str(record)
     lies[0] = False
@@ -254,7 +254,7 @@ def test_who_allows_it_goes_on_from_the_checkpoint_before(tmp_path: Path) -> Non
     job.until(lambda: job.ended, "the end")
     assert job.state == "FINISHED", job.message()
     assert Counter(job.shelf.visible) >= job.expected
-    assert seen(job.core)["checkpoints"]["restored"]["id"] == 2
+    assert job_archive(job.core)["checkpoints"]["restored"]["id"] == 2
 
 
 def test_who_wants_no_older_one_gets_none(tmp_path: Path) -> None:

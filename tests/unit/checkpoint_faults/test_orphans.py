@@ -15,7 +15,7 @@ from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.core.errors import CheckpointStorageError
 from firesteel_jobmaster.checkpoint_work import Close, Complete, Discard, Dispose, RemoveOrphans
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.unit.checkpoint_faults.doubles import Faults, FaultyStorage
 from tests.unit.checkpoint_faults.test_bad_input import signed
 from tests.unit.checkpoint_faults.test_faults import inner
@@ -239,4 +239,4 @@ def test_two_tasks_that_can_not_read_one_checkpoint_count_as_one(tmp_path: Path)
             path.write_bytes(data)
     job.kill_tasks()
     job.until(job.has_completed(1), "a checkpoint after the restart")
-    assert seen(job.core)["checkpoints"]["restored"]["id"] == before
+    assert job_archive(job.core)["checkpoints"]["restored"]["id"] == before

@@ -33,7 +33,7 @@ from firesteel_jobmaster.checkpoint_work import Work
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.unit.ha.directories import checkpoint_store
 from tests.unit.jobmaster.jobs import JOB
 from tests.unit.runtime.mini_job import MAX_PARALLELISM, SHELVES, Checkpoint, ListSource, MiniJob, Shelf, ShelfSink
@@ -371,7 +371,7 @@ class WholeJob:
             self.attempt = None
 
     def message(self) -> str:
-        failure = seen(self.core).get("failure")
+        failure = job_archive(self.core).get("failure")
         return str(failure["message"]) if failure else ""
 
     def has_completed(self, count: int) -> Callable[[], bool]:
@@ -380,7 +380,6 @@ class WholeJob:
         return lambda: len(self.completed) >= wanted
 
     def kill_tasks(self) -> None:
-        """All slots die."""
         if self.attempt is None or self.ended:
             return
         self.attempt.crash()
@@ -398,7 +397,6 @@ class WholeJob:
         self._take_over(recovers=True)
 
     def close(self) -> None:
-        """Whatever has happened."""
         for attempt in self.begun:
             attempt.loop.close()
 

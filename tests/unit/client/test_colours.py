@@ -22,7 +22,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 
-def said(text: str, out: io.StringIO) -> str:
+def written_text(text: str, out: io.StringIO) -> str:
     Console(out).say_states(text)
     return out.getvalue()
 
@@ -38,19 +38,19 @@ def said(text: str, out: io.StringIO) -> str:
     ],
 )
 def test_a_state_has_its_colour_and_a_name_has_none(text: str, coloured: str) -> None:
-    assert said(text, Terminal()) == f"{coloured}\n"
+    assert written_text(text, Terminal()) == f"{coloured}\n"
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_who_wants_no_colours_gets_none(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
-    assert said("words (RUNNING)", Terminal()) == "words (RUNNING)\n"
+    assert written_text("words (RUNNING)", Terminal()) == "words (RUNNING)\n"
 
 
 def test_a_name_does_not_command_the_terminal() -> None:
-    assert said("a\x1b[31m\tred\r (x)\nb", Terminal()) == "a\\x1b[31m\tred\\x0d (x)\nb\n"
-    assert said("a\x1b[31m", io.StringIO()) == "a\x1b[31m\n", "it is as it is for programs"
+    assert written_text("a\x1b[31m\tred\r (x)\nb", Terminal()) == "a\\x1b[31m\tred\\x0d (x)\nb\n"
+    assert written_text("a\x1b[31m", io.StringIO()) == "a\x1b[31m\n", "it is as it is for programs"
 
 
 def test_programs_that_read_the_output_get_none() -> None:
-    assert said("words (RUNNING)", io.StringIO()) == "words (RUNNING)\n"
+    assert written_text("words (RUNNING)", io.StringIO()) == "words (RUNNING)\n"

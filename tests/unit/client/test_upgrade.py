@@ -60,7 +60,7 @@ class Edit:
 NESTED = [(number % KEYS, (number,), [number, None]) for number in range(12)]
 
 
-def one(
+def type_edit(
     old: Any, was: Any, new: Any, now: Any, verdict: Verdict, how: str = "", found: Any = None, **more: Any
 ) -> Edit:
     """The value of a state is of another type."""
@@ -158,72 +158,72 @@ V = ValueStateDescriptor
 TWO = [(V("s", T.INT()), 1), (V("t", T.INT()), 2)]
 e = aggregates()
 TYPES = [
-    one(T.INT(), 5, T.INT(), 6, RESTORED, "", 5),
-    one(T.INT(), 5, T.LONG(), 6, MIGRATED, "widened from INT to LONG", 5),
-    one(T.SHORT(), 5, T.INT(), 6, MIGRATED, "widened from SHORT to INT", 5),
-    one(T.INT(), 5, T.DOUBLE(), 6.5, MIGRATED, "widened from INT to DOUBLE", 5.0),
-    one(T.FLOAT(), 0.5, T.DOUBLE(), 6.5, MIGRATED, "widened from FLOAT to DOUBLE", 0.5),
-    one(T.LONG(), 5, T.BIG_INT(), 6, MIGRATED, "widened from LONG to BIG_INT", 5),
-    one(T.LONG(), 5, T.INT(), 6, INCOMPATIBLE, "it was LONG and is INT now"),
-    one(T.LONG(), 5, T.DOUBLE(), 6.5, INCOMPATIBLE, "it was LONG and is DOUBLE now"),
-    one(T.DOUBLE(), 5.5, T.LONG(), 6, INCOMPATIBLE, "it was DOUBLE and is LONG now"),
-    one(T.STRING(), "a", T.LONG(), 6, INCOMPATIBLE, "it was STRING and is LONG now"),
-    one(T.STRING(), "a", T.PICKLED_BYTE_ARRAY(), 6, INCOMPATIBLE, "it was STRING"),
-    one(T.PICKLED_BYTE_ARRAY(), {1, 2}, T.PICKLED_BYTE_ARRAY(), 6, RESTORED, "", {1, 2}),
-    one(T.CHAR(), "a", T.STRING(), "b", MIGRATED, "widened from CHAR to STRING", "a"),
-    one(T.BOOLEAN(), True, T.INT(), 6, INCOMPATIBLE, "it was BOOLEAN"),
-    one(PRICE, ROW_1, PRICE, ROW_1, RESTORED, "", ROW_1),
-    one(
+    type_edit(T.INT(), 5, T.INT(), 6, RESTORED, "", 5),
+    type_edit(T.INT(), 5, T.LONG(), 6, MIGRATED, "widened from INT to LONG", 5),
+    type_edit(T.SHORT(), 5, T.INT(), 6, MIGRATED, "widened from SHORT to INT", 5),
+    type_edit(T.INT(), 5, T.DOUBLE(), 6.5, MIGRATED, "widened from INT to DOUBLE", 5.0),
+    type_edit(T.FLOAT(), 0.5, T.DOUBLE(), 6.5, MIGRATED, "widened from FLOAT to DOUBLE", 0.5),
+    type_edit(T.LONG(), 5, T.BIG_INT(), 6, MIGRATED, "widened from LONG to BIG_INT", 5),
+    type_edit(T.LONG(), 5, T.INT(), 6, INCOMPATIBLE, "it was LONG and is INT now"),
+    type_edit(T.LONG(), 5, T.DOUBLE(), 6.5, INCOMPATIBLE, "it was LONG and is DOUBLE now"),
+    type_edit(T.DOUBLE(), 5.5, T.LONG(), 6, INCOMPATIBLE, "it was DOUBLE and is LONG now"),
+    type_edit(T.STRING(), "a", T.LONG(), 6, INCOMPATIBLE, "it was STRING and is LONG now"),
+    type_edit(T.STRING(), "a", T.PICKLED_BYTE_ARRAY(), 6, INCOMPATIBLE, "it was STRING"),
+    type_edit(T.PICKLED_BYTE_ARRAY(), {1, 2}, T.PICKLED_BYTE_ARRAY(), 6, RESTORED, "", {1, 2}),
+    type_edit(T.CHAR(), "a", T.STRING(), "b", MIGRATED, "widened from CHAR to STRING", "a"),
+    type_edit(T.BOOLEAN(), True, T.INT(), 6, INCOMPATIBLE, "it was BOOLEAN"),
+    type_edit(PRICE, ROW_1, PRICE, ROW_1, RESTORED, "", ROW_1),
+    type_edit(
         PRICE, ROW_1, NOTED, Row(id=1, price=1.0, note=""),
         MIGRATED, "note: added", Row(id=1, price=2.5, note=None),
     ),
-    one(
+    type_edit(
         PRICE, ROW_1, NOTED, Row(id=1, price=1.0, note=""),
         MIGRATED, "note: added, 'none' where it was not", Row(id=1, price=2.5, note="none"),
         migration=StateMigration().add_default("note", "none"), note="a default",
     ),
-    one(PRICE, ROW_1, named(("price", T.DOUBLE())), Row(price=1.0), MIGRATED, "id: removed", Row(price=2.5)),
-    one(
+    type_edit(PRICE, ROW_1, named(("price", T.DOUBLE())), Row(price=1.0), MIGRATED, "id: removed", Row(price=2.5)),
+    type_edit(
         PRICE, ROW_1, named(("price", T.DOUBLE()), ("id", T.INT())), Row(price=1.0, id=1),
         MIGRATED, "its fields are in another order", Row(price=2.5, id=1),
     ),
-    one(
+    type_edit(
         PRICE, ROW_1, named(("id", T.LONG()), ("price", T.DOUBLE())), ROW_1, MIGRATED,
         "id: widened from INT to LONG", ROW_1,
     ),
-    one(
+    type_edit(
         PRICE, ROW_1, named(("n", T.INT()), ("id", T.LONG())), Row(n=1, id=1), MIGRATED,
         "n: added; id: widened from INT to LONG; price: removed", Row(n=None, id=1),
     ),
-    one(
+    type_edit(
         PRICE, ROW_1, named(("id", T.INT()), ("price", T.STRING())), Row(id=1, price=""), INCOMPATIBLE,
         "price: it was DOUBLE and is STRING now",
     ),
-    one(
+    type_edit(
         named(("a", PRICE)), Row(a=ROW_1), named(("a", named(("id", T.INT()), ("x", T.INT())))), Row(a=Row(id=1, x=1)),
         MIGRATED, "a.x: added, 7 where it was not", Row(a=Row(id=1, x=7)),
         migration=StateMigration().add_default("a.x", 7), note="a nested default",
     ),
-    one(T.TUPLE([T.INT()]), (1,), T.TUPLE([T.INT(), T.INT()]), (1, 2), MIGRATED, "f1: added", (1, None)),
-    one(T.TUPLE([T.INT(), T.INT()]), (1, 2), T.TUPLE([T.LONG()]), (1,), MIGRATED, "f1: removed", (1,)),
-    one(T.TUPLE([T.INT()]), (1,), T.TUPLE([T.STRING()]), ("",), INCOMPATIBLE, "f0: it was INT and is STRING now"),
-    one(T.LIST(T.INT()), [1], T.LIST(T.LONG()), [2], MIGRATED, "widened from INT to LONG", [1]),
-    one(T.MAP(T.STRING(), T.INT()), {"a": 1}, T.MAP(T.STRING(), T.DOUBLE()), {}, MIGRATED, "[value]", {"a": 1.0}),
-    one(T.MAP(T.STRING(), T.INT()), {"a": 1}, T.MAP(T.INT(), T.INT()), {}, INCOMPATIBLE, "[key]"),
-    one(
+    type_edit(T.TUPLE([T.INT()]), (1,), T.TUPLE([T.INT(), T.INT()]), (1, 2), MIGRATED, "f1: added", (1, None)),
+    type_edit(T.TUPLE([T.INT(), T.INT()]), (1, 2), T.TUPLE([T.LONG()]), (1,), MIGRATED, "f1: removed", (1,)),
+    type_edit(T.TUPLE([T.INT()]), (1,), T.TUPLE([T.STRING()]), ("",), INCOMPATIBLE, "f0: it was INT and is STRING now"),
+    type_edit(T.LIST(T.INT()), [1], T.LIST(T.LONG()), [2], MIGRATED, "widened from INT to LONG", [1]),
+    type_edit(T.MAP(T.STRING(), T.INT()), {"a": 1}, T.MAP(T.STRING(), T.DOUBLE()), {}, MIGRATED, "[value]", {"a": 1.0}),
+    type_edit(T.MAP(T.STRING(), T.INT()), {"a": 1}, T.MAP(T.INT(), T.INT()), {}, INCOMPATIBLE, "[key]"),
+    type_edit(
         T.STRING(), "5", T.LONG(), 6, MIGRATED, "by the program's steps from version 0 to 1", 5,
         migration=StateMigration(1).add_step(0, int), note="a step",
     ),
-    one(
+    type_edit(
         PRICE, ROW_1, T.LONG(), 6, MIGRATED, "from version 0 to 2", 250,
         migration=StateMigration(2).add_step(0, lambda row: row.price).add_step(1, lambda p: round(p * 100)),
         note="two steps",
     ),
-    one(
+    type_edit(
         T.STRING(), "5", T.LONG(), 6, INCOMPATIBLE, "has no step from version 1",
         migration=StateMigration(2).add_step(0, int), note="a step missing",
     ),
-    one(
+    type_edit(
         T.INT(), 5, T.LONG(), 6, MIGRATED, "widened from INT to LONG", 5,
         migration=StateMigration(3), note="a version only",
     ),

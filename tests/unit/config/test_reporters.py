@@ -11,34 +11,34 @@ from firesteel.core.errors import ConfigurationError
 FACTORIES = {"prom": "prometheus", "org.apache.flink.Prometheus": "prometheus"}
 
 
-def found(**settings: str) -> list[Reporter]:
+def reporters(**settings: str) -> list[Reporter]:
     values = {key.replace("__", "."): value for key, value in settings.items()}
     return reporters_of(Settings(values), options.METRICS_REPORTERS, "metrics.reporter.", FACTORIES)
 
 
 def test_without_settings_there_are_none() -> None:
-    assert found() == []
-    assert found(metrics__reporter__prom__port="9249") == [], "Flink wants a factory, too"
+    assert reporters() == []
+    assert reporters(metrics__reporter__prom__port="9249") == [], "Flink wants a factory, too"
 
 
 def test_a_reporter_is_found_by_its_factory_or_by_its_name() -> None:
-    by_factory = found(
+    by_factory = reporters(
         metrics__reporter__p__factory__class="org.apache.flink.Prometheus", metrics__reporter__p__port="1"
     )
     assert by_factory == [Reporter("p", "metrics.reporter.", "prometheus", {"port": "1"})]
     assert by_factory[0].key("port") == "metrics.reporter.p.port"
-    assert [one.factory for one in found(metrics__reporters="prom")] == ["prometheus"]
+    assert [one.factory for one in reporters(metrics__reporters="prom")] == ["prometheus"]
 
 
 def test_the_list_says_which_of_them_are_used() -> None:
     both = {"metrics__reporter__a__factory__class": "x", "metrics__reporter__b__factory__class": "y"}
-    assert [one.name for one in found(**both)] == ["a", "b"]
-    assert [one.name for one in found(metrics__reporters="b, b", **both)] == ["b"]
+    assert [one.name for one in reporters(**both)] == ["a", "b"]
+    assert [one.name for one in reporters(metrics__reporters="b, b", **both)] == ["b"]
 
 
 def test_one_without_a_factory_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"names 'graphite', of which metrics.reporter.graphite.factory.class"):
-        found(metrics__reporters="graphite")
+        reporters(metrics__reporters="graphite")
 
 
 def test_parameters_of_reporters_are_no_unknown_keys() -> None:

@@ -104,8 +104,7 @@ class Registry:
                 self.end_headers()
                 self.wfile.write(answer)
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Nothing."""
+            def log_message(self, format: str, *args: object) -> None: ...
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         thread = threading.Thread(target=server.serve_forever, name="registry")

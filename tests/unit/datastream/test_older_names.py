@@ -112,7 +112,6 @@ def test_sources_and_sinks_go_where_they_went(env: StreamExecutionEnvironment, t
 
 
 def settings_of(source: KafkaSource | KafkaSink) -> Any:
-    """What reaches slots."""
     return pickle.loads(pickle.dumps(source))._settings
 
 

@@ -31,7 +31,6 @@ def stream(env: StreamExecutionEnvironment) -> DataStream:
 
 class Counts(MapFunction[Any, Any]):
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Asks for state."""
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
 
     def map(self, value: Any) -> Any:

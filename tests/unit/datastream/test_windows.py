@@ -111,13 +111,13 @@ def keyed(timed: DataStream) -> Any:
     return timed.key_by(lambda pair: pair[0], Types.STRING())
 
 
-def made(stream: DataStream) -> Any:
+def window_operator(stream: DataStream) -> Any:
     return stream._inputs[0].source
 
 
 def test_reduce(keyed: Any) -> None:
     stream = keyed.window(SECOND).allowed_lateness(5).side_output_late_data(TAG).reduce(lambda a, b: a)
-    operator = made(stream)
+    operator = window_operator(stream)
     assert (operator.name, operator.kind) == ("WINDOW", OperatorKind.ALIGNED_WINDOW)
     assert stream.get_type() == keyed._record_type == operator.coerce_to
     spec = operator.function
@@ -150,28 +150,30 @@ def test_types_of_results(keyed: Any) -> None:
 )
 def test_windows_that_fire_at_their_end_have_operators_of_their_own(keyed: Any, change: Any, aligned: bool) -> None:
     kind = OperatorKind.ALIGNED_WINDOW if aligned else OperatorKind.WINDOW
-    assert made(change(keyed.window(SECOND)).process(Process())).kind is kind
-    sessions = made(change(keyed.window(SESSIONS)).process(Process()))
+    assert window_operator(change(keyed.window(SECOND)).process(Process())).kind is kind
+    sessions = window_operator(change(keyed.window(SESSIONS)).process(Process()))
     assert sessions.kind is (OperatorKind.SESSION_WINDOW if aligned else OperatorKind.WINDOW)
 
 
 def test_count_windows(keyed: Any, pairs: DataStream) -> None:
-    tumbling, sliding = (made(w.apply(Apply())).function for w in (keyed.count_window(3), keyed.count_window(3, 2)))
+    tumbling, sliding = (
+        window_operator(w.apply(Apply())).function for w in (keyed.count_window(3), keyed.count_window(3, 2))
+    )
     assert isinstance(tumbling.assigner, CountTumblingWindowAssigner)
     assert isinstance(sliding.assigner, CountSlidingWindowAssigner)
     assert repr(tumbling.trigger) == "PurgingTrigger(CountTrigger(3))"
-    assert made(pairs.count_window_all(3).apply(ApplyAll())).parallelism == 1
+    assert window_operator(pairs.count_window_all(3).apply(ApplyAll())).parallelism == 1
 
 
 def test_windows_over_the_whole_stream_run_in_one_subtask(timed: DataStream) -> None:
     stream = timed.window_all(SECOND).process(ProcessAll(), Types.STRING())
-    operator = made(stream)
+    operator = window_operator(stream)
     assert (operator.name, operator.parallelism, operator.non_parallel) == ("WINDOW_ALL", 1, True)
     with pytest.raises(GraphError, match=r"parallelism|parallel"):
         stream.set_parallelism(2)
     for windowed in (timed.window_all(SECOND), timed.key_by(lambda p: p[0]).window_all(SECOND)):
-        assert made(windowed.reduce(lambda a, b: a, ApplyAll())).function.gathering is WindowGathering.REDUCE
-        assert made(windowed.aggregate(Sum(), ProcessAll())).function.gathering is WindowGathering.AGGREGATE
+        assert window_operator(windowed.reduce(lambda a, b: a, ApplyAll())).function.gathering is WindowGathering.REDUCE
+        assert window_operator(windowed.aggregate(Sum(), ProcessAll())).function.gathering is WindowGathering.AGGREGATE
 
 
 @pytest.mark.parametrize(
@@ -296,7 +298,7 @@ def test_join(timed: DataStream, function: Any) -> None:
     windowed = timed.join(timed).where(lambda v: v[0]).equal_to(lambda v: v[0]).window(SECOND)
     windowed.trigger(ProcessingTimeTrigger()).evictor(CountEvictor.of(5)).allowed_lateness(3)
     stream = windowed.side_output_late_data(OutputTag("late")).apply(function, Types.STRING())
-    operator = made(stream)
+    operator = window_operator(stream)
     assert (operator.name, operator.kind) == ("Join", OperatorKind.WINDOW)
     assert operator.function.allowed_lateness == 3
     assert len(operator.inputs[0]) == 2
@@ -308,8 +310,8 @@ def test_marking_the_sides_of_a_join_needs_no_exchange(env: StreamExecutionEnvir
     wide.set_parallelism(3)
     one = pairs.assign_timestamps_and_watermarks(STRATEGY).set_parallelism(1)
     stream = wide.co_group(one).where(lambda v: v[0]).equal_to(lambda v: v[0]).window(SECOND).apply(Groups())
-    assert made(stream).name == "CoGroup"
-    assert [i.source.parallelism for i in made(stream).inputs[0]] == [3, 1]
+    assert window_operator(stream).name == "CoGroup"
+    assert [i.source.parallelism for i in window_operator(stream).inputs[0]] == [3, 1]
 
 
 @pytest.mark.parametrize(
@@ -342,7 +344,7 @@ def test_interval_join(keyed: Any) -> None:
     joined = keyed.interval_join(keyed).in_event_time().between(Time.seconds(-1), Time.seconds(2))
     joined.lower_bound_exclusive().upper_bound_exclusive().side_output_left_late_data(TAG)
     stream = joined.process(Pairs(), Types.STRING())
-    operator = made(stream)
+    operator = window_operator(stream)
     assert (operator.name, operator.kind, len(operator.inputs)) == ("Interval Join", OperatorKind.INTERVAL_JOIN, 2)
     assert (operator.extra["lower"], operator.extra["upper"]) == (-999, 1999)
     assert operator.extra["late_tags"] == (TAG, None)

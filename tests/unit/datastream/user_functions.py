@@ -102,8 +102,7 @@ class MyKeyedCoProcess(KeyedCoProcessFunction[Any, Any, Any, Any]):
 
 
 class MySinkFunction(SinkFunction[Any]):
-    def invoke(self, value: Any, context: SinkFunction.Context) -> None:
-        """Takes it."""
+    def invoke(self, value: Any, context: SinkFunction.Context) -> None: ...
 
 
 class MySink(Sink[Any]):

@@ -38,8 +38,7 @@ def read(one: Endpoint, path: dict[str, str], query: Any = None, body: bytes = b
     return asyncio.run(one.read(Request(path, query, body)))  # type: ignore[arg-type]
 
 
-async def nothing(*_: Any) -> Any:
-    """A handler."""
+async def nothing(*_: Any) -> Any: ...
 
 
 def endpoint(path: str, *query: Parameter, body: Any = None) -> Endpoint:

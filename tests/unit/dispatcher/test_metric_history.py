@@ -10,7 +10,9 @@ from firesteel_dispatcher.metric_history import MetricHistory
 VERTEX = "1" * 32
 
 
-def seen(job: str = "job", vertices: int = 1, worst: dict[str, Any] | None = None, **totals: float) -> dict[str, Any]:
+def job_archive(
+    job: str = "job", vertices: int = 1, worst: dict[str, Any] | None = None, **totals: float
+) -> dict[str, Any]:
     metrics = {
         "read-records": 0, "write-records": 0, "read-bytes": 0, "write-bytes": 0, "accumulated-busy-time": 0,
         "accumulated-backpressured-time": 0, "accumulated-idle-time": 0,
@@ -27,8 +29,8 @@ def seen(job: str = "job", vertices: int = 1, worst: dict[str, Any] | None = Non
 
 def test_totals_become_rates_between_two_moments() -> None:
     history = MetricHistory(5, 10)
-    history.record(seen(read_records=100), 1000)
-    history.record(seen(read_records=600, accumulated_busy_time=5000), 6000)
+    history.record(job_archive(read_records=100), 1000)
+    history.record(job_archive(read_records=600, accumulated_busy_time=5000), 6000)
     found = history.of("job", VERTEX)
     assert (found["interval"], found["size"], found["times"]) == (5000, 10, [1000, 6000])
     assert found["series"]["numRecordsInPerSecond"] == [None, 100.0]
@@ -38,14 +40,14 @@ def test_totals_become_rates_between_two_moments() -> None:
 def test_what_is_counted_anew_after_a_restart_is_a_gap() -> None:
     history = MetricHistory(5, 10)
     for at, total in enumerate((100, 200, 50, 150), 1):
-        history.record(seen(read_records=total), at * 1000)
+        history.record(job_archive(read_records=total), at * 1000)
     assert history.of("job", VERTEX)["series"]["numRecordsInPerSecond"] == [None, 100.0, None, 100.0]
 
 
 def test_a_ring_keeps_the_newest_in_their_order() -> None:
     history = MetricHistory(5, 3)
     for at in range(1, 8):
-        history.record(seen(read_records=at * at), at * 1000)
+        history.record(job_archive(read_records=at * at), at * 1000)
     found = history.of("job", VERTEX)
     assert found["times"] == [5000, 6000, 7000]
     assert found["series"]["numRecordsInPerSecond"] == [9.0, 11.0, 13.0]
@@ -55,9 +57,9 @@ def test_a_ring_keeps_the_newest_in_their_order() -> None:
 
 def test_series_that_come_later_are_empty_before() -> None:
     history = MetricHistory(5, 10)
-    history.record(seen(), 1000)
+    history.record(job_archive(), 1000)
     worst = {"busy": {"value": 900, "subtask": 1}, "watermark": {"value": 1500, "subtask": 0}}
-    history.record(seen(worst=worst), 2000)
+    history.record(job_archive(worst=worst), 2000)
     found = history.of("job", VERTEX)["series"]
     assert found["maxBusyTimeMsPerSecond"] == [None, 900.0]
     assert found["watermarkLag"] == [None, 500.0]
@@ -66,35 +68,35 @@ def test_series_that_come_later_are_empty_before() -> None:
 def test_no_watermark_and_the_last_one_are_no_lag() -> None:
     history = MetricHistory(5, 10)
     for at, watermark in enumerate((-(2**63), 2**63 - 1), 1):
-        history.record(seen(worst={"watermark": {"value": watermark, "subtask": 0}}), at)
+        history.record(job_archive(worst={"watermark": {"value": watermark, "subtask": 0}}), at)
     assert "watermarkLag" not in history.of("job", VERTEX)["series"]
 
 
 def test_series_of_the_job_itself() -> None:
     history = MetricHistory(5, 10)
-    history.record(seen(), 1000)
+    history.record(job_archive(), 1000)
     assert history.of("job")["series"] == {"numRestarts": [1.0], "lastCheckpointDuration": [30.0]}
 
 
 def test_a_job_with_too_many_vertices_is_cut_and_says_so() -> None:
     history = MetricHistory(5, 10, most_series=20)
     for at in (1000, 2000):
-        history.record(seen(vertices=50), at)
+        history.record(job_archive(vertices=50), at)
     assert history.of("job", VERTEX)["truncated"]
     assert sum(len(history.of("job", f"{i:032}")["series"]) for i in range(2, 51)) < 20
     small = MetricHistory(5, 10, most_series=20)
-    small.record(seen(), 1000)
+    small.record(job_archive(), 1000)
     assert not small.of("job", VERTEX)["truncated"]
 
 
 def test_the_job_of_which_nothing_was_heard_for_longest_goes_first() -> None:
     history = MetricHistory(5, 10, most_in_all=25)
     for at in (1000, 2000):
-        history.record(seen("old"), at)
-        history.record(seen("older"), at)
-        history.record(seen("old"), at + 500)
+        history.record(job_archive("old"), at)
+        history.record(job_archive("older"), at)
+        history.record(job_archive("old"), at + 500)
     for at in (3000, 4000):
-        history.record(seen("new"), at)
+        history.record(job_archive("new"), at)
     assert history.of("older")["times"] == []
     assert history.of("old")["times"]
     assert history.of("new")["times"] == [3000, 4000]
@@ -102,8 +104,8 @@ def test_the_job_of_which_nothing_was_heard_for_longest_goes_first() -> None:
 
 def test_jobs_that_are_forgotten_leave_nothing() -> None:
     history = MetricHistory(5, 10)
-    history.record(seen("gone"), 1000)
-    history.record(seen("kept"), 1000)
+    history.record(job_archive("gone"), 1000)
+    history.record(job_archive("kept"), 1000)
     history.keep(["kept"])
     assert (history.of("gone")["times"], history.of("kept")["times"]) == ([], [1000])
     assert history.of("never known") == {
@@ -114,7 +116,7 @@ def test_jobs_that_are_forgotten_leave_nothing() -> None:
 def test_a_sparkline_is_the_rate_of_the_sources_in_averages() -> None:
     history = MetricHistory(5, 14)
     for at in range(20):  # the ring goes round
-        history.record(seen(worst={"numRecordsInPerSecond": at}) | {"plan": {"nodes": []}}, at * 1000)
+        history.record(job_archive(worst={"numRecordsInPerSecond": at}) | {"plan": {"nodes": []}}, at * 1000)
     assert history.sparkline("job") == [8.5, 14.5, 18.5], "moments 6 to 11, 12 to 17, and what there is of the rest"
     assert history.of("job")["series"]["numRecordsInPerSecond"][-1] == 19.0
     assert history.sparkline("other") == []

@@ -101,7 +101,7 @@ def drain(channel: InputChannel, into: list[Any] | None = None) -> list[Any]:
             values.extend(batch.values if isinstance(batch.values, list) else batch.values.to_pylist())
 
 
-def of(*values: Any) -> Batch:
+def batch_of(*values: Any) -> Batch:
     """A batch of these values."""
     return Batch(list(values))
 

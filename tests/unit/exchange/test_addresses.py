@@ -8,7 +8,7 @@ import pytest
 
 from firesteel.core.errors import ConfigurationError, ProtocolError
 from firesteel.runtime.exchange.sockets import describe, is_numeric, listen_on, node_of, reach
-from tests.unit.exchange.support import drain, of, slots
+from tests.unit.exchange.support import batch_of, drain, slots
 
 
 def test_a_socket_in_the_same_directory_of_the_same_machine_is_on_this_node(tmp_path: Path) -> None:
@@ -75,6 +75,6 @@ def test_slots_of_one_node_use_the_unix_socket(tmp_path: Path) -> None:
         published = {name: {**address, "tcp": ["192.0.2.1", 9]} for name, address in two.peers.items()}
         two.configure(peers=published)  # nobody listens at that address
         output, channel = two["a"].output(0, 0, 0, "b", 0), two["b"].input(0, 0, 0, "a")
-        output.write(of(1, 2))
+        output.write(batch_of(1, 2))
         two.run()
         assert drain(channel) == [1, 2]

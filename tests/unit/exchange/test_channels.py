@@ -17,7 +17,7 @@ from firesteel.runtime.exchange.output import RemoteOutputChannel
 from firesteel.runtime.exchange.serialization import MessageReader, Segment
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.records.batch import Batch
-from tests.unit.exchange.support import FakeLink, ManualClock, of, run_idle
+from tests.unit.exchange.support import FakeLink, ManualClock, batch_of, run_idle
 
 ID = ChannelId(1, 2, 3)
 
@@ -92,13 +92,13 @@ def sender() -> Any:
 
 def test_small_writes_wait_for_the_buffer_timeout_and_go_as_one_message(sender: Any) -> None:
     s = sender(timeout_ms=100)
-    s.channel.write(of(1, 2))
+    s.channel.write(batch_of(1, 2))
     s.advance(0.06)
-    s.channel.write(of(3))
+    s.channel.write(batch_of(3))
     assert s.shipped() == []
     s.advance(0.05)
     assert s.shipped() == [[1, 2, 3]]
-    s.channel.write(of(4))
+    s.channel.write(batch_of(4))
     s.advance(0.09)
     assert s.shipped() == []
     s.advance(0.02)
@@ -109,11 +109,11 @@ def test_small_writes_wait_for_the_buffer_timeout_and_go_as_one_message(sender: 
 
 def test_the_timeout_counts_from_the_first_record_after_a_flush(sender: Any) -> None:
     s = sender(timeout_ms=100)
-    s.channel.write(of(1))
+    s.channel.write(batch_of(1))
     s.channel.flush()
     assert s.shipped() == [[1]]
     s.advance(0.08)
-    s.channel.write(of(2))
+    s.channel.write(batch_of(2))
     s.advance(0.08)  # the first timer fires, for nothing
     assert s.shipped() == []
     s.advance(0.03)
@@ -122,18 +122,18 @@ def test_the_timeout_counts_from_the_first_record_after_a_flush(sender: Any) -> 
 
 def test_timeout_zero_ships_each_write_at_once(sender: Any) -> None:
     s = sender(timeout_ms=0)
-    s.channel.write(of(1))
+    s.channel.write(batch_of(1))
     assert s.shipped() == [[1]]
-    s.channel.write(of(2))
+    s.channel.write(batch_of(2))
     assert s.shipped() == [[2]]
 
 
 def test_timeout_minus_one_waits_for_a_full_message_a_flush_or_the_end(sender: Any) -> None:
     s = sender(timeout_ms=-1)
-    s.channel.write(of(1))
+    s.channel.write(batch_of(1))
     s.advance(1e9)
     assert s.shipped() == []
-    s.channel.write(of(*range(5000)))
+    s.channel.write(batch_of(*range(5000)))
     (full,) = s.shipped()
     assert len(full) == 4096
     s.channel.end()
@@ -144,23 +144,23 @@ def test_timeout_minus_one_waits_for_a_full_message_a_flush_or_the_end(sender: A
 def test_a_task_that_rests_often_ships_four_times_in_a_millisecond_at_most(sender: Any) -> None:
     s = sender(timeout_ms=100)
     s.advance(10)
-    s.channel.write(of(1))
+    s.channel.write(batch_of(1))
     s.channel.rest()
     assert s.shipped() == [[1]]  # nothing was written for long: at once
     for number in range(2, 6):
         s.advance(0.00005)
-        s.channel.write(of(number))
+        s.channel.write(batch_of(number))
         s.channel.rest()
     assert s.shipped() == []
     s.advance(0.0001)
     assert s.shipped() == [[2, 3, 4, 5]]
-    s.channel.write(of(6))
+    s.channel.write(batch_of(6))
     s.channel.rest()
     assert s.shipped() == []
     s.advance(0.0003)
     assert s.shipped() == [[6]]
     s.advance(0.0003)
-    s.channel.write(of(7))
+    s.channel.write(batch_of(7))
     s.channel.rest()
     assert s.shipped() == [[7]]
 
@@ -168,7 +168,7 @@ def test_a_task_that_rests_often_ships_four_times_in_a_millisecond_at_most(sende
 def test_a_flush_waits_for_no_rest(sender: Any) -> None:
     s = sender(timeout_ms=100)
     for number in range(3):
-        s.channel.write(of(number))
+        s.channel.write(batch_of(number))
         s.channel.rest()
         s.channel.flush()
         assert s.shipped() == [[number]]
@@ -190,7 +190,7 @@ def test_writing_after_the_end_is_a_bug(sender: Any) -> None:
     s.channel.end()
     assert s.shipped() == ["END"]
     with pytest.raises(RuntimeError, match="channel 1:2->3: write after end"):
-        s.channel.write(of(1))
+        s.channel.write(batch_of(1))
 
 
 @pytest.mark.parametrize("window", [64, 1000, 100_000])
@@ -229,7 +229,15 @@ def test_a_wrong_estimate_is_put_right_by_cutting_again(sender: Any) -> None:
 def test_batches_that_differ_in_kind_are_not_merged(sender: Any) -> None:
     s = sender(timeout_ms=-1)
     columns = pa.RecordBatch.from_pydict({"n": [1]})
-    for batch in (of(1), of(2), Batch([3], [30]), Batch([4], [40]), Batch(columns), Batch(columns), of(5)):
+    for batch in (
+        batch_of(1),
+        batch_of(2),
+        Batch([3], [30]),
+        Batch([4], [40]),
+        Batch(columns),
+        Batch(columns),
+        batch_of(5),
+    ):
         s.channel.write(batch)
     s.channel.flush()
     lists = [m if isinstance(m, list) else m.to_pydict() for m in s.shipped()]
@@ -248,7 +256,7 @@ def test_what_the_caller_gave_is_never_changed(sender: Any) -> None:
 
 def test_only_what_was_granted_is_shipped_in_chunks_of_bounded_size(sender: Any) -> None:
     s = sender(credit=100, max_chunk=40)
-    s.channel.write(of("x" * 500))
+    s.channel.write(batch_of("x" * 500))
     s.channel.flush()
     assert s.shipped() == []
     assert s.chunks == [40, 40, 20]
@@ -263,7 +271,7 @@ def test_only_what_was_granted_is_shipped_in_chunks_of_bounded_size(sender: Any)
 def test_what_waits_for_credit_is_merged(sender: Any) -> None:
     s = sender(credit=0, timeout_ms=0)
     for value in range(100):
-        s.channel.write(of(value))
+        s.channel.write(batch_of(value))
     s.channel.grant(1 << 20)
     assert s.shipped() == [list(range(100))]
 
@@ -273,9 +281,9 @@ def test_not_writable_at_the_window_and_writable_again_when_half_has_left(sender
     told: list[bool] = []
     s.channel.on_writable = lambda: told.append(s.channel.writable)
     for value in range(9):
-        s.channel.write(of(str(value) * 1000))
+        s.channel.write(batch_of(str(value) * 1000))
     assert s.channel.writable
-    s.channel.write(of("x" * 1000))
+    s.channel.write(batch_of("x" * 1000))
     assert not s.channel.writable
     s.channel.grant(3000)
     s.shipped()
@@ -290,8 +298,8 @@ def test_not_writable_at_the_window_and_writable_again_when_half_has_left(sender
 def test_an_unpicklable_record_raises_where_it_is_written(sender: Any) -> None:
     s = sender(timeout_ms=0)
     with pytest.raises(SerializationError, match="lock"):
-        s.channel.write(of(threading.Lock()))
-    s.channel.write(of("next"))
+        s.channel.write(batch_of(threading.Lock()))
+    s.channel.write(batch_of("next"))
     assert s.shipped() == [["next"]]
     assert s.channel.queued_bytes == 0
 
@@ -299,14 +307,14 @@ def test_an_unpicklable_record_raises_where_it_is_written(sender: Any) -> None:
 def test_or_else_is_told_to_the_task_or_the_link(sender: Any) -> None:
     s = sender(timeout_ms=10, credit=0)
     errors: list[Exception] = []
-    s.channel.write(of(threading.Lock()))
+    s.channel.write(batch_of(threading.Lock()))
     s.advance(0.02)
     s.channel.grant(1000)
     assert not s.link.errors, "the grant is in the middle of what the link has read"
     run_idle(s.loop)
     assert [type(error) for error in s.link.errors] == [SerializationError]
     s.channel.on_error = errors.append
-    s.channel.write(of(threading.Lock()))
+    s.channel.write(batch_of(threading.Lock()))
     s.advance(0.02)
     assert [type(error) for error in errors] == [SerializationError]
     assert len(s.link.errors) == 1
@@ -316,12 +324,12 @@ def test_a_receiver_that_reads_no_more_frees_the_sender(sender: Any) -> None:
     s = sender(window=10, credit=0)
     told: list[int] = []
     s.channel.on_writable = lambda: told.append(1)
-    s.channel.write(of("x" * 100))
+    s.channel.write(batch_of("x" * 100))
     assert not s.channel.writable
     s.channel.cancel()
     run_idle(s.loop)
     assert told == [1]
-    s.channel.write(of("y" * 100))
+    s.channel.write(batch_of("y" * 100))
     s.channel.end()
     assert s.channel.writable
     assert s.channel.queued_bytes == 0
@@ -331,7 +339,7 @@ def test_a_receiver_that_reads_no_more_frees_the_sender(sender: Any) -> None:
 
 def test_a_closed_output_ships_nothing_more(sender: Any) -> None:
     s = sender()
-    s.channel.write(of(1))
+    s.channel.write(batch_of(1))
     s.channel.close()
     s.advance(1)
     assert s.shipped() == []
@@ -344,10 +352,10 @@ def test_a_closed_output_ships_nothing_more(sender: Any) -> None:
 def test_after_much_has_gone_little_still_waits_for_the_timeout(sender: Any) -> None:
     s = sender(timeout_ms=100)
     for _ in range(3):
-        s.channel.write(of(*(f"record {i}" for i in range(10_000))))
+        s.channel.write(batch_of(*(f"record {i}" for i in range(10_000))))
         s.channel.flush()
         s.shipped()
-    s.channel.write(of("little"))
+    s.channel.write(batch_of("little"))
     assert s.shipped() == []
     s.advance(0.11)
     assert s.shipped() == [["little"]]
@@ -366,13 +374,13 @@ def test_columns_that_are_cut_again_still_announce_their_schema(sender: Any) -> 
 def test_a_stopped_task_does_not_wait_for_more_records_than_it_may_write(sender: Any) -> None:
     s = sender(window=1000, timeout_ms=-1, credit=1 << 20)
     for _ in range(5):  # the same object again and again: its messages are much smaller than estimated
-        s.channel.write(of(*[SAME] * 100))
+        s.channel.write(batch_of(*[SAME] * 100))
         s.channel.flush()
     s.shipped()
     for _ in range(20):
-        s.channel.write(of(SAME))
+        s.channel.write(batch_of(SAME))
     assert s.channel.writable
-    s.channel.write(of(*[SAME] * 10))
+    s.channel.write(batch_of(*[SAME] * 10))
     s.shipped()
     assert s.channel.writable
 
@@ -382,7 +390,7 @@ SAME = "the same string " * 5
 
 def test_a_record_of_very_many_large_buffers_is_cut_into_chunks_of_few_pieces(sender: Any) -> None:
     s = sender(window=1 << 20, credit=1 << 40, max_chunk=1 << 20)
-    s.channel.write(of([np.full(5001, i % 256, np.uint8) for i in range(2000)]))
+    s.channel.write(batch_of([np.full(5001, i % 256, np.uint8) for i in range(2000)]))
     s.channel.flush()
     received = b""
     while s.channel.sendable:
@@ -439,7 +447,7 @@ def test_columns_beyond_four_mib_are_cut_without_loss(sender: Any) -> None:
 def test_a_window_is_widened_for_columns_and_what_was_taken_comes_back(sender: Any) -> None:
     wide = WideWindows(10 << 20)
     s = sender(window=1 << 16, credit=0, wide=wide)
-    s.channel.write(of(*range(20_000)))
+    s.channel.write(batch_of(*range(20_000)))
     assert not s.channel.writable
     assert wide.available == 10 << 20, "records keep to their window"
     s.channel.close()

@@ -28,7 +28,7 @@ from firesteel.runtime.records.batch import (
     Watermark,
 )
 from tests.examples import examples
-from tests.unit.exchange.support import FakeLink, ManualClock, Slots, of
+from tests.unit.exchange.support import FakeLink, ManualClock, Slots, batch_of
 
 ID = ChannelId(1, 2, 3)
 
@@ -76,7 +76,7 @@ def test_of_watermarks_in_a_row_the_last_one_stays() -> None:
     queue: deque[Any] = deque()
     assert append_element(queue, Watermark(1))
     assert not append_element(queue, Watermark(2, idle=True))
-    queue.append(of(1))
+    queue.append(batch_of(1))
     assert append_element(queue, Watermark(3))
     assert append_element(queue, END_OF_INPUT)
     assert append_element(queue, Watermark(4))
@@ -157,9 +157,9 @@ def test_an_element_without_records_before_it_goes_at_once_and_uses_no_credit(wi
 
 def test_an_element_waits_for_the_records_before_it(wire: Any) -> None:
     both = wire(timeout_ms=100)
-    both.out.write(of(1, 2))
+    both.out.write(batch_of(1, 2))
     both.out.send(Watermark(5))
-    both.out.write(of(3))
+    both.out.write(batch_of(3))
     both.carry()
     assert both.polled() == []
     both.out.flush()
@@ -265,9 +265,9 @@ def test_within_a_slot_and_between_two_it_looks_the_same(tmp_path: Path) -> None
         for down, (up, there) in enumerate((("a", "a"), ("a", "b"))):
             output = slots[up].output(0, 0, down, there, 100)
             channel = slots[there].input(0, 0, down, up)
-            output.write(of(1))
+            output.write(batch_of(1))
             output.send(Watermark(7))
-            output.write(of(2))
+            output.write(batch_of(2))
             output.send(Watermark(8))
             output.send(Watermark(9, idle=True))
             output.end()

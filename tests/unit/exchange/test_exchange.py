@@ -19,7 +19,7 @@ from firesteel.runtime.exchange.frames import FrameKind, encode
 from firesteel.runtime.exchange.handshake import ConnectingHandshake, Identity
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.records.batch import END_OF_INPUT
-from tests.unit.exchange.support import JOB, SECRET, ManualClock, Slots, drain, of, run_idle, slots
+from tests.unit.exchange.support import JOB, SECRET, ManualClock, Slots, batch_of, drain, run_idle, slots
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def test_records_pass_both_ways_over_one_connection(two: Slots) -> None:
     two.configure()
     there, back = two["a"].output(0, 0, 1, "b", 100), two["a"].input(1, 1, 0, "b")
     here, forth = two["b"].input(0, 0, 1, "a"), two["b"].output(1, 1, 0, "a", 100)
-    there.write(of(1, 2))
+    there.write(batch_of(1, 2))
     there.end()
-    forth.write(of(3))
+    forth.write(batch_of(3))
     forth.flush()
     two.run()
     assert drain(here) == [1, 2]
@@ -49,7 +49,7 @@ def test_records_pass_both_ways_over_one_connection(two: Slots) -> None:
 def test_slots_may_be_deployed_in_any_order(two: Slots) -> None:
     two.configure("a")
     output = two["a"].output(0, 0, 0, "b", 0)
-    output.write(of("early"))
+    output.write(batch_of("early"))
     two.run()
     assert two["b"].statistics().connections_waiting == 1
     two.advance(50)
@@ -66,7 +66,7 @@ def test_a_peer_that_starts_later_is_tried_again(tmp_path: Path) -> None:
         peers = {**made.peers, "b": {"unix": f"{tmp_path}/b"}}
         made.configure(peers=peers)
         output = made["a"].output(0, 0, 0, "b", 0)
-        output.write(of(1))
+        output.write(batch_of(1))
         made.advance(1)
         made.advance(30)
         late = Exchange(made.loop, [f"unix:{tmp_path}/b"], made.clock)
@@ -142,7 +142,7 @@ def test_a_peer_that_replaces_another_waits_until_this_slot_hears_of_it(tmp_path
     with slots(tmp_path, "abc") as made:
         made.configure("a").configure("c", peers={"a": {}})
         made["b"].configure(JOB, 0, SECRET, "b", made.peers)
-        made["b"].output(0, 0, 0, "c", 0).write(of("from the new one"))
+        made["b"].output(0, 0, 0, "c", 0).write(batch_of("from the new one"))
         made.run()
         assert made["c"].statistics().connections_waiting == 1
         made.configure("c")
@@ -170,8 +170,8 @@ def test_channels_to_other_peers_live_on_when_one_is_replaced(tmp_path: Path) ->
         made["c"].input(1, 0, 0, "a")
         made.run()
         made.configure("a", peers={"b": made.peers["b"]})
-        kept.write(of(1))
-        gone.write(of(2))
+        kept.write(batch_of(1))
+        gone.write(batch_of(2))
         made.run()
         assert drain(channel) == [1]
         assert made["a"].statistics().connections == 1
@@ -183,13 +183,13 @@ def test_a_later_attempt_uses_the_same_connection(two: Slots, peer: str) -> None
     two.configure()
     old_output, old_input = two["a"].output(0, 0, 0, peer, 0), two[peer].input(0, 0, 0, "a")
     two.run()
-    old_output.write(of("old"))
+    old_output.write(batch_of("old"))
     output = two["a"].output(0, 0, 0, peer, 0, attempt=1)
-    old_output.write(of("old, too"))
-    output.write(of("new"))
+    old_output.write(batch_of("old, too"))
+    output.write(batch_of("new"))
     two.run()
     channel = two[peer].input(0, 0, 0, "a", attempt=1)
-    old_output.write(of("old for ever"))
+    old_output.write(batch_of("old for ever"))
     two.run()
     assert drain(channel) == ["new"]
     assert old_input is not channel
@@ -268,7 +268,7 @@ def test_a_second_connection_of_a_slot_does_not_replace_the_first(two: Slots) ->
     sock.send(handshake.feed(sock.recv(4096)))
     two.run()
     assert two["b"].statistics().connections_refused == 1
-    output.write(of(1))
+    output.write(batch_of(1))
     two.run()
     assert drain(channel) == [1]
     sock.close()
@@ -303,7 +303,7 @@ def test_without_on_failure_a_failure_goes_to_the_loop(two: Slots) -> None:
 
 def test_an_unpicklable_record_that_waited_reaches_on_failure(two: Slots) -> None:
     two.configure()
-    two["a"].output(0, 0, 0, "b", 0).write(of(Unpicklable()))
+    two["a"].output(0, 0, 0, "b", 0).write(batch_of(Unpicklable()))
     two["b"].input(0, 0, 0, "a")
     two.run()
     assert [type(error) for error in two.failures["a"]] == [SerializationError]
@@ -317,12 +317,12 @@ class Unpicklable:
 def test_channels_within_a_slot_need_no_connection(two: Slots) -> None:
     two.configure("a")
     output, channel = two["a"].output(0, 0, 0, "a", 100), two["a"].input(0, 0, 0, "a")
-    output.write(of(1))
+    output.write(batch_of(1))
     output.end()
     assert drain(channel) == [1]
     assert two["a"].statistics().connections == 0
     output = two["a"].output(1, 0, 0, "a", 100)
-    output.write(of(2))  # the consumer is made after the first record
+    output.write(batch_of(2))  # the consumer is made after the first record
     channel = two["a"].input(1, 0, 0, "a")
     assert channel.readable
     assert two["a"].statistics().queued_out > 0
@@ -409,7 +409,7 @@ def test_without_file_descriptors_the_listener_pauses(two: Slots) -> None:
     acceptor._listeners[0] = Exhausted(acceptor._listeners[0])  # type: ignore[call-overload]
     acceptor._listen()
     output = two["a"].output(0, 0, 0, "b", 0)
-    output.write(of(1))
+    output.write(batch_of(1))
     channel = two["b"].input(0, 0, 0, "a")
     two.run()
     assert len(calls) == 1

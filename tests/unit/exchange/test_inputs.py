@@ -17,7 +17,7 @@ from firesteel.runtime.exchange.reading import LARGE_MESSAGE
 from firesteel.runtime.exchange.serialization import MessageWriter
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier, InBand, Watermark
-from tests.unit.exchange.support import FakeLink, ManualClock, drain, of, run_idle
+from tests.unit.exchange.support import FakeLink, ManualClock, batch_of, drain, run_idle
 
 ID = ChannelId(1, 2, 3)
 
@@ -159,15 +159,15 @@ def test_small_messages_are_merged_only_if_they_are_alike() -> None:
     writer = MessageWriter()
     columns = Batch(pa.RecordBatch.from_pydict({"n": [1]}))
     for batch in (
-        of(1),
-        of(2),
+        batch_of(1),
+        batch_of(2),
         Batch([3], [30]),
         Batch([4], [40], [0]),
         columns,
         columns,
-        of(5),
-        of("x" * 5000),
-        of(6),
+        batch_of(5),
+        batch_of("x" * 5000),
+        batch_of(6),
     ):
         channel.receive(memoryview(b"".join(writer.dumps(batch)[0])), 0)
     got = [channel.poll() for _ in range(9)]
@@ -228,14 +228,14 @@ def test_the_window_holds_within_a_slot_too(pipe: LocalPipe) -> None:
 
 
 def test_a_batch_larger_than_the_window_passes_alone(pipe: LocalPipe) -> None:
-    pipe.output.write(of(b"x" * 5000))
+    pipe.output.write(batch_of(b"x" * 5000))
     assert not pipe.output.writable
     assert drain(pipe.input) == [b"x" * 5000]
     assert pipe.output.writable
 
 
 def test_merging_within_a_slot_changes_no_batch_that_was_given(pipe: LocalPipe) -> None:
-    one, two = of(1), of(2)
+    one, two = batch_of(1), batch_of(2)
     for batch in (one, two, Batch([3], [30])):
         pipe.output.write(batch)
     merged, other = pipe.input.poll(), pipe.input.poll()
@@ -245,13 +245,13 @@ def test_merging_within_a_slot_changes_no_batch_that_was_given(pipe: LocalPipe) 
 
 
 def test_close_within_a_slot(pipe: LocalPipe) -> None:
-    pipe.output.write(of(1))
+    pipe.output.write(batch_of(1))
     assert drain(pipe.input) == [1]
     while pipe.output.writable:
-        pipe.output.write(of("x" * 100))
+        pipe.output.write(batch_of("x" * 100))
     pipe.input.close()
     assert pipe.output.writable
-    pipe.output.write(of(2))
+    pipe.output.write(batch_of(2))
     pipe.output.end()
     assert pipe.output.queued_bytes == 0
     assert pipe.input.poll() is None

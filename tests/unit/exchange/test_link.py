@@ -23,7 +23,7 @@ from firesteel.runtime.exchange.reading import ReceiveBuffer
 from firesteel.runtime.exchange.serialization import MessageWriter
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.records.batch import Batch, Watermark
-from tests.unit.exchange.support import ManualClock, drain, of, run_idle
+from tests.unit.exchange.support import ManualClock, batch_of, drain, run_idle
 
 
 class End:
@@ -128,7 +128,7 @@ def test_both_directions_and_many_channels_share_the_connection(pair: Pair) -> N
         channels.append((source.output(edge), target.input(edge)))
     for edge, (output, _) in enumerate(channels):
         for number in range(5):
-            output.write(of((edge, number)))
+            output.write(batch_of((edge, number)))
         output.end()
     pair.run()
     for edge, (_, channel) in enumerate(channels):
@@ -140,7 +140,7 @@ def test_both_directions_and_many_channels_share_the_connection(pair: Pair) -> N
 def test_what_was_said_before_the_connection_was_there_is_not_lost() -> None:
     pair = Pair()
     output = pair.a.output(1)
-    output.write(of("early"))
+    output.write(batch_of("early"))
     pair.connect()
     pair.run()
     channel = pair.b.input(1)  # deployed last
@@ -156,8 +156,8 @@ def test_credit_that_comes_before_the_output_is_kept_for_it(pair: Pair) -> None:
     closed.close()
     pair.run()
     output, unwanted = pair.a.output(1), pair.a.output(2)
-    output.write(of("x"))
-    unwanted.write(of("x"))
+    output.write(batch_of("x"))
+    unwanted.write(batch_of("x"))
     pair.run()
     assert drain(channel) == ["x"]
     assert unwanted.finished
@@ -171,8 +171,8 @@ def test_a_stalled_channel_delays_no_other_and_memory_stays_bounded(pair: Pair) 
     got = 0
     for _ in range(5000):
         if stalled.writable:
-            stalled.write(of(record))
-        flowing.write(of(record))
+            stalled.write(batch_of(record))
+        flowing.write(batch_of(record))
         pair.run()
         got += len(drain(read))
     assert got == 5000
@@ -189,7 +189,7 @@ def test_control_frames_go_ahead_of_data_that_waits(raw: Raw) -> None:
     output = raw.end.output(1, window=1 << 24)
     raw.send(encode(FrameKind.CREDIT, output.id, 0, 1 << 24))
     for _ in range(100):
-        output.write(of(os.urandom(50_000)))
+        output.write(batch_of(os.urandom(50_000)))
     run_idle(raw.loop)  # the socket is full now
     raw.end.input(2)
     kinds = [kind for kind, *_ in raw.received()]
@@ -200,8 +200,8 @@ def test_control_frames_go_ahead_of_data_that_waits(raw: Raw) -> None:
 
 def test_channels_take_turns_chunk_by_chunk(raw: Raw) -> None:
     one, two = raw.end.output(1, max_chunk=1000), raw.end.output(2, max_chunk=1000)
-    one.write(of(os.urandom(20_000)))
-    two.write(of(os.urandom(20_000)))
+    one.write(batch_of(os.urandom(20_000)))
+    two.write(batch_of(os.urandom(20_000)))
     raw.send(b"".join(encode(FrameKind.CREDIT, channel.id, 0, 1 << 20) for channel in (one, two)))
     order = [channel.edge for kind, channel, *_ in raw.received() if kind is FrameKind.DATA]
     assert order[:40] == [1, 2] * 20
@@ -219,7 +219,7 @@ def test_grants_of_one_pass_go_in_one_frame(raw: Raw) -> None:
 def test_late_frames_of_a_closed_channel_are_dropped_and_counted(pair: Pair) -> None:
     output, channel = pair.a.output(1), pair.b.input(1)
     pair.run()
-    output.write(of(1))
+    output.write(batch_of(1))
     channel.close()  # the data is under way
     pair.run()
     assert pair.b.counters.frames_dropped == 1
@@ -230,14 +230,14 @@ def test_late_frames_of_a_closed_channel_are_dropped_and_counted(pair: Pair) -> 
 def test_late_frames_of_an_old_attempt_are_dropped_and_counted(pair: Pair) -> None:
     output, old = pair.a.output(1), pair.b.input(1)
     pair.run()
-    output.write(of("old"))
+    output.write(batch_of("old"))
     channel = pair.b.input(1, attempt=1)
     pair.run()
     assert old.finished
     assert pair.b.counters.frames_dropped == 1
     assert drain(channel) == []
     assert output.finished
-    pair.a.output(1, attempt=1).write(of("new"))
+    pair.a.output(1, attempt=1).write(batch_of("new"))
     pair.run()
     assert drain(channel) == ["new"]
     assert pair.a.lost == pair.b.lost == []
@@ -248,7 +248,7 @@ def test_a_sender_of_a_new_attempt_waits_for_its_receiver(pair: Pair) -> None:
     pair.run()
     output = pair.a.output(1, attempt=1)
     output.send(Watermark(7))
-    output.write(of("new"))
+    output.write(batch_of("new"))
     output.end()
     pair.run()
     assert pair.a.lost == pair.b.lost == []
@@ -264,13 +264,13 @@ def test_what_a_receiver_of_an_old_attempt_said_early_is_forgotten(pair: Pair) -
     pair.run()
     output = pair.a.output(1, attempt=1)
     channel = pair.b.input(1, attempt=1)
-    output.write(of("new"))
+    output.write(batch_of("new"))
     pair.run()
     assert drain(channel) == ["new"], "the cancel was for attempt 0"
 
 
 ID = ChannelId(1, 0, 0)
-DATA = b"".join(MessageWriter().dumps(of(1))[0])
+DATA = b"".join(MessageWriter().dumps(batch_of(1))[0])
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_an_end_with_open_channels_is_an_error(pair: Pair) -> None:
 
 def test_an_end_after_all_channels_have_ended_is_none(pair: Pair) -> None:
     output, channel = pair.a.output(1), pair.b.input(1)
-    output.write(of(1))
+    output.write(batch_of(1))
     output.end()
     pair.run()
     pair.a.link.close()
@@ -354,7 +354,7 @@ def test_large_frames_and_tiny_socket_buffers(pair: Pair) -> None:
     output, channel = pair.a.output(1, max_chunk=1 << 20, window=1 << 22), pair.b.input(1, window=1 << 22)
     values = [os.urandom(size) for size in (1, 3_000_000, 10, 500_000)]
     for value in values:
-        output.write(of(value))
+        output.write(batch_of(value))
     got: list[Any] = []
     for _ in range(20):
         pair.run()

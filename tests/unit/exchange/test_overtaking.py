@@ -17,7 +17,7 @@ from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.records.batch import END_OF_INPUT, Barrier, Batch, EndOfInput
 from firesteel.runtime.task.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from tests.unit.exchange.support import ManualClock, Slots, drain, of, run_idle, slots
+from tests.unit.exchange.support import ManualClock, Slots, batch_of, drain, run_idle, slots
 
 WINDOW = 1000
 NOW = {"unaligned": True, "aligned_ms": 0}
@@ -63,7 +63,7 @@ def fill(output: OutputChannel, run: Callable[[], None]) -> int:
     count = 0
     run()
     while output.writable:
-        output.write(of(f"{count} {RECORD}"))
+        output.write(batch_of(f"{count} {RECORD}"))
         output.flush()
         count += 1
         run()
@@ -90,7 +90,7 @@ def test_a_barrier_and_all_in_front_of_it_arrive_though_there_is_no_room(ends: E
     input_.on_barrier = lambda: seen.append(True)
     count = fill(output, run)
     sent = barrier(1, output, run)
-    output.write(of("1000 behind"))
+    output.write(batch_of("1000 behind"))
     run()
     assert seen
     found = input_.barrier_ahead()
@@ -128,7 +128,7 @@ def test_a_barrier_that_nobody_takes_holds_nothing_up(ends: Ends) -> None:
     output, input_, run = ends
     count = fill(output, run)
     sent = barrier(1, output, run)
-    output.write(of("1000 behind"))
+    output.write(batch_of("1000 behind"))
     output.end()
     run()
     got: list[object] = []
@@ -144,7 +144,7 @@ def test_the_reader_is_told_of_a_barrier_that_is_not_far_behind_it(ends: Ends) -
     output, input_, run = ends
     seen: list[bool] = []
     input_.on_barrier = lambda: seen.append(True)
-    output.write(of("0 first"))
+    output.write(batch_of("0 first"))
     output.flush()
     run()
     sent = barrier(1, output, run)
@@ -158,9 +158,9 @@ def test_the_reader_is_told_of_a_barrier_that_is_not_far_behind_it(ends: Ends) -
 def test_a_barrier_that_may_not_overtake_hides_what_follows(ends: Ends) -> None:
     output, input_, run = ends
     savepoint = Barrier(1, 0)
-    output.write(of("0 first"))
+    output.write(batch_of("0 first"))
     output.send(savepoint)
-    output.write(of("1 second"))
+    output.write(batch_of("1 second"))
     sent = barrier(2, output, run)
     assert input_.barrier_ahead() is None
     left: list[object] = []
@@ -175,7 +175,7 @@ def test_a_barrier_that_may_not_overtake_hides_what_follows(ends: Ends) -> None:
 
 def test_a_barrier_that_is_discarded_shows_the_next(ends: Ends) -> None:
     output, input_, run = ends
-    output.write(of("0 first"))
+    output.write(batch_of("0 first"))
     first = barrier(1, output, run)
     second = barrier(2, output, run)
     found = input_.barrier_ahead()
@@ -205,7 +205,7 @@ def test_what_cannot_be_read_at_a_barrier_fails_its_reader_and_no_frame_is_lost(
     output.flush()
     output.hurry()
     for number in range(5):
-        others.write(of(f"{number} behind"))
+        others.write(batch_of(f"{number} behind"))
         others.flush()
     two.run()
     assert [item for batch in polled(other) for item in numbers([batch])] == list(range(5))
@@ -243,7 +243,7 @@ def test_a_bug_in_the_code_that_takes_a_frame_is_reported_and_the_frames_behind_
     channel.on_barrier = lambda: [][0]
     output.send(Barrier(1, 0, NOW))
     for number in range(5):
-        others.write(of(f"{number} behind"))
+        others.write(batch_of(f"{number} behind"))
         others.flush()
     two.run()
     assert [item for batch in polled(other) for item in numbers([batch])] == list(range(5))

@@ -22,7 +22,7 @@ from firesteel.runtime.exchange.reading import CALM_FRAMES, LARGE_MESSAGE
 from firesteel.runtime.exchange.serialization import MessageWriter
 from firesteel.runtime.records.batch import Batch, Watermark
 from firesteel.runtime.records.copies import COPIES
-from tests.unit.exchange.support import drain, of, run_idle
+from tests.unit.exchange.support import batch_of, drain, run_idle
 from tests.unit.exchange.test_link import Raw
 
 WINDOW = 1 << 26
@@ -89,7 +89,7 @@ def test_small_frames_between_large_messages_cost_no_copy_of_these(raw: Raw) -> 
         data += b"".join(frames_of(1, Batch(columns(n)), writer))
         data += encode(FrameKind.ELEMENT, ChannelId(1, 0, 0), 0, 0, dump_element(Watermark(n)))
         data += encode(FrameKind.CREDIT, ChannelId(7, 0, 0), 0, 10)
-        message = b"".join(frames_of(2, of(n), other))
+        message = b"".join(frames_of(2, batch_of(n), other))
         tiny += len(message) - HEADER.size
         data += message
     before = COPIES.bytes
@@ -104,7 +104,7 @@ def test_small_frames_between_large_messages_cost_no_copy_of_these(raw: Raw) -> 
 def test_after_some_small_frames_many_are_read_at_once(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = raw.end.input(1, window=WINDOW)
     writer = MessageWriter()
-    messages = [frames_of(1, of(n), writer)[0] for n in range(1000)]
+    messages = [frames_of(1, batch_of(n), writer)[0] for n in range(1000)]
     raw.send(b"".join(messages[:CALM_FRAMES]))
     reads = 0
     read = raw.end.link._reader.read
@@ -124,7 +124,7 @@ def test_a_large_message_behind_many_small_ones_is_copied_in_part_only(raw: Raw)
     channel, small = raw.end.input(1, window=WINDOW), raw.end.input(2, window=WINDOW)
     writer, other = MessageWriter(), MessageWriter()
     rows = 200_000
-    data = b"".join(frames_of(2, of(n), other)[0] for n in range(100))
+    data = b"".join(frames_of(2, batch_of(n), other)[0] for n in range(100))
     data += b"".join(frames_of(1, Batch(columns(0, rows)), writer)) + b"".join(frames_of(1, Batch(columns(1)), writer))
     before = COPIES.bytes
     send(raw, data, 200_000)
@@ -190,7 +190,7 @@ def test_what_comes_for_a_channel_that_was_closed_in_the_middle_is_dropped(raw: 
     raw.send(first[:cut])
     channel.close()
     raw.send(first[cut:])
-    raw.send(second + frames_of(2, of("on"), MessageWriter())[0])
+    raw.send(second + frames_of(2, batch_of("on"), MessageWriter())[0])
     assert drain(other) == ["on"]
     assert raw.end.counters.frames_dropped == 2
     assert raw.end.lost == []

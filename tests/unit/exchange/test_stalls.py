@@ -10,7 +10,7 @@ import pytest
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.exchange.channels import InputChannel
 from firesteel.runtime.loop.loop import TaskLoop
-from tests.unit.exchange.support import JOB, SECRET, ManualClock, drain, of, run_idle
+from tests.unit.exchange.support import JOB, SECRET, ManualClock, batch_of, drain, run_idle
 
 
 class Pair:
@@ -32,8 +32,8 @@ class Pair:
         self.inputs: list[InputChannel] = [
             self.exchanges["b"].input(0, 0, 0, "a"), self.exchanges["a"].input(1, 0, 0, "b"),
         ]  # fmt: skip
-        there.write(of("there"))
-        back.write(of("back"))
+        there.write(batch_of("there"))
+        back.write(batch_of("back"))
 
     def run(self, names: str = "ab") -> None:
         for _ in range(3):

@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
 from firesteel.runtime.exchange.flow_control import FIRST_BYTES, TimedLimit
-from tests.unit.exchange.support import ManualClock, Slots, of, slots
+from tests.unit.exchange.support import ManualClock, Slots, batch_of, slots
 
 WINDOW = 1 << 20
 RECORD = "x" * 90
@@ -34,7 +34,7 @@ def in_flight(two: Slots, receiver: str, seconds_per_record: float, records: int
     two.run()
     while read < records:
         while output.writable:
-            output.write(of(*[RECORD] * 5))
+            output.write(batch_of(*[RECORD] * 5))
             written += 5
         output.flush()
         two.run()
@@ -67,14 +67,14 @@ def test_a_fast_reader_gets_the_whole_window(two: Slots, receiver: str) -> None:
     two.run()
     for _ in range(20):
         while output.writable:
-            output.write(of(*[RECORD] * 50))
+            output.write(batch_of(*[RECORD] * 50))
         output.flush()
         two.run()
         while input_.poll() is not None:
             two.run()
     for _ in range(4):
         while output.writable:
-            output.write(of(*[RECORD] * 50))
+            output.write(batch_of(*[RECORD] * 50))
         two.run()
     waiting = output.queued_bytes + (input_.queued_bytes if receiver == "b" else 0)
     assert waiting >= input_.window

@@ -176,8 +176,7 @@ class Picky(Sink[Any]):
 
 
 class Easy(Picky):
-    def check(self) -> None:
-        """Nothing to say."""
+    def check(self) -> None: ...
 
 
 def test_a_sink_may_refuse() -> None:

@@ -37,7 +37,6 @@ RELEASES = sorted(HERE.glob("release-*"))
 
 @pytest.fixture(params=RELEASES, ids=lambda path: path.name)
 def release(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy."""
     return Path(shutil.copytree(request.param, tmp_path / "cluster"))
 
 

@@ -113,7 +113,7 @@ def attempts(run: do.StartStageRun) -> list[int]:
     return [stage.task["attempt"] for stage in run.stages]
 
 
-def seen(*tasks: TaskProgress, vertex: int = 1) -> RunLook:
+def run_look(*tasks: TaskProgress, vertex: int = 1) -> RunLook:
     plain = StageProgress(2, 1, 0, 0, 7, tasks).to_plain()
     return RunLook("running", "", {vertex_id(vertex): StageProgress.from_plain(json.loads(json.dumps(plain)))})
 
@@ -138,11 +138,11 @@ def test_stages_begin_when_all_slots_are_there_and_take_as_many_cores() -> None:
 def test_a_job_without_a_commit_has_finished_with_its_stages() -> None:
     d = Batch(two_by_two())
     run = d.begun()
-    d.did(d.core.stages_seen(run.run_id, seen(TaskProgress(1, "RUNNING", 3, 30, 2, 20, 10))))
+    d.did(d.core.stages_seen(run.run_id, run_look(TaskProgress(1, "RUNNING", 3, 30, 2, 20, 10))))
     assert [d.state(id_) for id_ in d.ids()] == ["DEPLOYING", "RUNNING", "DEPLOYING", "DEPLOYING"]
     metrics = d.core.graph.executions()[1].metrics
     assert (metrics["numRecordsIn"], metrics["numBytesOut"], metrics["numBytesSpilled"]) == (3, 20, 10)
-    d.did(d.core.stages_seen(run.run_id, seen(TaskProgress(0, "SUCCESS"), TaskProgress(1, "FAILED"))))
+    d.did(d.core.stages_seen(run.run_id, run_look(TaskProgress(0, "SUCCESS"), TaskProgress(1, "FAILED"))))
     assert [d.state(id_) for id_ in d.ids()] == ["FINISHED", "RUNNING", "DEPLOYING", "DEPLOYING"]
     d.did(d.core.stages_ended("another", d.told()))
     assert not d.core.is_terminal
@@ -187,14 +187,14 @@ def test_tasks_that_have_ended_have_nothing_to_commit_and_begin_again_with_the_o
     run = d.begun()
     ended = TaskProgress(0, "SUCCESS"), TaskProgress(1, "SUCCESS")
     for number in (1, 2):
-        d.did(d.core.stages_seen(run.run_id, seen(*ended, vertex=number)))
+        d.did(d.core.stages_seen(run.run_id, run_look(*ended, vertex=number)))
     assert [d.state(id_) for id_ in d.ids()] == ["FINISHED", "FINISHED", "RUNNING", "RUNNING"]
     d.did(d.core.stages_failed(run.run_id, "Python worker exited unexpectedly"))
     d.did(d.core.timer_fired("restart"))
     again = d.seen(do.StartStageRun)[-1]
     assert (attempts(run), attempts(again)) == ([0, 0], [1, 1])
     for number in (1, 2):
-        d.did(d.core.stages_seen(again.run_id, seen(*ended, vertex=number)))
+        d.did(d.core.stages_seen(again.run_id, run_look(*ended, vertex=number)))
     d.did(d.core.stages_ended(again.run_id, d.told({OP: [[1, "eA=="]]})))
     commit = d.seen(do.StartStageRun)[-1]
     assert commit.stages[0].id == "commit"
@@ -594,7 +594,7 @@ def test_how_uneven_subtasks_were_is_shown_when_they_have_ended() -> None:
     d = Batch(two_by_two())
     run = d.begun()
     ended = TaskProgress(0, "SUCCESS", 30), TaskProgress(1, "SUCCESS", 10)
-    d.did(d.core.stages_seen(run.run_id, seen(*ended, vertex=2)))
+    d.did(d.core.stages_seen(run.run_id, run_look(*ended, vertex=2)))
     assert archive_of(d.core.graph)["vertices"][1]["firesteel-worst"] == {"skew": 50.0}
 
 
@@ -603,7 +603,7 @@ def test_a_stage_begins_when_its_tasks_run_not_when_all_stages_are_submitted() -
     run = d.begun()
     submitted = d.clock.epoch_ms()
     d.clock.advance(7)
-    d.did(d.core.stages_seen(run.run_id, seen(TaskProgress(0, "RUNNING"), vertex=1)))
+    d.did(d.core.stages_seen(run.run_id, run_look(TaskProgress(0, "RUNNING"), vertex=1)))
     first, second = archive_of(d.core.graph)["vertices"]
     assert (first["start-time"], first["duration"]) == (submitted + 7000, 0)
     assert (second["start-time"], second["duration"]) == (-1, -1)

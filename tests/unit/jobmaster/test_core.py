@@ -10,7 +10,7 @@ from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.failover import STOPPING_SECONDS
 from firesteel_jobmaster.losses import MISSED_SLOTS
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex, vertex_id
 
 
@@ -51,7 +51,7 @@ def test_finishes_and_gives_everything_back() -> None:
     assert len(d.seen(do.ReportEnd)) == len(d.seen(do.DisconnectResourceManager)) == 1
     assert [s.state for s in d.seen(do.ReportJobState)] == ["CREATED", "RUNNING", "FINISHED"]
     assert d.offer(5) == ()
-    archive = seen(d.core)
+    archive = job_archive(d.core)
     assert archive["vertices"][0]["metrics"]["read-records"] == 10
     assert archive["vertices"][0]["metrics"]["read-records-complete"] is True
 
@@ -80,7 +80,7 @@ def test_a_failed_task_fails_the_job_after_the_others_were_cancelled() -> None:
     d.report(bad, "FAILED", failure())
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
-    archive = seen(d.core)
+    archive = job_archive(d.core)
     assert archive["failure"]["message"] == "boom"
     assert archive["failure"]["vertex_name"] == "V1"
     assert archive["failure"]["subtask"] == 0
@@ -96,8 +96,8 @@ def test_the_users_error_is_the_reason_even_if_its_consequence_was_heard_first()
     d.report(neighbour, "FAILED", failure("external", "connection to tm-1 broke"))
     d.report(guilty, "FAILED", failure("user", "division by zero"))
     d.finish_cancelled()
-    assert seen(d.core)["failure"]["message"] == "division by zero"
-    (entry,) = seen(d.core)["exceptions"]
+    assert job_archive(d.core)["failure"]["message"] == "division by zero"
+    (entry,) = job_archive(d.core)["exceptions"]
     assert [e["message"] for e in entry["concurrent"]] == [
         "connection to tm-1 broke (tm-1 is slot 1 of TaskManager tm (process 101))"
     ]
@@ -110,7 +110,7 @@ def test_a_lost_slot_is_the_reason_rather_than_the_broken_connection() -> None:
     d.did(d.core.fail_slot(m.FailSlot("tm", "tm-1", "process 101 was killed by signal 9")))
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
-    message = seen(d.core)["failure"]["message"]
+    message = job_archive(d.core)["failure"]["message"]
     assert "Slot 1 of TaskManager tm (process 101)" in message
     assert "killed by signal 9" in message
 
@@ -129,7 +129,7 @@ def test_a_lost_slot_is_the_reason_in_whatever_order_its_taskmanager_says_so(ord
         assert do.SetTimer("reason", 0.2) in d.all
     d.did(d.core.fail_slot(m.FailSlot("tm", "tm-1", "killed by signal 9")))
     assert d.core.state.name == "FAILED"
-    assert "killed by signal 9" in seen(d.core)["failure"]["message"]
+    assert "killed by signal 9" in job_archive(d.core)["failure"]["message"]
 
 
 def test_a_broken_connection_is_the_reason_if_nothing_better_comes() -> None:
@@ -140,7 +140,7 @@ def test_a_broken_connection_is_the_reason_if_nothing_better_comes() -> None:
     assert d.core.state.name == "FAILING"
     d.did(d.core.timer_fired("reason"))
     assert d.core.state.name == "FAILED"
-    assert seen(d.core)["failure"]["message"] == "connection broke"
+    assert job_archive(d.core)["failure"]["message"] == "connection broke"
 
 
 def test_a_loss_that_the_taskmanager_reports_task_by_task_is_a_reason_at_once() -> None:
@@ -151,7 +151,7 @@ def test_a_loss_that_the_taskmanager_reports_task_by_task_is_a_reason_at_once() 
     d.report(d.ids()[0], "FAILED", lost)
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
-    assert seen(d.core)["failure"]["message"] == "slot process 100 is gone"
+    assert job_archive(d.core)["failure"]["message"] == "slot process 100 is gone"
 
 
 def test_a_slot_killed_because_it_would_not_end_is_not_the_reason() -> None:
@@ -163,7 +163,7 @@ def test_a_slot_killed_because_it_would_not_end_is_not_the_reason() -> None:
     d.did(d.core.fail_slot(m.FailSlot("tm", "tm-1", "killed")))
     d.did(d.core.timer_fired("reason"))
     assert d.core.state.name == "FAILED"
-    assert seen(d.core)["failure"]["message"] == "connection broke"
+    assert job_archive(d.core)["failure"]["message"] == "connection broke"
 
 
 def test_cancel() -> None:
@@ -178,7 +178,7 @@ def test_cancel() -> None:
     assert d.state(d.ids()[0]) == d.state(d.ids()[1]) == "CANCELED"
     d.finish_cancelled()
     assert d.core.state.name == "CANCELED"
-    assert seen(d.core)["failure"] is None
+    assert job_archive(d.core)["failure"] is None
     assert len(d.seen(do.ReleaseSlot)) == 2
     assert d.core.cancel("late") == []
 
@@ -211,7 +211,7 @@ def test_slot_request_timeout_names_what_is_needed_and_what_came() -> None:
     d.offer(0)
     d.did(d.core.timer_fired("slots"))
     assert d.core.state.name == "FAILED"
-    reason = seen(d.core)["failure"]
+    reason = job_archive(d.core)["failure"]
     assert reason["error_class"] == "firesteel.core.errors.NoResourceAvailableError"
     assert "needs 2 slots (2 for group 'default')" in reason["message"]
     assert "1 of them came within 7 s" in reason["message"]
@@ -223,15 +223,15 @@ def test_why_slots_do_not_come_is_shown_and_said_at_the_end() -> None:
     d = Driver(two_by_two(), JobMasterSettings(slot_request_timeout=7))
     d.start()
     d.did(d.core.notify_waiting(m.NotifyWaiting("ErrImagePull: no such image")))
-    assert seen(d.core)["firesteel-waiting-for"] == "ErrImagePull: no such image"
+    assert job_archive(d.core)["firesteel-waiting-for"] == "ErrImagePull: no such image"
     d.did(d.core.notify_waiting(m.NotifyWaiting("")))
-    assert "firesteel-waiting-for" not in seen(d.core)
+    assert "firesteel-waiting-for" not in job_archive(d.core)
     d.did(d.core.notify_waiting(m.NotifyWaiting("pod x: Unschedulable: no room")))
     d.did(d.core.resourcemanager_connected())
     d.did(d.core.timer_fired("slots"))
     assert d.core.state.name == "FAILED"
-    assert seen(d.core)["failure"]["message"].endswith("pod x: Unschedulable: no room")
-    assert "firesteel-waiting-for" not in seen(d.core)
+    assert job_archive(d.core)["failure"]["message"].endswith("pod x: Unschedulable: no room")
+    assert "firesteel-waiting-for" not in job_archive(d.core)
 
 
 def test_a_late_slots_timer_does_nothing() -> None:
@@ -246,7 +246,7 @@ def test_no_resources() -> None:
     d.start()
     d.did(d.core.notify_no_resources(m.NotifyNoResources(2, 1, "No more can be started.")))
     assert d.core.state.name == "FAILED"
-    assert "the cluster has 1 in all" in seen(d.core)["failure"]["message"]
+    assert "the cluster has 1 in all" in job_archive(d.core)["failure"]["message"]
 
 
 def test_no_resources_is_ignored_by_a_job_that_runs() -> None:
@@ -265,7 +265,7 @@ def test_a_refused_submit_fails_the_job_with_the_reason() -> None:
     assert {i for c in d.seen(do.CancelSlotTasks) for i in c.execution_ids} == {d.ids()[1], d.ids()[3]}
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
-    assert "blob cccc is not there" in seen(d.core)["failure"]["message"]
+    assert "blob cccc is not there" in job_archive(d.core)["failure"]["message"]
     assert {r.allocation_id for r in d.seen(do.ReleaseSlot)} == {"tm-0", "tm-1"}
 
 
@@ -282,7 +282,7 @@ def test_lost_taskmanager() -> None:
     for id_ in d.ids():
         d.report(id_, "CANCELED", tm="left")
     assert d.core.state.name == "FAILED"
-    assert "gave no sign of life" in seen(d.core)["failure"]["message"]
+    assert "gave no sign of life" in job_archive(d.core)["failure"]["message"]
     d.did(d.core.taskmanager_lost("right", "again"))
 
 
@@ -314,7 +314,7 @@ def test_a_job_that_fails_tells_the_cause_that_the_resourcemanager_gives() -> No
     lost_right(d, 7.0)
     d.did(d.core.taskmanager_ended(m.TaskManagerEnded("right", "container c has used more memory than it has")))
     assert d.core.state.name == "FAILED"
-    told = seen(d.core)["failure"]
+    told = job_archive(d.core)["failure"]
     assert told["message"].startswith("container c has used more memory than it has (first seen: Slot 0 of")
     assert "gave no sign of life" in told["message"]
     assert told["message"] in told["stacktrace"]
@@ -326,7 +326,7 @@ def test_a_job_that_fails_does_not_wait_for_ever_nor_where_nobody_learns_how_tas
     lost_right(d, 7.0)
     d.did(d.core.timer_fired("reason"))
     assert d.core.state.name == "FAILED"
-    assert "gave no sign of life" in seen(d.core)["failure"]["message"]
+    assert "gave no sign of life" in job_archive(d.core)["failure"]["message"]
     d = Driver(two_by_two())
     lost_right(d, 0.0)
     assert d.core.state.name == "FAILED"
@@ -355,7 +355,7 @@ def test_a_taskmanager_that_is_told_to_stop_is_waited_for_as_well() -> None:
     assert do.SetTimer("reason", 7.0 + STOPPING_SECONDS) in d.all
     d.did(d.core.taskmanager_ended(m.TaskManagerEnded("tm", "container c is over its memory")))
     assert d.core.state.name == "FAILED"
-    told = seen(d.core)["failure"]["message"]
+    told = job_archive(d.core)["failure"]["message"]
     assert told == "container c is over its memory (first seen: TaskManager tm was stopped)"
 
 
@@ -365,7 +365,7 @@ def test_the_end_of_a_taskmanager_that_was_not_missed_yet_is_its_loss() -> None:
     d.did(d.core.resourcemanager_connected(7.0))
     d.did(d.core.taskmanager_ended(m.TaskManagerEnded("tm", "it was preempted")))
     assert d.core.state.name == "FAILED", "there is nothing more to wait for"
-    assert "was lost: it was preempted" in seen(d.core)["failure"]["message"]
+    assert "was lost: it was preempted" in job_archive(d.core)["failure"]["message"]
 
 
 def test_a_slot_that_cannot_come_because_of_the_job_itself_fails_it_at_once() -> None:
@@ -373,7 +373,7 @@ def test_a_slot_that_cannot_come_because_of_the_job_itself_fails_it_at_once() ->
     d.start()
     d.did(d.core.fail_slot(m.FailSlot("tm", "unknown", "pip: no such package", in_vain=True)))
     assert d.core.state.name == "FAILED"
-    assert "pip: no such package" in seen(d.core)["failure"]["message"]
+    assert "pip: no such package" in job_archive(d.core)["failure"]["message"]
 
 
 def test_a_slot_that_never_came_is_asked_for_again_and_fails_a_waiting_job_at_last() -> None:
@@ -385,7 +385,7 @@ def test_a_slot_that_never_came_is_asked_for_again_and_fails_a_waiting_job_at_la
         assert d.core.state.name != "FAILED"
     d.did(d.core.fail_slot(m.FailSlot("tm", "unknown", "its worker did not start: no python3")))
     assert d.core.state.name == "FAILED"
-    assert "no python3" in seen(d.core)["failure"]["message"]
+    assert "no python3" in job_archive(d.core)["failure"]["message"]
     other = Driver(two_by_two())
     other.running()
     assert other.core.fail_slot(m.FailSlot("tm", "unknown", "old news")) == []
@@ -420,7 +420,7 @@ def test_a_task_that_is_cancelled_by_nobody_fails_the_job() -> None:
     d.report(d.ids()[0], "CANCELED")
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
-    assert "nobody cancelled it" in seen(d.core)["failure"]["message"]
+    assert "nobody cancelled it" in job_archive(d.core)["failure"]["message"]
 
 
 @pytest.mark.parametrize("error", [None, {"strange": 1}])
@@ -431,7 +431,7 @@ def test_a_failure_without_or_with_a_malformed_reason(error: dict[str, Any] | No
     d.finish_cancelled()
     d.did(d.core.timer_fired("reason"))
     assert d.core.state.name == "FAILED"
-    assert seen(d.core)["failure"]["kind"] == "external"
+    assert job_archive(d.core)["failure"]["kind"] == "external"
 
 
 def test_heartbeats_make_up_for_lost_reports() -> None:
@@ -456,7 +456,7 @@ def test_a_task_that_its_taskmanager_forgot_is_lost_after_two_heartbeats() -> No
     d.did(d.core.taskmanager_heartbeat("tm", beat))
     assert d.core.state.name == "FAILING"
     d.finish_cancelled()
-    assert "does not run V1 (1/2)#0 any more" in seen(d.core)["failure"]["message"]
+    assert "does not run V1 (1/2)#0 any more" in job_archive(d.core)["failure"]["message"]
 
 
 def test_tasks_are_not_missed_before_their_submit_was_answered() -> None:

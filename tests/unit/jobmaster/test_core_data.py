@@ -20,7 +20,7 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoint_work import Complete, Prepare, WorkResult
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.unit.jobmaster.jobs import Driver, failure, two_by_two, vertex_id
 
 
@@ -47,7 +47,7 @@ def test_commit_when_every_task_is_finished_or_at_its_end_of_data() -> None:
     d.did(d.core.checkpoint_work_done(WorkResult(complete, stored=True, location="memory:1")))
     told = d.seen(do.NotifyCheckpointComplete)
     assert {id_ for one in told for id_ in one.execution_ids} == {sink_0, sink_1}
-    assert seen(d.core)["checkpoints"] is None, "the job takes no checkpoints, as people see it"
+    assert job_archive(d.core)["checkpoints"] is None, "the job takes no checkpoints, as people see it"
     d.did(d.core.end_of_data(m.ExecutionRef(sink_1)))
     assert d.seen(do.CheckpointWork)[-1].work is complete, "said again"
     d.report(sink_0, "FINISHED")
@@ -114,7 +114,7 @@ def test_what_is_to_be_committed_is_stored_again_and_again_until_it_can_be() -> 
     for attempt in range(2, 6):
         d.did(d.core.checkpoint_work_done(WorkResult(d.seen(do.CheckpointWork)[-1].work, error="no space left")))
         assert d.core.state.name == "RUNNING"
-        assert seen(d.core)["checkpoints"]["counts"]["failed"] == attempt - 1
+        assert job_archive(d.core)["checkpoints"]["counts"]["failed"] == attempt - 1
         assert do.SetTimer("checkpoint", 1.0) in d.all
         d.clock.advance(1)
         d.did(d.core.timer_fired("checkpoint"))
@@ -257,8 +257,8 @@ def test_a_bug_in_an_enumerator_fails_the_job_cleanly() -> None:
     d.did(instructions)
     assert answer == m.Splits((), False)
     assert d.core.state.name == "FAILING"
-    assert "enumerator bug" in seen(d.core)["failure"]["message"]
-    assert seen(d.core)["failure"]["kind"] == "internal"
+    assert "enumerator bug" in job_archive(d.core)["failure"]["message"]
+    assert job_archive(d.core)["failure"]["kind"] == "internal"
 
 
 def test_an_unknown_enumerator_fails_the_job_at_its_start() -> None:
@@ -268,7 +268,7 @@ def test_an_unknown_enumerator_fails_the_job_at_its_start() -> None:
     d = Driver(type(graph).from_plain(plain))
     d.did(d.core.start())
     assert d.core.state.name == "FAILED"
-    assert "nonsense" in seen(d.core)["failure"]["message"]
+    assert "nonsense" in job_archive(d.core)["failure"]["message"]
     assert d.seen(do.ReportEnd)
 
 
@@ -279,7 +279,7 @@ def test_files_that_are_not_on_the_jobmasters_host_fail_the_job_with_their_name(
     d = Driver(type(graph).from_plain(plain))
     d.did(d.core.start())
     assert d.core.state.name == "FAILED"
-    failure = seen(d.core)["failure"]
+    failure = job_archive(d.core)["failure"]
     assert failure["kind"] == "user"
     assert failure["error_class"] == "firesteel.core.errors.ProgramError"
     assert (
@@ -296,7 +296,7 @@ def test_a_disk_that_fails_while_files_are_listed_is_not_the_users_fault() -> No
 
     d = Driver(two_by_two(), create=broken)
     d.did(d.core.start())
-    failure = seen(d.core)["failure"]
+    failure = job_archive(d.core)["failure"]
     assert failure["kind"] == "external"
     assert "Input/output error: '/data', on" in failure["message"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex
 
 FIFTY = JobMasterSettings(slot_idle_timeout=50)
@@ -102,18 +102,18 @@ def test_a_broken_connection_makes_it_ask_after_all_taskmanagers_and_names_the_o
     d.report(d.ids()[0], "FAILED", failure("external", "slot right-0 (10.0.0.2:7): connection closed"), tm="left")
     assert d.core.state.name == "FAILING"
     assert do.CheckTaskManagers() in d.all
-    reason = seen(d.core)["failure"]["message"]
+    reason = job_archive(d.core)["failure"]["message"]
     assert reason.startswith("slot right-0 (10.0.0.2:7): connection closed")
     assert "right-0 is slot 0 of TaskManager right (process 100)" in reason
     d.did(d.core.taskmanager_lost("right", "TaskManager right could not be reached"))
-    assert "TaskManager right could not be reached" in seen(d.core)["failure"]["message"]
+    assert "TaskManager right could not be reached" in job_archive(d.core)["failure"]["message"]
 
 
 def test_a_users_error_is_no_hint_at_a_lost_taskmanager() -> None:
     d = one_after_the_other()
     d.report(d.ids()[0], "FAILED", failure("user", "about right-0"), tm="left")
     assert not d.seen(do.CheckTaskManagers)
-    assert seen(d.core)["failure"]["message"] == "about right-0"
+    assert job_archive(d.core)["failure"]["message"] == "about right-0"
 
 
 def test_a_slot_whose_tasks_may_run_though_nobody_said_so_is_given_up() -> None:

@@ -16,7 +16,7 @@ from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoint_work import Prepare, WorkResult
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.examples import examples
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, vertex
 
@@ -248,7 +248,7 @@ class World(RuleBasedStateMachine):
             states = {e.state.name for e in core.graph.executions()}
             assert states <= {"FINISHED", "CANCELED", "FAILED"}
             assert (core.state.name == "FINISHED") == (states == {"FINISHED"}) or core.state.name == "CANCELED"
-            assert (seen(core)["failure"] is not None) == (core.state.name == "FAILED") or (
+            assert (job_archive(core)["failure"] is not None) == (core.state.name == "FAILED") or (
                 core.state.name == "CANCELED"
             )
 

@@ -24,7 +24,7 @@ from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.reactive import NOW, ReactiveSettings, RescaleTiming, Scale
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex, vertex_id
 
 V1, V2 = vertex_id(1), vertex_id(2)
@@ -174,7 +174,6 @@ class Reactive(Driver):
         return found
 
     def run(self) -> None:
-        """All tasks run."""
         for id_ in self.ids():
             execution = self.core.graph.execution(id_)
             assert execution is not None
@@ -187,7 +186,7 @@ class Reactive(Driver):
         return [id_ for id_, one in found if one is not None and one.slot is not None and one.slot.taskmanager_id == tm]
 
     def parallelism(self) -> list[int]:
-        return [v["parallelism"] for v in seen(self.core)["vertices"]]
+        return [v["parallelism"] for v in job_archive(self.core)["vertices"]]
 
     def cancelled(self) -> None:
         for tm in ("tm", "b"):
@@ -276,7 +275,7 @@ def test_with_a_lost_taskmanager_all_tasks_are_restarted_in_the_slots_that_are_l
     submitted = d.submitted()
     assert set(submitted) == {"tm-0", "tm-1"}
     assert not before & {task for tasks in submitted.values() for task in tasks}, "attempts have new numbers"
-    assert seen(d.core)["restarts"]["numRestarts"] == 1
+    assert job_archive(d.core)["restarts"]["numRestarts"] == 1
     d.run()
     assert d.core.graph.all_run()
 
@@ -387,7 +386,7 @@ def test_a_second_failure_while_it_waits_begins_the_pause_anew() -> None:
 
 def test_rest_says_what_may_become_of_the_parallelism() -> None:
     d = begun()
-    reactive = seen(d.core)["firesteel-reactive"]
+    reactive = job_archive(d.core)["firesteel-reactive"]
     assert reactive["limits"] == {V1: 128, V2: 128}
     assert reactive["config"]["executingCooldownTimeoutInMillis"] == 30_000
 
@@ -395,13 +394,13 @@ def test_rest_says_what_may_become_of_the_parallelism() -> None:
 # -- the history of rescales
 
 
-def shown(d: Reactive) -> list[t.Rescale]:
+def rescales_of(d: Reactive) -> list[t.Rescale]:
     """What REST says, the newest first."""
-    return rescale_views.rescales_history(seen(d.core))
+    return rescale_views.rescales_history(job_archive(d.core))
 
 
 def causes(d: Reactive) -> list[tuple[str, str | None]]:
-    return [(one["triggerCause"], one["terminatedReason"]) for one in shown(d)]
+    return [(one["triggerCause"], one["terminatedReason"]) for one in rescales_of(d)]
 
 
 def test_the_first_schedule_is_a_rescale_from_nothing() -> None:
@@ -414,14 +413,14 @@ def test_the_first_schedule_is_a_rescale_from_nothing() -> None:
     assert causes(d) == [("INITIAL_SCHEDULE", None)], "its tasks do not run yet"
     d.clock.advance(1.0)
     d.run()
-    (one,) = shown(d)
+    (one,) = rescales_of(d)
     assert (one["terminalState"], one["terminatedReason"]) == ("COMPLETED", "SUCCEEDED")
     assert one["endTimestampInMillis"] == one["startTimestampInMillis"] + 3000
     vertex = one["vertices"][V1]
     assert (vertex["desiredParallelism"], vertex["sufficientParallelism"]) == (128, 1)
     assert (vertex["preRescaleParallelism"], vertex["postRescaleParallelism"]) == (None, 2)
     assert one["schedulerStates"] == [], "only details say them"
-    details = rescale_views.rescale_details(seen(d.core), {"rescale_id": one["rescaleUuid"]})
+    details = rescale_views.rescale_details(job_archive(d.core), {"rescale_id": one["rescaleUuid"]})
     assert [(state["state"], state["durationInMillis"]) for state in details["schedulerStates"]] == [
         ("WaitingForResources", 2000), ("CreatingExecutionGraph", 1000),
     ]  # fmt: skip
@@ -435,22 +434,22 @@ def test_more_slots_are_a_rescale_from_their_coming_on() -> None:
     d.cancelled()
     d.submitted()
     d.run()
-    newest, first = shown(d)
+    newest, first = rescales_of(d)
     assert causes(d)[0] == ("NEW_RESOURCE_AVAILABLE", "SUCCEEDED")
     assert (newest["rescaleAttemptId"], first["rescaleAttemptId"]) == (2, 1)
     assert newest["vertices"][V2]["preRescaleParallelism"] == 2
     assert newest["vertices"][V2]["postRescaleParallelism"] == 4
     (slots,) = newest["slots"].values()
     assert (slots["preRescaleSlots"], slots["postRescaleSlots"], slots["desiredSlots"]) == (2, 4, 128)
-    details = rescale_views.rescale_details(seen(d.core), {"rescale_id": newest["rescaleUuid"]})
+    details = rescale_views.rescale_details(job_archive(d.core), {"rescale_id": newest["rescaleUuid"]})
     states = [state["state"] for state in details["schedulerStates"]]
     assert states == ["Executing", "Restarting", "WaitingForResources", "CreatingExecutionGraph"]
-    overview = rescale_views.rescales_overview(seen(d.core))
+    overview = rescale_views.rescales_overview(job_archive(d.core))
     assert overview["rescalesCounts"] == {"ignored": 0, "inProgress": 0, "completed": 2, "failed": 0}
     completed = overview["latest"]["completed"]
     assert completed is not None
     assert completed["rescaleUuid"] == newest["rescaleUuid"]
-    took = rescale_views.rescales_summary(seen(d.core))["completedRescalesDurationStatsInMillis"]
+    took = rescale_views.rescales_summary(job_archive(d.core))["completedRescalesDurationStatsInMillis"]
     assert (took["min"], took["max"]) == (2000, 60_000)
 
 
@@ -459,7 +458,7 @@ def test_slots_that_go_again_change_nothing() -> None:
     d.offer(0, tm="b")
     d.did(d.core.taskmanager_lost("b", "gone"))
     assert causes(d)[0] == ("NEW_RESOURCE_AVAILABLE", "NO_RESOURCES_OR_PARALLELISMS_CHANGE")
-    ignored = rescale_views.rescales_overview(seen(d.core))["latest"]["ignored"]
+    ignored = rescale_views.rescales_overview(job_archive(d.core))["latest"]["ignored"]
     assert ignored is not None
     assert ignored["terminalState"] == "IGNORED"
 
@@ -476,10 +475,10 @@ def test_a_failure_is_a_rescale_that_says_why_and_ends_the_one_under_way() -> No
     d.fire("settle", 2.0)
     d.submitted()
     d.run()
-    newest = shown(d)[0]
+    newest = rescales_of(d)[0]
     assert newest["terminatedReason"] == "SUCCEEDED"
     assert newest["vertices"][V1]["postRescaleParallelism"] == 3
-    details = rescale_views.rescale_details(seen(d.core), {"rescale_id": newest["rescaleUuid"]})
+    details = rescale_views.rescale_details(job_archive(d.core), {"rescale_id": newest["rescaleUuid"]})
     assert failure()["message"] in str(details["schedulerStates"][0]["stringifiedException"])
 
 
@@ -492,26 +491,26 @@ def test_a_job_that_ends_rescales_no_more() -> None:
 
 def test_so_many_are_kept_and_all_are_counted() -> None:
     d = begun(history=2)
-    first = shown(d)[0]["rescaleUuid"]
+    first = rescales_of(d)[0]["rescaleUuid"]
     for _ in range(3):
         d.offer(0, tm="b")
         d.did(d.core.taskmanager_lost("b", "gone"))
-    assert [one["rescaleAttemptId"] for one in shown(d)] == [4, 3]
-    assert rescale_views.rescales_overview(seen(d.core))["rescalesCounts"]["ignored"] == 3
-    latest = rescale_views.rescale_details(seen(d.core), {"rescale_id": first})
+    assert [one["rescaleAttemptId"] for one in rescales_of(d)] == [4, 3]
+    assert rescale_views.rescales_overview(job_archive(d.core))["rescalesCounts"]["ignored"] == 3
+    latest = rescale_views.rescale_details(job_archive(d.core), {"rescale_id": first})
     assert latest["terminalState"] == "COMPLETED", "the latest of a kind is kept"
     none = begun(history=0)
-    assert shown(none) == []
-    assert rescale_views.rescales_overview(seen(none.core))["rescalesCounts"]["completed"] == 1
-    assert rescale_views.rescales_overview(seen(none.core))["latest"]["completed"] is None
+    assert rescales_of(none) == []
+    assert rescale_views.rescales_overview(job_archive(none.core))["rescalesCounts"]["completed"] == 1
+    assert rescale_views.rescales_overview(job_archive(none.core))["latest"]["completed"] is None
     with pytest.raises(UnknownRescaleError, match="No rescale 'ff' of job"):
-        rescale_views.rescale_details(seen(none.core), {"rescale_id": "ff"})
+        rescale_views.rescale_details(job_archive(none.core), {"rescale_id": "ff"})
 
 
 def test_other_jobs_have_no_rescales() -> None:
     d = Driver(two_by_two())
     d.start()
-    archive = seen(d.core)
+    archive = job_archive(d.core)
     assert rescale_views.rescales_history(archive) == []
     assert rescale_views.rescales_overview(archive)["rescalesCounts"]["completed"] == 0
     with pytest.raises(UnknownRescaleError, match="only jobs in reactive mode"):
@@ -521,8 +520,8 @@ def test_other_jobs_have_no_rescales() -> None:
 def test_what_is_said_of_rescales_is_what_the_reference_says() -> None:
     d = begun()
     d.offer(0, tm="b")
-    history = shown(d)
+    history = rescales_of(d)
     msgspec.convert(history, list[t.Rescale])
-    msgspec.convert(rescale_views.rescales_overview(seen(d.core)), t.RescalesOverview)
-    details = rescale_views.rescale_details(seen(d.core), {"rescale_id": history[0]["rescaleUuid"]})
+    msgspec.convert(rescale_views.rescales_overview(job_archive(d.core)), t.RescalesOverview)
+    details = rescale_views.rescale_details(job_archive(d.core), {"rescale_id": history[0]["rescaleUuid"]})
     assert msgspec.convert(details, t.Rescale)["schedulerStates"]

@@ -11,7 +11,7 @@ from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex, vertex_id
 
 
@@ -58,7 +58,7 @@ def test_a_failed_task_is_restarted_with_its_region_in_the_same_slots() -> None:
     for id_ in d.ids():
         d.report(id_, "FINISHED")
     assert d.core.state.name == "FINISHED"
-    assert seen(d.core)["restarts"]["numRestarts"] == 1
+    assert job_archive(d.core)["restarts"]["numRestarts"] == 1
 
 
 def test_nothing_starts_before_every_old_task_has_ended() -> None:
@@ -85,7 +85,7 @@ def test_the_strategy_ends_the_job_with_the_last_failure() -> None:
     d.report(d.ids()[0], "FAILED", failure(message="second"))
     assert d.core.state.name == "FAILING"
     d.finish_cancelled()
-    archive = seen(d.core)
+    archive = job_archive(d.core)
     assert archive["state"] == "FAILED"
     assert archive["failure"]["message"] == "second"
     assert [e["message"] for e in archive["exceptions"]] == ["first", "second"]
@@ -109,7 +109,7 @@ def test_such_a_failure_ends_a_job_that_is_being_restarted_too() -> None:
     d.report(second, "FAILED", {**failure(message="never"), "recoverable": False})
     assert d.core.state.name == "FAILING"
     d.finish_cancelled()
-    assert seen(d.core)["failure"]["message"] == "never"
+    assert job_archive(d.core)["failure"]["message"] == "never"
     fire(d)
     assert d.core.state.name == "FAILED"
 
@@ -121,7 +121,7 @@ def test_consequences_are_no_failures_of_their_own() -> None:
     d.report(ids[0], "FAILED", failure("external", "connection lost"))
     d.report(ids[3], "FAILED", failure("user", "the reason"))
     d.finish_cancelled()
-    (entry,) = seen(d.core)["exceptions"]
+    (entry,) = job_archive(d.core)["exceptions"]
     assert entry["message"] == "the reason"
     assert [e["message"] for e in entry["concurrent"]] == ["connection lost"]
     fire(d)
@@ -218,8 +218,8 @@ def test_a_lost_taskmanager_is_one_failure() -> None:
         d.report(id_, "RUNNING", tm="tm" if int(id_.split("_")[1]) > 1 else "other")
     d.did(d.core.taskmanager_lost("tm", "gone"))
     assert d.core.state.name == "RESTARTING"
-    assert len(seen(d.core)["exceptions"]) == 1
-    assert seen(d.core)["restarts"]["numRestarts"] == 1
+    assert len(job_archive(d.core)["exceptions"]) == 1
+    assert job_archive(d.core)["restarts"]["numRestarts"] == 1
 
 
 def test_slots_that_do_not_come_back_are_a_failure_of_their_own() -> None:
@@ -231,7 +231,7 @@ def test_slots_that_do_not_come_back_are_a_failure_of_their_own() -> None:
     assert d.core.state.name == "RUNNING", "a job that ran before waits for slot.request.timeout"
     fire(d, 300.0, "slots")
     assert d.core.state.name == "FAILED"
-    assert "slot.request.timeout" in seen(d.core)["failure"]["message"]
+    assert "slot.request.timeout" in job_archive(d.core)["failure"]["message"]
 
 
 def test_a_slot_whose_tasks_do_not_end_is_given_up() -> None:
@@ -396,7 +396,7 @@ def test_each_failure_that_is_answered_by_a_restart_is_a_warning(caplog: pytest.
     assert first.getMessage().startswith(where)
     assert "raised builtins.ValueError: boom at the record 7; restart 1 in 2.5 s" in first.getMessage()
     assert second.getMessage().endswith("boom at the record 7; restart 2 in 2.5 s"), "the traceback is told once"
-    answers = [one["answer"] for one in seen(d.core)["exceptions"]]
+    answers = [one["answer"] for one in job_archive(d.core)["exceptions"]]
     assert answers == ["restart 1 in 2.5 s", "restart 2 in 2.5 s"]
 
 
@@ -419,6 +419,6 @@ def test_the_first_failure_of_a_chain_stays_when_its_consequences_are_many() -> 
     d.clock.advance(PEACE_MS / 1000)
     for message in ("the reason", *(f"consequence {number}" for number in range(6))):
         fail_and_restart(d, message)
-    kept = [one["message"] for one in seen(d.core)["exceptions"]]
+    kept = [one["message"] for one in job_archive(d.core)["exceptions"]]
     assert kept == ["the reason", "consequence 4", "consequence 5"]
-    assert seen(d.core)["exceptions-dropped"]
+    assert job_archive(d.core)["exceptions-dropped"]

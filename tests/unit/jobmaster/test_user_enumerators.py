@@ -30,7 +30,7 @@ def graph(**sink: Any) -> JobGraph:
     return jobs.with_user_enumerator(jobs.two_by_two(**sink))
 
 
-def told(d: Driver) -> list[tuple[int, list[str]]]:
+def events_of(d: Driver) -> list[tuple[int, list[str]]]:
     """What the enumerator heard since the last look: numbers, and kinds with subtasks."""
     found = [
         (i.number, [f"{e['type']} {e.get('subtask', '')}".strip() for e in i.events])
@@ -40,7 +40,7 @@ def told(d: Driver) -> list[tuple[int, list[str]]]:
     return found
 
 
-def said(d: Driver, number: int, *said: events.Event, by: str = ENUMERATOR) -> list[do.Instruction]:
+def send_events(d: Driver, number: int, *said: events.Event, by: str = ENUMERATOR) -> list[do.Instruction]:
     return d.did(d.core.operator_events(OperatorEvents(by, number, said)))
 
 
@@ -53,19 +53,19 @@ def ask(d: Driver, reader: str, number: int) -> m.Splits:
 def test_requests_and_splits_go_through_the_jobmaster() -> None:
     d = Driver(graph())
     d.running()
-    assert told(d) == [(1, ["add_reader 0"]), (2, ["add_reader 1"])]
+    assert events_of(d) == [(1, ["add_reader 0"]), (2, ["add_reader 1"])]
     assert ask(d, READERS[1], 1) == m.Splits((), False)
     assert ask(d, READERS[1], 1) == m.Splits((), False)
     assert ask(d, READERS[1], 2) == m.Splits((), False)
-    assert told(d) == [(3, ["request_split 1"])], "asked again before it got something: heard once"
+    assert events_of(d) == [(3, ["request_split 1"])], "asked again before it got something: heard once"
     assert not d.seen(do.SetTimer) or d.seen(do.SetTimer)[-1].name != "splits"
-    said(d, 1, events.assign_splits(1, [A]), events.assign_splits(0, [B]), events.no_more_splits(1))
-    said(d, 1, events.assign_splits(1, [A]))
+    send_events(d, 1, events.assign_splits(1, [A]), events.assign_splits(0, [B]), events.no_more_splits(1))
+    send_events(d, 1, events.assign_splits(1, [A]))
     pushed = [(i.execution_id, [s["id"] for s in i.given.splits], i.given.no_more, i.given.serial)
               for i in d.seen(do.PushSplits)]  # fmt: skip
     assert pushed == [(READERS[1], ["a"], False, 1), (READERS[0], ["b"], False, 1), (READERS[1], [], True, 2)]
     ask(d, READERS[1], 3)
-    assert told(d) == [(4, ["request_split 1"])]
+    assert events_of(d) == [(4, ["request_split 1"])]
 
 
 def test_what_is_for_the_enumerator_waits_until_its_task_runs() -> None:
@@ -74,9 +74,9 @@ def test_what_is_for_the_enumerator_waits_until_its_task_runs() -> None:
     for reader in READERS:
         d.report(reader, "RUNNING")
     ask(d, READERS[0], 1)
-    assert told(d) == []
+    assert events_of(d) == []
     d.report(ENUMERATOR, "RUNNING")
-    assert told(d) == [(1, ["add_reader 0", "add_reader 1", "request_split 0"])]
+    assert events_of(d) == [(1, ["add_reader 0", "add_reader 1", "request_split 0"])]
 
 
 def test_a_reader_may_ask_before_its_state_is_reported() -> None:
@@ -85,7 +85,7 @@ def test_a_reader_may_ask_before_its_state_is_reported() -> None:
     d.report(ENUMERATOR, "RUNNING")
     ask(d, READERS[0], 1)
     d.report(READERS[0], "RUNNING")
-    assert told(d) == [(1, ["add_reader 0", "request_split 0"])]
+    assert events_of(d) == [(1, ["add_reader 0", "request_split 0"])]
 
 
 def test_it_shares_a_slot_and_a_region_with_its_readers() -> None:
@@ -103,20 +103,20 @@ def test_readers_and_enumerator_begin_together_again() -> None:
     d = Driver(graph(), JobMasterSettings(new_restart_strategy=lambda: FixedDelay(1, 0.0)))
     d.running()
     ask(d, READERS[0], 1)
-    said(d, 1, events.assign_splits(0, [A]))
-    told(d)
+    send_events(d, 1, events.assign_splits(0, [A]))
+    events_of(d)
     d.report(READERS[1], "FAILED", failure())
     d.finish_cancelled()
     d.did(d.core.timer_fired("restart"))
     again = [id_.removesuffix("_0") + "_1" for id_ in (ENUMERATOR, *READERS)]
     assert set(again) <= set(d.ids())
     d.all.clear()
-    assert said(d, 2, events.assign_splits(0, [B])) == [], "an attempt that has ended"
+    assert send_events(d, 2, events.assign_splits(0, [B])) == [], "an attempt that has ended"
     for id_ in again:
         d.report(id_, "RUNNING")
-    assert told(d) == [(1, ["add_reader 0"]), (2, ["add_reader 1"])]
+    assert events_of(d) == [(1, ["add_reader 0"]), (2, ["add_reader 1"])]
     ask(d, again[1], 1)
-    said(d, 1, events.assign_splits(0, [A]), by=again[0])
+    send_events(d, 1, events.assign_splits(0, [A]), by=again[0])
     assert [i.given.serial for i in d.seen(do.PushSplits)] == [1]
 
 
@@ -126,14 +126,14 @@ def test_readers_and_enumerator_begin_together_again() -> None:
 def test_what_can_not_be_understood_fails_the_job(event: Any) -> None:
     d = Driver(graph())
     d.running()
-    said(d, 1, event)
+    send_events(d, 1, event)
     assert d.core.state.name == "FAILING"
 
 
 def test_what_is_lost_fails_the_job() -> None:
     d = Driver(graph())
     d.running()
-    said(d, 2, events.assign_splits(0, [A]))
+    send_events(d, 2, events.assign_splits(0, [A]))
     assert d.core.state.name == "FAILING"
     assert "number 2 came behind 0" in str(d.core.graph.root_failure)
     other = Driver(graph())
@@ -146,17 +146,17 @@ def test_nobody_else_may_hand_out_splits() -> None:
     d = Driver(graph())
     d.running()
     with pytest.raises(ProtocolError, match="runs no enumerator"):
-        said(d, 1, events.assign_splits(0, [A]), by=MAPS)
+        send_events(d, 1, events.assign_splits(0, [A]), by=MAPS)
 
 
 def test_it_ends_when_its_readers_have() -> None:
     d = Driver(graph())
     d.running()
-    told(d)
+    events_of(d)
     d.report(READERS[0], "FINISHED")
-    assert told(d) == []
+    assert events_of(d) == []
     d.report(READERS[1], "FINISHED")
-    assert told(d) == [(3, ["finish"])]
+    assert events_of(d) == [(3, ["finish"])]
     for id_ in (ENUMERATOR, MAPS):
         d.report(id_, "FINISHED")
     assert d.core.state.name == "RUNNING"
@@ -231,7 +231,7 @@ def test_the_last_checkpoint_is_known_though_the_enumerator_has_not_ended() -> N
 def test_what_is_on_its_way_is_kept_with_the_reader_that_it_was_for() -> None:
     d = Driver(graph())
     d.running()
-    said(d, 1, events.assign_splits(0, [A]), events.assign_splits(1, [B]))
+    send_events(d, 1, events.assign_splits(0, [A]), events.assign_splits(1, [B]))
     splits = d.core._job.sources.assigner
     assert splits is not None
     kept = splits.snapshot(vertex_id(1), {0: 1, 1: 0}, 1)

@@ -197,7 +197,6 @@ class FakeJob:
         return self.graph.vertices[VertexId(jobs.vertex_id(vertex))].executions()[subtask]
 
     def run(self) -> FakeJob:
-        """All tasks run."""
         for execution in self.executions:
             self.move(execution, ExecutionState.RUNNING)
         return self
@@ -273,7 +272,6 @@ class FakeJob:
         return found
 
     def fail(self, cause: str = "a task failed") -> None:
-        """All tasks fail."""
         self.coordinator.tasks_failed(cause)
         for execution in self.executions:
             if not execution.state.is_terminal:
@@ -293,7 +291,6 @@ class FakeJob:
         self.run()
 
     def counts(self) -> dict[str, int]:
-        """What people see."""
         found: dict[str, int] = at_once(self.coordinator.statistics.in_slices())["counts"]
         return found
 

@@ -18,7 +18,7 @@ from firesteel_jobmaster.checkpoint_work import Complete, Recover, Work, WorkRes
 from firesteel_jobmaster.checkpoints.coordinator import END_SECONDS, LATE_SECONDS
 from firesteel_jobmaster.checkpoints.pending import SavepointTarget
 from firesteel_jobmaster.checkpoints.worker import AbandonableCall
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.test_of_job import CORRUPTED, Cluster, cluster, retained
 
@@ -82,9 +82,9 @@ def completing(directory: Path, before: int, **more: Any) -> tuple[Cluster, Away
     return found, away
 
 
-def shown(found: Cluster) -> str:
+def last_location(found: Cluster) -> str:
     """The directory of the last complete checkpoint, as the archive says it."""
-    return Path(seen(found.core)["checkpoints"]["latest"]["COMPLETED"]["location"]).parent.name
+    return Path(job_archive(found.core)["checkpoints"]["latest"]["COMPLETED"]["location"]).parent.name
 
 
 def released(found: Cluster) -> set[int | None]:
@@ -117,7 +117,7 @@ def test_a_takeover_waits_for_the_mount_of_its_checkpoints(tmp_path: Path) -> No
     away.unreadable = False
     found.start()
     found.advance(3600)
-    assert found.state == "RUNNING", seen(found.core)["failure"]
+    assert found.state == "RUNNING", job_archive(found.core)["failure"]
     assert not any(isinstance(one, do.SubmitSlot) for one in found.out), "nothing may begin without its state"
     assert list(mount.iterdir()) == [], "nothing is written into the mount point"
     mount.rmdir()
@@ -134,9 +134,9 @@ def test_slots_that_never_come_fail_a_takeover_and_what_could_not_be_read_stays(
     found.do(found.core.resourcemanager_connected())
     found.advance(301)
     assert found.state == "FAILED"
-    assert "slot.request.timeout" in seen(found.core)["failure"]["message"]
-    assert seen(found.core)["checkpoints"]["unread"], "nobody may take it for a job without checkpoints"
-    assert seen(found.core)[CLEAN_UP] == "touch nothing"
+    assert "slot.request.timeout" in job_archive(found.core)["failure"]["message"]
+    assert job_archive(found.core)["checkpoints"]["unread"], "nobody may take it for a job without checkpoints"
+    assert job_archive(found.core)[CLEAN_UP] == "touch nothing"
     assert retained(tmp_path) == ["chk-2"]
 
 
@@ -146,7 +146,7 @@ def test_a_cancelled_takeover_removes_what_the_user_does_not_keep(tmp_path: Path
     found, _ = follower(tmp_path, store)
     found.start()
     found.do(found.core.cancel("by a test"))
-    assert seen(found.core)[CLEAN_UP] == "remove"
+    assert job_archive(found.core)[CLEAN_UP] == "remove"
     assert retained(tmp_path) == []
 
 
@@ -164,7 +164,7 @@ def test_a_takeover_waits_for_the_release_that_has_written_its_checkpoints(
     monkeypatch.undo()
     monkeypatch.setattr(metadata_module, "VERSION", metadata_module.OLDEST)
     found.advance(86_400)
-    assert found.state == "RUNNING", seen(found.core)["failure"]
+    assert found.state == "RUNNING", job_archive(found.core)["failure"]
     assert not any(isinstance(one, do.SubmitSlot) for one in found.out), "nothing may begin without its state"
     assert retained(tmp_path) == ["chk-2"]
     monkeypatch.undo()
@@ -183,13 +183,13 @@ def test_what_a_user_begins_with_is_refused_at_once_or_waited_for_behind_a_lost_
     monkeypatch.setattr(metadata_module, "VERSION", metadata_module.OLDEST)
     found.start()
     if not lost:
-        message = seen(found.core)["failure"]["message"]
+        message = job_archive(found.core)["failure"]["message"]
         assert found.state == "FAILED", "its user is there, and can name another one"
         assert f"{path}/_metadata: it is of version 3" in message
         assert "go on with the version that wrote it" in message
         return
     found.advance(86_400)
-    assert found.state == "RUNNING", seen(found.core)["failure"]
+    assert found.state == "RUNNING", job_archive(found.core)["failure"]
     monkeypatch.undo()
     found.advance(10)
     assert found.words()["V1/0"].endswith("_0_0 at 2")
@@ -237,7 +237,7 @@ def test_tasks_whose_state_another_release_has_written_wait_for_it_and_fail_only
     begun.fail_a_task(FOREIGN, "file sink: state of version 2 was written by a later release", kind="external")
     begun.advance(60)
     assert begun.state == "FAILED"
-    assert "written by a later release" in seen(begun.core)["failure"]["message"]
+    assert "written by a later release" in job_archive(begun.core)["failure"]["message"]
 
 
 # -- an end while a checkpoint is on its way into the store
@@ -258,7 +258,7 @@ def test_a_job_that_keeps_its_checkpoints_ends_when_the_one_that_is_being_comple
     assert found.state == ("CANCELED" if cancelled else "FAILED")
     assert released(found) == {before + 1}
     assert retained(tmp_path) == [f"chk-{before + 1}"]
-    assert shown(found) == f"chk-{before + 1}"
+    assert last_location(found) == f"chk-{before + 1}"
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -273,12 +273,12 @@ def test_a_checkpoint_whose_completion_nobody_hears_of_is_taken_back_behind_the_
     found.advance(1)
     assert found.state == "CANCELED"
     assert released(found) == {1}
-    assert shown(found) == "chk-1"
+    assert last_location(found) == "chk-1"
     away.answer() if stored else away.lose()
     assert retained(tmp_path) == ["chk-1"]
     assert [entry.checkpoint_id for entry in found.worker.store.all()] == []
-    assert shown(found) == "chk-1"
-    assert seen(found.core)["checkpoints"]["counts"]["in_progress"] == 0
+    assert last_location(found) == "chk-1"
+    assert job_archive(found.core)["checkpoints"]["counts"]["in_progress"] == 0
 
 
 def test_a_checkpoint_that_would_not_stay_holds_up_no_end(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_a_checkpoint_that_would_not_stay_holds_up_no_end(tmp_path: Path) -> Non
     found.do(found.core.cancel("by a test"))
     assert found.state == "CANCELED"
     assert released(found) == {0}
-    assert seen(found.core)["checkpoints"]["counts"]["in_progress"] == 0
+    assert job_archive(found.core)["checkpoints"]["counts"]["in_progress"] == 0
     away.answer()
     assert not list(tmp_path.iterdir())
 
@@ -301,7 +301,7 @@ def test_a_savepoint_that_is_being_completed_is_the_users_also_when_the_job_is_c
     assert found.state == "CANCELLING"
     away.answer()
     assert found.state == "CANCELED"
-    assert seen(found.core)["checkpoints"]["triggers"]["mine"]["location"]
+    assert job_archive(found.core)["checkpoints"]["triggers"]["mine"]["location"]
     assert len(list((tmp_path / "s").glob("*/_metadata"))) == 1
 
 
@@ -343,6 +343,6 @@ def test_no_file_goes_when_a_damaged_checkpoint_fails_the_job(tmp_path: Path) ->
     found.advance(1)
     found.fail_a_task(CORRUPTED, "chk-2/x: its checksum is wrong")
     assert found.state == "FAILED"
-    assert "No file of a checkpoint was removed" in seen(found.core)["failure"]["message"]
+    assert "No file of a checkpoint was removed" in job_archive(found.core)["failure"]["message"]
     assert retained(tmp_path) == ["chk-1", "chk-2"]
     assert released(found) == {None}

@@ -24,7 +24,7 @@ from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.archives import seen
+from tests.archives import job_archive
 from tests.unit.ha.directories import checkpoint_store, kinds_of_records
 from tests.unit.jobmaster import jobs
 
@@ -189,7 +189,7 @@ def test_checkpoints_are_taken_and_the_last_is_kept(tmp_path: Path) -> None:
     complete = [i for i in found.out if isinstance(i, do.NotifyCheckpointComplete)]
     assert [i.checkpoint_id for i in complete] == [1, 1, 2, 2, 3, 3]
     assert {id_ for i in complete for id_ in i.execution_ids} == {e.id for e in found.core.graph.executions()}
-    plain = seen(found.core)["checkpoints"]
+    plain = job_archive(found.core)["checkpoints"]
     assert plain["counts"] == {"restored": 0, "total": 3, "in_progress": 0, "completed": 3, "failed": 0}
     assert [(r["id"], r["discarded"]) for r in plain["history"]] == [(3, False), (2, True), (1, True)]
     assert plain["metrics"]["lastCheckpointFullSize"] == 36
@@ -208,7 +208,7 @@ def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     assert found.words() == before
     found.advance(10)
     assert retained(tmp_path) == ["chk-3"]
-    assert seen(found.core)["checkpoints"]["restored"]["id"] == 2
+    assert job_archive(found.core)["checkpoints"]["restored"]["id"] == 2
 
 
 def test_without_a_checkpoint_a_restart_begins_anew(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_what_stays_when_a_job_ends(retention: str, cancelled: bool, left: list[
         found.fail_a_task()
     assert found.state == ("CANCELED" if cancelled else "FAILED")
     assert retained(tmp_path) == left
-    assert seen(found.core)[CLEAN_UP] == ("keep" if left else "remove"), "whoever comes next would do otherwise"
+    assert job_archive(found.core)[CLEAN_UP] == ("keep" if left else "remove"), "whoever comes next would do otherwise"
     assert not left or [p.name for p in tmp_path.iterdir()] == [jobs.JOB]
     assert left or not list(tmp_path.iterdir())
     released = [one.last_checkpoint for one in found.out if isinstance(one, do.ReleaseSlot)]
@@ -350,7 +350,7 @@ def test_state_of_operators_that_the_job_does_not_have_is_not_dropped_silently(t
     other = jobs.job(jobs.vertex(1, 2, splits=["a"]), jobs.vertex(7, 2))
     refused = Cluster(other, tmp_path / "new", MemoryCheckpointStore(), **path).start()
     assert refused.state == "FAILED"
-    message = seen(refused.core)["failure"]["message"]
+    message = job_archive(refused.core)["failure"]["message"]
     assert "has state of operators that the job does not have: 'V2'" in message
     assert "-n on the command line" in message
     ignoring: dict[str, Any] = {**path, "execution.state-recovery.ignore-unclaimed-state": "true"}
@@ -378,7 +378,7 @@ def test_a_path_without_a_checkpoint_fails_the_job_at_once(tmp_path: Path) -> No
     path: dict[str, Any] = {"execution.state-recovery.path": str(tmp_path / "nothing")}
     found = cluster(tmp_path / "new", **path)
     assert found.state == "FAILED"
-    assert "there is no such file or directory" in seen(found.core)["failure"]["message"]
+    assert "there is no such file or directory" in job_archive(found.core)["failure"]["message"]
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path)
     second.fail_a_task(CORRUPTED, "chk-1/x: its checksum is wrong")
     second.advance(1)
     assert second.state == "FAILED"
-    assert "none of them can be read" in str(seen(second.core)["exceptions"])
+    assert "none of them can be read" in str(job_archive(second.core)["exceptions"])
 
 
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
@@ -414,7 +414,7 @@ def test_results_for_the_client_are_no_reason_to_use_the_one_before(tmp_path: Pa
     found.fail_a_task(CORRUPTED, "chk-2/x: its checksum is wrong")
     found.advance(1)
     assert found.state == "FAILED"
-    message = seen(found.core)["failure"]["message"]
+    message = job_archive(found.core)["failure"]["message"]
     assert "what its sinks (V2) have committed, or given to the program, since would be repeated" in message
 
 
@@ -427,10 +427,10 @@ def test_storage_that_can_not_be_written_fails_the_job_after_the_tolerated_failu
     found = cluster(tmp_path / "file", **more)
     found.advance(25)
     assert found.state == "RUNNING"
-    assert seen(found.core)["checkpoints"]["counts"]["failed"] == 2
+    assert job_archive(found.core)["checkpoints"]["counts"]["failed"] == 2
     found.advance(10)
     assert found.state == "FAILED"
-    message = seen(found.core)["failure"]["message"]
+    message = job_archive(found.core)["failure"]["message"]
     assert "Exceeded checkpoint tolerable failure threshold" in message
     assert "Not a directory" in message
 
@@ -439,16 +439,16 @@ def test_a_checkpoint_by_hand(tmp_path: Path) -> None:
     found = cluster(tmp_path, **_setting("execution.checkpointing.interval", "1 h"))
     found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("a" * 32)))
     found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("a" * 32)))
-    plain = seen(found.core)["checkpoints"]
+    plain = job_archive(found.core)["checkpoints"]
     assert plain["triggers"] == {"a" * 32: {"status": "COMPLETED", "checkpointId": 1}}
     found.fail_a_task()
     found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("b" * 32)))
-    refused = seen(found.core)["checkpoints"]["triggers"]["b" * 32]
+    refused = job_archive(found.core)["checkpoints"]["triggers"]["b" * 32]
     assert refused["status"] == "COMPLETED"
     assert refused["failure"].startswith("Not all required tasks are currently running.")
     found.core.graph.waiting_reason = "2 slots are needed, and the cluster has 1."
     found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("c" * 32)))
-    refused = seen(found.core)["checkpoints"]["triggers"]["c" * 32]
+    refused = job_archive(found.core)["checkpoints"]["triggers"]["c" * 32]
     assert refused["failure"].endswith("The job waits for slots: 2 slots are needed, and the cluster has 1.")
 
 

@@ -30,7 +30,7 @@ def state(job: FakeJob, execution: Any, checkpoint_id: int, builds_on: tuple[int
     return TaskState({execution.vertex.operators[0].id: OperatorSubtaskState({"columns": keyed})}).to_bytes().decode()
 
 
-def of(job: FakeJob) -> set[int]:
+def stored_checkpoints(job: FakeJob) -> set[int]:
     """Checkpoints whose files are there."""
     return {int(path.partition("/")[2].partition("-")[0]) for path in job.storage.files}
 
@@ -39,7 +39,7 @@ def base_of(job: FakeJob) -> set[str | None]:
     return {instruction.options.get("base") for instruction in job.told(do.SendTriggerCheckpoint)}
 
 
-def taken(job: FakeJob, builds_on: tuple[int, ...]) -> int:
+def take_checkpoint(job: FakeJob, builds_on: tuple[int, ...]) -> int:
     checkpoint_id = job.begin()
     acknowledge_all(job, checkpoint_id, builds_on)
     job.do_all()
@@ -49,21 +49,21 @@ def taken(job: FakeJob, builds_on: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("retained", [1, 2])
 def test_they_go_with_the_last_checkpoint_that_names_them(retained: int) -> None:
     job = FakeJob(retained=retained).run()
-    first = taken(job, ())
+    first = take_checkpoint(job, ())
     assert base_of(job) == {None}
-    second = taken(job, (first,))
+    second = take_checkpoint(job, (first,))
     assert base_of(job) == {str(first)}
-    third = taken(job, (first, second))
-    assert of(job) == {first, second, third}
-    fourth = taken(job, ())
-    assert of(job) == ({fourth} if retained == 1 else {first, second, third, fourth})
-    fifth = taken(job, (fourth,))
-    assert of(job) == {fourth, fifth}
+    third = take_checkpoint(job, (first, second))
+    assert stored_checkpoints(job) == {first, second, third}
+    fourth = take_checkpoint(job, ())
+    assert stored_checkpoints(job) == ({fourth} if retained == 1 else {first, second, third, fourth})
+    fifth = take_checkpoint(job, (fourth,))
+    assert stored_checkpoints(job) == {fourth, fifth}
 
 
 def test_one_that_is_asked_for_with_all_state_builds_on_none() -> None:
     job = FakeJob(tolerable_failures=9).run()
-    first = taken(job, ())
+    first = take_checkpoint(job, ())
     for full, bases in ((True, {None}), (False, {str(first)})):
         job.told(do.SendTriggerCheckpoint)
         job.coordinator.request(f"full: {full}", full)
@@ -75,30 +75,30 @@ def test_one_that_is_asked_for_with_all_state_builds_on_none() -> None:
 
 def test_a_checkpoint_that_is_given_up_takes_its_own_files_only() -> None:
     job = FakeJob(tolerable_failures=9).run()
-    first = taken(job, ())
+    first = take_checkpoint(job, ())
     second = job.begin()
     one, *others = job.executions
     job.coordinator.acknowledge(one, second, {}, state(job, one, second, (first,)))
     job.coordinator.decline(others[0], second, "CHECKPOINT_ASYNC_EXCEPTION", {"message": "full"})
     job.do_all()
-    assert of(job) == {first}
+    assert stored_checkpoints(job) == {first}
     job.coordinator.acknowledge(others[1], second, {}, state(job, others[1], second, (first,)))  # too late
     job.coordinator.timer_fired(LATE_TIMER)
     job.do_all()
-    assert of(job) == {first}
-    assert taken(job, (first,)) > second
-    assert len(of(job)) == 2
+    assert stored_checkpoints(job) == {first}
+    assert take_checkpoint(job, (first,)) > second
+    assert len(stored_checkpoints(job)) == 2
 
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_so_does_one_that_can_not_be_completed(stored: bool) -> None:
     job = FakeJob(tolerable_failures=9).run()
-    first = taken(job, ())
+    first = take_checkpoint(job, ())
     second = job.begin()
     acknowledge_all(job, second, (first,))
     job.do_work(error="no", stored=stored)
     job.do_all()
-    assert of(job) == {first}
+    assert stored_checkpoints(job) == {first}
 
 
 def test_an_acknowledgement_that_comes_twice_removes_nothing_that_is_used() -> None:
@@ -106,17 +106,17 @@ def test_an_acknowledgement_that_comes_twice_removes_nothing_that_is_used() -> N
     first = job.begin()
     acknowledge_all(job, first, ())
     job.do_all()
-    second = taken(job, (first,))
+    second = take_checkpoint(job, (first,))
     one = job.executions[0]
     job.coordinator.acknowledge(one, first, {}, state(job, one, first, ()))
     job.do_all()
     assert not any(isinstance(work, Discard) for work in job.work)
-    assert of(job) == {first, second}
+    assert stored_checkpoints(job) == {first, second}
 
 
 def test_nothing_is_built_on_when_several_are_under_way_at_once() -> None:
     job = FakeJob(max_concurrent=2).run()
-    taken(job, ())
+    take_checkpoint(job, ())
     job.told(do.SendTriggerCheckpoint)
     job.begin()
     assert base_of(job) == {None}

@@ -44,7 +44,6 @@ class Reader:
         self.done = False
 
     def read(self) -> tuple[str, int] | None:
-        """One record."""
         if not self.splits:
             return None
         split = self.splits[0]

@@ -43,7 +43,6 @@ def make(
 def add_taskmanager(
     core: ResourceManagerCore, slots: int, name: str = "tm", *report: SlotStatus, executor: str = "", now: float = 0.0
 ) -> list[i.Instruction]:
-    """A TaskManager registers."""
     message = RegisterTaskManager(name, f"http://{name}", slots, slot_report=report, executor_id=executor)
     out = core.register_taskmanager(message, now, 0)
     core.validate()

@@ -46,7 +46,6 @@ class TrueTaskManager:
     """Allocations that were asked for."""
 
     def report(self) -> tuple[SlotStatus, ...]:
-        """Of all slots."""
         return tuple(
             SlotStatus(n, s.state, s.allocation or None, s.job or None, s.process or None)
             for n, s in enumerate(self.slots)
@@ -260,7 +259,6 @@ class World:
         self.post(lambda: self.register(name))
 
     def register(self, name: str) -> None:
-        """A TaskManager registers."""
         tm = self.taskmanagers.get(name)
         if tm is not None:
             message = RegisterTaskManager(
@@ -333,7 +331,6 @@ class World:
     # -- JobMasters
 
     def submit(self, name: str, needed: int) -> None:
-        """A job begins."""
         self.jobs[name] = TrueJob(name, needed)
         self.post(lambda: self.register_job(name))
 

@@ -212,7 +212,6 @@ class Reader:
         self.on_the_way: deque[Splits] = deque()
 
     def read(self, counted: Counter[tuple[str, int]]) -> None:
-        """One record."""
         if self.splits:
             split = self.splits.pop(0)
             position: Any = split.position or 0

@@ -213,7 +213,6 @@ class Wires:
         return self._pipe(channel).output
 
     def input(self, channel: ChannelId, origin: Task, owner: Task) -> InputChannel:
-        """The receiving end."""
         return self._pipe(channel).input
 
     def _pipe(self, channel: ChannelId) -> LocalPipe:
@@ -521,7 +520,6 @@ class MiniJob:
         raise AssertionError(f"the job does not end: {self.states}, {self.pending}")
 
     def crash(self) -> None:
-        """All processes die."""
         for task in self.tasks.values():
             task.cancel()
         self.wires.close()

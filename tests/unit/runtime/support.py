@@ -76,7 +76,6 @@ class FakeOutput(OutputChannel):
         return [stamp for part in stamps for stamp in part]
 
     def open_up(self) -> None:
-        """Turn writable again."""
         self.writable = True
         if self.on_writable is not None:
             self.on_writable()
@@ -149,7 +148,6 @@ class Reports:
 
 
 def spec(kind: OperatorKind, function: Any = None, **more: Any) -> OperatorSpec:
-    """An operator."""
     return OperatorSpec("0" * 32, more.pop("name", kind.value), kind, function, **more)
 
 

@@ -128,8 +128,7 @@ def place() -> None:
 
 
 @pytest.fixture
-def anywhere(place: None) -> None:
-    """The same."""
+def anywhere(place: None) -> None: ...
 
 
 @pytest.mark.parametrize("name", tpch.QUERIES)

@@ -73,7 +73,6 @@ class Bench:
             pass
 
     def give(self, *items: Any) -> None:
-        """To both channels."""
         for channel in self.channels:
             channel.give(*items)
         self.run()
@@ -126,7 +125,6 @@ class Told(MapFunction, CheckpointedFunction, CheckpointListener):  # type: igno
 
 
 def restored(state: TaskState, number: int = 1) -> TaskRestore:
-    """The same parallelism."""
     operators = {
         id_: OperatorRestore(
             {name: (part,) for name, part in one.keyed.items()},

@@ -74,7 +74,7 @@ STEPS = st.lists(
 )
 
 
-def seen(strategy: WatermarkStrategy, steps: list[Any], *, columnar: bool, stamped: bool) -> list[Any]:
+def emitted(strategy: WatermarkStrategy, steps: list[Any], *, columnar: bool, stamped: bool) -> list[Any]:
     """Records with timestamps, and watermarks where they stand."""
     clock = ManualClock()
     time = SourceTime("source", "task", strategy, clock, None, ROW)
@@ -111,7 +111,7 @@ def test_sources_have_the_same_time_by_rows_and_by_columns(
     if assigner == "given" and base == "generator":
         stamped = True  # the generator needs something to read
     strategy = ASSIGNERS[assigner](BASES[base]())
-    assert seen(strategy, steps, columnar=True, stamped=stamped) == seen(
+    assert emitted(strategy, steps, columnar=True, stamped=stamped) == emitted(
         strategy, steps, columnar=False, stamped=stamped
     )
 

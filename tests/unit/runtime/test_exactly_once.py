@@ -134,7 +134,6 @@ def sink() -> OperatorSpec:
 
 
 def straight(p: Sequence[int]) -> list[Vertex]:
-    """One chain."""
     return [Vertex("source", lambda: [*source("source")(), operator("map", K.MAP, lambda r: r), sink()], p[0])]
 
 
@@ -160,7 +159,6 @@ def union(p: Sequence[int]) -> list[Vertex]:
 
 
 def windows(p: Sequence[int]) -> list[Vertex]:
-    """Windows by key."""
     one = operator("one", K.MAP, lambda r: (r[0], 1))
     return [
         Vertex("source", lambda: [*source("source")(), one], p[0]),
@@ -170,8 +168,6 @@ def windows(p: Sequence[int]) -> list[Vertex]:
 
 
 def sessions(p: Sequence[int]) -> list[Vertex]:
-    """Windows that merge."""
-
     def session() -> OperatorSpec:
         spec = WindowSpec(
             assigner=EventTimeSessionWindows.with_gap(Time.milliseconds(4)),

@@ -97,7 +97,6 @@ def aggregates_expected(records: dict[str, list[Split]]) -> Iterator[Any]:
 
 
 def column_window(assigner: Any) -> Callable[[Sequence[int]], list[Vertex]]:
-    """Windows over columns."""
     extra = {"input_type": PAIR, "result_type": WINDOW}
     spec = ColumnWindowSpec(assigner, (count(),))
     return lambda p: between(operator("window", K.COLUMNS_WINDOW, spec, key_selectors=(KEY,), extra=extra), p)

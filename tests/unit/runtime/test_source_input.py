@@ -141,7 +141,6 @@ def batch_of(got: InputBatch | InBand | None) -> Any:
 
 
 def batch(*values: Any, finished: bool = False) -> SourceBatch[Any]:
-    """Of split s."""
     return SourceBatch(list(values), "s", len(values), None, finished)
 
 

@@ -206,7 +206,6 @@ def test_kinds_go_through_watermarks_and_calls() -> None:
 
 
 def calls(function: AsyncFunction[Any, Any], capacity: int = 10, **more: Any) -> OperatorSpec:
-    """Ordered asynchronous calls."""
     extra = {"ordered": True, "capacity": capacity, "timeout_ms": 0, "retry": None}
     return spec(OperatorKind.ASYNC_WAIT, function, extra=extra, **more)
 

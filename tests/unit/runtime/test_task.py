@@ -111,7 +111,6 @@ class Bench:
         )
 
     def state(self) -> E:
-        """Of the task."""
         return self.task.state
 
     def run(self) -> None:

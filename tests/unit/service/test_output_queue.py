@@ -22,7 +22,6 @@ from firesteel.service.own_output import bound_own_output, output_file
 
 @pytest.fixture
 def ends() -> Iterator[tuple[int, TextIO]]:
-    """Of a pipe."""
     reader, writer = os.pipe()
     stream = os.fdopen(writer, "w", encoding="utf-8")
     yield reader, stream

@@ -26,7 +26,7 @@ def parsed(text: str) -> Samples:
     }
 
 
-def shown(*measured: Measured, filters_values: bool = True) -> Samples:
+def samples(*measured: Measured, filters_values: bool = True) -> Samples:
     body, content_type = Exposition(filters_values).text(measured)
     assert content_type.startswith("text/plain")
     return parsed(body.decode())
@@ -34,26 +34,26 @@ def shown(*measured: Measured, filters_values: bool = True) -> Samples:
 
 def test_names_are_flinks_scope_and_the_metric() -> None:
     scope = (*TASKMANAGER, "job", "task")
-    found = shown(Measured(scope, "numRecordsIn", 3, {"job_id": "a1", "task_name": "Source: my lines"}))
+    found = samples(Measured(scope, "numRecordsIn", 3, {"job_id": "a1", "task_name": "Source: my lines"}))
     labels = frozenset({("job_id", "a1"), ("task_name", "Source:_my_lines")})
     assert found == {("flink_taskmanager_job_task_numRecordsIn", labels): 3}
 
 
 def test_values_of_labels_stay_as_they_are_where_that_is_wanted() -> None:
     text = 'say "hi"\\\nto König'
-    ((name, labels),) = shown(Measured(TASKMANAGER, "x", 1, {"job_name": text}), filters_values=False)
+    ((name, labels),) = samples(Measured(TASKMANAGER, "x", 1, {"job_name": text}), filters_values=False)
     assert (name, dict(labels)) == ("flink_taskmanager_x", {"job_name": text})
 
 
 def test_characters_that_prometheus_does_not_know_are_replaced() -> None:
-    ((name, labels),) = shown(Measured((*TASKMANAGER, "bücher-1"), "a/b", 1, {"my-label": "x"}))
+    ((name, labels),) = samples(Measured((*TASKMANAGER, "bücher-1"), "a/b", 1, {"my-label": "x"}))
     assert (name, dict(labels)) == ("flink_taskmanager_b_cher_1_a_b", {"my_label": "x"})
 
 
 def test_of_what_becomes_the_same_the_first_is_shown() -> None:
     one = Measured(TASKMANAGER, "a-b", 1)
     distribution = Measured(TASKMANAGER, "a_b", 3, total=6, quantiles={0.5: 2})
-    assert shown(one, Measured(TASKMANAGER, "a_b", 2), distribution) == {("flink_taskmanager_a_b", frozenset()): 1}
+    assert samples(one, Measured(TASKMANAGER, "a_b", 2), distribution) == {("flink_taskmanager_a_b", frozenset()): 1}
 
 
 def test_a_distribution_is_a_summary() -> None:

@@ -18,10 +18,8 @@ def handle(states: Iterable[StateInfo], chunks: Iterable[StateChunk]) -> Written
 
 
 def handles(*written: tuple[Sequence[StateInfo], Sequence[StateChunk]] | Any) -> list[WrittenState]:
-    """Of several subtasks."""
     return [handle(*one) for one in written]
 
 
 def taken(snapshot: KeyedSnapshot) -> WrittenState:
-    """A whole snapshot."""
     return take_snapshot(snapshot, EVERYBODY).of(range(1))

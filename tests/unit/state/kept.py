@@ -22,7 +22,7 @@ def keep(taken: SnapshotContents, folder: Path) -> None:
     (folder / _CHUNKS).write_text(json.dumps(plain))
 
 
-def kept(folder: Path, key_groups: range) -> SnapshotContents:
+def stored_contents(folder: Path, key_groups: range) -> SnapshotContents:
     """As it was taken, by a subtask with these key groups."""
     plain = json.loads((folder / _CHUNKS).read_text())
     files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != _CHUNKS}

@@ -31,11 +31,10 @@ STEPS = st.one_of(
 
 
 def at_once() -> Any:
-    """Small blocks."""
     return patch.multiple(heap_snapshot, KEYS_AT_ONCE=4, _MOST_BEHIND=6, _LARGEST_KEPT=60)
 
 
-def made(type_info: Any = None) -> tuple[HeapKeyedState, Any]:
+def make_state(type_info: Any = None) -> tuple[HeapKeyedState, Any]:
     part = HeapKeyedState(KeyedStateParameters(lambda key: 0, range(1)))
     return part, part.get_state(ValueStateDescriptor("n", type_info or Types.LONG()))
 
@@ -62,7 +61,7 @@ def read(chunks: list[Any]) -> dict[Any, Any]:
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(STEPS, max_size=60))
 def test_each_snapshot_is_the_state_of_its_moment(steps: list[tuple[str, int, int]]) -> None:
-    part, state = made()
+    part, state = make_state()
     model: dict[str, int] = {}
     running, wanted = None, dict[str, int]()
     chunks: list[Any] = []
@@ -100,7 +99,7 @@ def test_each_snapshot_is_the_state_of_its_moment(steps: list[tuple[str, int, in
 def test_keys_that_were_removed_and_came_again_are_at_their_new_place() -> None:
     """Both at once, and while a snapshot runs: then changes are put back behind it."""
     for during in (False, True):
-        part, state = made()
+        part, state = make_state()
         with at_once():
             for key in range(8):
                 part.key = key
@@ -118,7 +117,7 @@ def test_keys_that_were_removed_and_came_again_are_at_their_new_place() -> None:
 
 
 def test_keys_are_not_looked_at_again() -> None:
-    part, state = made()
+    part, state = make_state()
     with at_once():
         for key in range(10):
             part.key = key
@@ -135,7 +134,7 @@ def test_keys_are_not_looked_at_again() -> None:
 
 
 def test_large_keys_are_not_kept() -> None:
-    part, state = made()
+    part, state = make_state()
     with at_once():
         for key in range(10):
             part.key = f"a key of some length, number {key}"
@@ -146,7 +145,7 @@ def test_large_keys_are_not_kept() -> None:
 
 
 def test_values_of_other_types_are_written_as_before() -> None:
-    part, state = made(Types.PICKLED_BYTE_ARRAY())
+    part, state = make_state(Types.PICKLED_BYTE_ARRAY())
     for key in range(3000):
         part.key = key
         state.update([key])

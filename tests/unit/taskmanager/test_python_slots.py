@@ -14,7 +14,7 @@ from tests.unit.taskmanager.cores import make
 ENVIRONMENT = PythonEnvironment("a" * 64, None, (PythonArchive("b" * 64, "data", "zip"),), None)
 
 
-def asked(core: TaskManagerCore, python: dict[str, Any]) -> None:
+def request_slot(core: TaskManagerCore, python: dict[str, Any]) -> None:
     core.request_slot(RequestSlot(0, "alloc", "job", "http://jm", "token", python), 0.0)
 
 
@@ -30,7 +30,7 @@ def test_the_id_is_that_of_the_dependencies() -> None:
 
 def test_a_process_in_another_environment_is_sent_elsewhere() -> None:
     core = make()
-    asked(core, ENVIRONMENT.to_plain())
+    request_slot(core, ENVIRONMENT.to_plain())
     slot = core.needs_environment("alloc", "")
     assert slot is not None
     assert slot.job_id == "job"
@@ -40,13 +40,13 @@ def test_a_process_in_another_environment_is_sent_elsewhere() -> None:
 
 def test_most_jobs_need_none() -> None:
     core = make()
-    asked(core, {})
+    request_slot(core, {})
     assert core.needs_environment("alloc", "") is None
 
 
 def test_a_slot_waits_for_its_environment_and_no_longer() -> None:
     core = make()
-    asked(core, ENVIRONMENT.to_plain())
+    request_slot(core, ENVIRONMENT.to_plain())
     core.environment_takes("alloc", 1000.0, 0.0)
     assert core.tick(999.0, 0) == []
     core.environment_takes("alloc", 0.0, 999.0)
@@ -56,7 +56,7 @@ def test_a_slot_waits_for_its_environment_and_no_longer() -> None:
 
 def test_an_environment_that_can_not_be_made_fails_the_slot() -> None:
     core = make()
-    asked(core, ENVIRONMENT.to_plain())
+    request_slot(core, ENVIRONMENT.to_plain())
     out = core.environment_failed("alloc", "pip: no such package\nlast line", 1.0)
     assert [type(one) for one in out] == [ReportSlotFailed, RequestLaunchCancel, SlotFreed, ForgetJob]
     assert isinstance(out[0], ReportSlotFailed)

@@ -77,7 +77,7 @@ def tracing() -> Any:
     made.close()
 
 
-def kept(tracing: Tracing) -> Kept:
+def exported_spans(tracing: Tracing) -> Kept:
     processor = Kept()
     found = tracing.provider._active_span_processor
     found._span_processors = (*found._span_processors[:1], processor)  # and none that sends
@@ -91,7 +91,7 @@ def ids(span: ReadableSpan) -> tuple[str, str]:
 
 
 def test_a_span_has_the_ids_that_were_chosen(tracing: Tracing) -> None:
-    spans = kept(tracing).spans
+    spans = exported_spans(tracing).spans
     root, other = TraceContext.new(), TraceContext.new()
     child = root.child()
     tracing.export(
@@ -115,7 +115,7 @@ def test_a_span_has_the_ids_that_were_chosen(tracing: Tracing) -> None:
 
 
 def test_a_span_of_user_code_on_another_thread_does_not_get_the_ids_of_an_exported_one(tracing: Tracing) -> None:
-    spans = kept(tracing).spans
+    spans = exported_spans(tracing).spans
     tracer = tracing.provider.get_tracer("user")
 
     class Meanwhile(SpanProcessor):
@@ -134,14 +134,14 @@ def test_a_span_of_user_code_on_another_thread_does_not_get_the_ids_of_an_export
 
 
 def test_what_a_client_does_not_record_is_not_recorded(tracing: Tracing) -> None:
-    spans = kept(tracing).spans
+    spans = exported_spans(tracing).spans
     above = TraceContext(TraceContext.new().trace_id, TraceContext.new().span_id, sampled=False)
     tracing.export([Span(above.child(), "Submission", 1, 2, above)])
     assert spans == []
 
 
 def test_spans_of_users_are_below_what_calls_them(tracing: Tracing) -> None:
-    spans = kept(tracing).spans
+    spans = exported_spans(tracing).spans
     tracer = tracing.provider.get_tracer("user")
     attempts = [TraceContext.new().below("v_0_0"), TraceContext.new().below("v_1_0")]
 

@@ -89,7 +89,7 @@ def tidy(results: list[Result], gathering: str) -> list[Any]:
     return found
 
 
-def got(outs: list[Out], gathering: str) -> list[Any]:
+def results_of(outs: list[Out], gathering: str) -> list[Any]:
     found = []
     for value, stamp, late in outs:
         assert not late
@@ -115,7 +115,7 @@ def check(stream: list[Any], oracle: Oracle, rig: Rig, gathering: str) -> None:
     def flush() -> None:
         outs = rig.records(batch)
         late.extend((out.value, out.timestamp) for out in outs if out.late)
-        assert got([out for out in outs if not out.late], gathering) == tidy(expected, gathering)
+        assert results_of([out for out in outs if not out.late], gathering) == tidy(expected, gathering)
         batch.clear()
         expected.clear()
 
@@ -130,7 +130,7 @@ def check(stream: list[Any], oracle: Oracle, rig: Rig, gathering: str) -> None:
         flush()
         results = rig.watermark(item[1])
         due = oracle.watermark(item[1])
-        assert in_order(got(results, gathering)) == in_order(tidy([result for _, result in due], gathering))
+        assert in_order(results_of(results, gathering)) == in_order(tidy([result for _, result in due], gathering))
         assert [out.value[1] for out in results] == sorted_by_time(results, due)
     assert late == oracle.late
     assert rig.entries == 0

@@ -32,8 +32,8 @@ from tests.unit.windowing.test_against_oracle import (
     KEYS,
     LATENESS,
     assigner_of,
-    got,
     in_order,
+    results_of,
     tidy,
 )
 
@@ -104,7 +104,9 @@ def test_by_the_clock(
             continue
         now += 2 * step[1]
         due = oracle.watermark(now)
-        assert in_order(got(rig.time(now), gathering)) == in_order(tidy([result for _, result in due], gathering))
+        assert in_order(results_of(rig.time(now), gathering)) == in_order(
+            tidy([result for _, result in due], gathering)
+        )
     assert rig.entries == 0
 
 
@@ -183,11 +185,11 @@ def test_evictors(
         if item[0] == "record":
             record = (item[1], item[2], number, item[3])
             outs = [out for out in rig.records([(record, item[3])]) if not out.late]
-            assert got(outs, gathering) == tidy(oracle.record(record, item[3]), gathering)
+            assert results_of(outs, gathering) == tidy(oracle.record(record, item[3]), gathering)
         elif item[1] > now:
             now = item[1]
             due = oracle.watermark(now)
-            assert in_order(got(rig.watermark(now), gathering)) == in_order(
+            assert in_order(results_of(rig.watermark(now), gathering)) == in_order(
                 tidy([result for _, result in due], gathering)
             )
     assert rig.entries == 0
@@ -288,11 +290,13 @@ def test_a_trigger_of_ones_own(stream: list[Any], shape: dict[str, int], latenes
         if item[0] == "record":
             record = (item[1], item[2], number)
             outs = [out for out in rig.records([(record, item[3])]) if not out.late]
-            assert got(outs, "all") == tidy(oracle.record(record, item[3]), "all")
+            assert results_of(outs, "all") == tidy(oracle.record(record, item[3]), "all")
         elif item[1] > now:
             now = item[1]
             due = oracle.watermark(now)
-            assert in_order(got(rig.watermark(now), "all")) == in_order(tidy([result for _, result in due], "all"))
+            assert in_order(results_of(rig.watermark(now), "all")) == in_order(
+                tidy([result for _, result in due], "all")
+            )
     assert rig.entries == 0
     counted = [value for name, value in rig.metrics.values().items() if name.endswith("elements")]
     assert counted == ([oracle.elements] if oracle.elements else [])

@@ -24,7 +24,7 @@ from firesteel.state.backend import load_state_backend
 from firesteel.state.snapshots import Purpose
 from firesteel.state.timelines import FORMAT
 from firesteel.testing.snapshots import SnapshotContents, take_snapshot
-from tests.unit.state.kept import keep, kept, names_in
+from tests.unit.state.kept import keep, names_in, stored_contents
 from tests.unit.windowing.harness import Clock, Rig
 from tests.unit.windowing.test_restore import MAX_PARALLELISM, subtask_of
 
@@ -98,7 +98,7 @@ def partners_of(side: int, time: int, key: Any) -> list[str]:
     [(name, backend) for name in NAMES for backend in ("hashmap", "rocksdb") if backend in name or "hashmap" in name],
 )
 def test_all_of_it_is_there(name: str, backend: str, parallelism: int, tmp_path: Path) -> None:
-    taken = kept(FIXTURES / name, EVERYTHING)
+    taken = stored_contents(FIXTURES / name, EVERYTHING)
     rigs = [rig_of(backend, tmp_path, [taken], subtask, parallelism) for subtask in range(parallelism)]
     for rig in rigs:
         rig.watermark(NOW)
@@ -118,7 +118,7 @@ def test_all_of_it_is_there(name: str, backend: str, parallelism: int, tmp_path:
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_there_is_one_of_each_format(backend: str) -> None:
-    states = [info for name in NAMES if backend in name for info in kept(FIXTURES / name, EVERYTHING).states]
+    states = [info for name in NAMES if backend in name for info in stored_contents(FIXTURES / name, EVERYTHING).states]
     formats = {info.schema.get("format", 1) for info in states if info.name == "left-buffer"}
     assert formats == set(range(1, FORMAT + 1)), "see the head of this module"
 

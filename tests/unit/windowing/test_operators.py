@@ -58,19 +58,19 @@ from tests.unit.windowing.harness import Clock, Everything, Out, Rig, Sum, spec_
 KINDS = pytest.mark.parametrize("kind", [OperatorKind.WINDOW, OperatorKind.ALIGNED_WINDOW])
 
 
-def given(rig: Rig, *numbers: int, key: str = "a", at: int | None = None) -> list[Any]:
+def emitted(rig: Rig, *numbers: int, key: str = "a", at: int | None = None) -> list[Any]:
     return [out.value for out in rig.records([((key, number), at) for number in numbers])]
 
 
 def test_tumbling_processing_time() -> None:
     rig = Rig(spec_of(TumblingProcessingTimeWindows(10), None, "reduce"))
     rig.time(3)
-    assert given(rig, 1, 2) == []
+    assert emitted(rig, 1, 2) == []
     rig.time(9)
     assert rig.time(9) == []  # fired before
     assert rig.entries == 0
     rig.time(12)
-    given(rig, 5)
+    emitted(rig, 5)
     assert rig.time(100) == [Out(("a", (10, 20), [("a", 5)]), 19)]
     assert rig.entries == 0
 
@@ -78,8 +78,8 @@ def test_tumbling_processing_time() -> None:
 def test_results_at_the_end_of_a_processing_time_window() -> None:
     rig = Rig(spec_of(TumblingProcessingTimeWindows(10), None, "all"))
     rig.time(3)
-    given(rig, 1, 2)
-    given(rig, 7, key="b")
+    emitted(rig, 1, 2)
+    emitted(rig, 7, key="b")
     assert rig.time(8) == []
     assert rig.time(9) == [Out(("a", (0, 10), [("a", 1), ("a", 2)]), 9), Out(("b", (0, 10), [("b", 7)]), 9)]
 
@@ -87,7 +87,7 @@ def test_results_at_the_end_of_a_processing_time_window() -> None:
 def test_sliding_processing_time() -> None:
     rig = Rig(spec_of(SlidingProcessingTimeWindows(10, 5, 0), None, "aggregate"))
     rig.time(7)
-    given(rig, 4)
+    emitted(rig, 4)
     assert [out.value for out in rig.time(50)] == [("a", (0, 10), [(4, 1)]), ("a", (5, 15), [(4, 1)])]
 
 
@@ -95,7 +95,7 @@ def test_processing_time_sessions() -> None:
     rig = Rig(spec_of(ProcessingTimeSessionWindows(10), None, "all"))
     for now, number in ((0, 1), (6, 2), (14, 3)):
         assert rig.time(now) == []
-        given(rig, number)
+        emitted(rig, number)
     assert rig.time(22) == []
     assert [out.value for out in rig.time(23)] == [("a", (0, 24), [("a", 1), ("a", 2), ("a", 3)])]
     assert rig.entries == 0
@@ -104,9 +104,9 @@ def test_processing_time_sessions() -> None:
 def test_continuous_processing_time() -> None:
     rig = Rig(spec_of(TumblingProcessingTimeWindows(25), ContinuousProcessingTimeTrigger(10), "reduce"))
     rig.time(3)
-    given(rig, 1)
+    emitted(rig, 1)
     assert [out.value[2] for out in rig.time(12)] == [[("a", 1)]]
-    given(rig, 1)
+    emitted(rig, 1)
     assert [(out.value[2], out.timestamp) for out in rig.time(60)] == [([("a", 2)], 24)] * 2  # at 20 and at 24
     assert rig.entries == 0
 
@@ -148,12 +148,12 @@ def test_count_windows_that_are_full_leave_nothing_behind(
     try:
         for number in range(records - 1):
             for key in ("a", "b", "c"):
-                given(rig, number, key=key)
+                emitted(rig, number, key=key)
         assert entries_in(rig) > 0
         for key in ("a", "b", "c"):
-            given(rig, records - 1, key=key)
+            emitted(rig, records - 1, key=key)
         assert entries_in(rig) == 0
-        assert sum(len(given(rig, number)) for number in range(records)) == 2, "the next windows are whole"
+        assert sum(len(emitted(rig, number)) for number in range(records)) == 2, "the next windows are whole"
     finally:
         rig.operator.close()
 
@@ -169,13 +169,13 @@ class Numbered(ProcessWindowFunction[Any, Any, Any, Any]):
 
 def test_count_windows_with_state_of_their_own_are_numbered_on() -> None:
     rig = Rig(spec_of(CountTumblingWindowAssigner(2), None, "all", window_function=Numbered()))
-    assert given(rig, 1, 2, 3, 4, 5, 6) == [(0, 1), (1, 1), (2, 1)]
+    assert emitted(rig, 1, 2, 3, 4, 5, 6) == [(0, 1), (1, 1), (2, 1)]
 
 
 def test_count_windows_with_another_trigger_are_numbered_on() -> None:
     """They are never thrown away: records of a second window 0 would come to those of the first."""
     rig = Rig(spec_of(CountTumblingWindowAssigner(2), CountTrigger(2), "all"))
-    assert given(rig, 1, 2, 3, 4) == [("a", 0, [("a", 1), ("a", 2)]), ("a", 1, [("a", 3), ("a", 4)])]
+    assert emitted(rig, 1, 2, 3, 4) == [("a", 0, [("a", 1), ("a", 2)]), ("a", 1, [("a", 3), ("a", 4)])]
 
 
 class OncePerWindow(Trigger[Any, Any]):
@@ -204,7 +204,7 @@ class OncePerWindow(Trigger[Any, Any]):
 
 def test_count_windows_with_a_trigger_that_purges_and_remembers_are_numbered_on() -> None:
     rig = Rig(spec_of(CountTumblingWindowAssigner(1), OncePerWindow(), "all"))
-    assert given(rig, 1, 2, 3) == [("a", 0, [("a", 1)]), ("a", 1, [("a", 2)]), ("a", 2, [("a", 3)])]
+    assert emitted(rig, 1, 2, 3) == [("a", 0, [("a", 1)]), ("a", 1, [("a", 2)]), ("a", 2, [("a", 3)])]
 
 
 def test_count_windows_of_earlier_versions_go_on_where_they_were() -> None:
@@ -213,7 +213,7 @@ def test_count_windows_of_earlier_versions_go_on_where_they_were() -> None:
     rig.operator.keyed.key = "a"
     counter = rig.operator.keyed.get_state(ValueStateDescriptor("tumble-count-assigner", Types.LONG()))
     counter.update(6)
-    assert given(rig, 1, 2, 3, 4, 5, 6) == [
+    assert emitted(rig, 1, 2, 3, 4, 5, 6) == [
         ("a", 2, [("a", 1), ("a", 2), ("a", 3)]), ("a", 0, [("a", 4), ("a", 5), ("a", 6)]),
     ]  # fmt: skip
     assert rig.entries == 0
@@ -221,23 +221,23 @@ def test_count_windows_of_earlier_versions_go_on_where_they_were() -> None:
 
 def test_sliding_count_windows() -> None:
     rig = Rig(spec_of(CountSlidingWindowAssigner(3, 1), None, "all"))
-    sums = [[number for _, number in contents] for _, _, contents in given(rig, *range(1, 6))]
+    sums = [[number for _, number in contents] for _, _, contents in emitted(rig, *range(1, 6))]
     assert sums == [[1, 2, 3], [2, 3, 4], [3, 4, 5]]
 
 
 def test_global_windows() -> None:
     never = Rig(spec_of(GlobalWindows(), None, "all"))
-    assert given(never, *range(5)) == []
+    assert emitted(never, *range(5)) == []
     assert never.watermark(2**63 - 1) == []
     counting = Rig(spec_of(GlobalWindows(), CountTrigger.of(2), "reduce"))
-    assert [value[2] for value in given(counting, 1, 2, 3, 4)] == [[("a", 3)], [("a", 10)]]
+    assert [value[2] for value in emitted(counting, 1, 2, 3, 4)] == [[("a", 3)], [("a", 10)]]
     purging = Rig(spec_of(GlobalWindows(), PurgingTrigger.of(CountTrigger.of(2)), "reduce"))
-    assert [value[2] for value in given(purging, 1, 2, 3, 4)] == [[("a", 3)], [("a", 7)]]
+    assert [value[2] for value in emitted(purging, 1, 2, 3, 4)] == [[("a", 3)], [("a", 7)]]
 
 
 def test_delta_trigger() -> None:
     rig = Rig(spec_of(GlobalWindows(), PurgingTrigger.of(DeltaTrigger.of(5, lambda old, new: new[1] - old[1])), "all"))
-    assert [[n for _, n in value[2]] for value in given(rig, 1, 6, 7, 8, 12, 13)] == [[1, 6, 7], [8, 12, 13]]
+    assert [[n for _, n in value[2]] for value in emitted(rig, 1, 6, 7, 8, 12, 13)] == [[1, 6, 7], [8, 12, 13]]
     assert not DeltaTrigger(1, lambda old, new: 1).can_merge()
 
 
@@ -260,9 +260,9 @@ def test_evictors(evictor: Any, expected: list[list[int]]) -> None:
 def test_evictors_come_before_reduce_and_aggregate() -> None:
     for gathering, expected in (("reduce", [[("a", 3)], [("a", 7)]]), ("aggregate", [[(3, 2)], [(7, 2)]])):
         rig = Rig(spec_of(GlobalWindows(), CountTrigger.of(2), gathering, evictor=CountEvictor.of(2)))
-        assert [value[2] for value in given(rig, 1, 2, 3, 4)] == expected
+        assert [value[2] for value in emitted(rig, 1, 2, 3, 4)] == expected
     nothing = Rig(spec_of(GlobalWindows(), CountTrigger.of(1), "aggregate", evictor=CountEvictor.of(0)))
-    assert [value[2] for value in given(nothing, 9)] == [[(0, 0)]]
+    assert [value[2] for value in emitted(nothing, 9)] == [[(0, 0)]]
     assert nothing.entries == 0
 
 
@@ -277,7 +277,7 @@ def test_an_evictor_may_take_out_what_it_likes() -> None:
             del elements[:1]
 
     rig = Rig(spec_of(GlobalWindows(), CountTrigger.of(3), "all", evictor=Odd()))
-    assert [[n for _, n in value[2]] for value in given(rig, 1, 2, 3, 4, 5, 7)] == [[1, 3], [3, 5, 7]]
+    assert [[n for _, n in value[2]] for value in emitted(rig, 1, 2, 3, 4, 5, 7)] == [[1, 3], [3, 5, 7]]
 
 
 class Longest(MergingWindowAssigner[Any, TimeWindow]):
@@ -375,7 +375,7 @@ def test_a_trigger_has_to_return_a_result() -> None:
             return None
 
     with pytest.raises(ProgramError, match=r"Forgetful returned None; on_element.*TriggerResult"):
-        given(Rig(spec_of(GlobalWindows(), Forgetful(), "all")), 1)
+        emitted(Rig(spec_of(GlobalWindows(), Forgetful(), "all")), 1)
 
 
 def test_a_purged_window_gives_nothing() -> None:

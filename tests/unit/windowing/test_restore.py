@@ -25,7 +25,7 @@ from firesteel.state.heap import HeapStateBackend
 from firesteel.testing.snapshots import SnapshotContents, take_snapshot
 from tests.unit.windowing.harness import LATE, Clock, Out, Rig, spec_of
 from tests.unit.windowing.oracle import Oracle
-from tests.unit.windowing.test_against_oracle import LATENESS, RECORDS, WATERMARKS, got, in_order, numbered, tidy
+from tests.unit.windowing.test_against_oracle import LATENESS, RECORDS, WATERMARKS, in_order, numbered, results_of, tidy
 
 MAX_PARALLELISM = 8
 RESTARTS = st.tuples(st.just("restart"), st.integers(1, 5))
@@ -91,7 +91,6 @@ class Job:
 
     @property
     def entries(self) -> int:
-        """State and timers."""
         return sum(rig.entries for rig in self.rigs)
 
 
@@ -126,18 +125,18 @@ def test_nothing_is_lost_and_nothing_comes_twice(
             outs = job.records([(item[1], item[2])])
             results = [out for out in outs if not out.late]
             before = len(oracle.late)
-            assert got(results, gathering) == tidy(oracle.record(item[1], item[2]), gathering)
+            assert results_of(results, gathering) == tidy(oracle.record(item[1], item[2]), gathering)
             assert len(outs) - len(results) == len(oracle.late) - before
         elif item[0] == "restart":
             job.restart(item[1])
             if now is not None:  # sources say it again; only timers fire by it that were set in the past
                 again = [result for _, result in oracle.watermark(now)]
-                assert in_order(got(job.watermark(now), gathering)) == in_order(tidy(again, gathering))
+                assert in_order(results_of(job.watermark(now), gathering)) == in_order(tidy(again, gathering))
                 assert trigger[0] == "continuous" or not again
         else:
             now = item[1]
             due = oracle.watermark(now)
-            assert in_order(got(job.watermark(now), gathering)) == in_order(
+            assert in_order(results_of(job.watermark(now), gathering)) == in_order(
                 tidy([result for _, result in due], gathering)
             )
     assert job.entries == 0

@@ -50,7 +50,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
     return store
 
 
-def found(path: str) -> list[str]:
+def listed_paths(path: str) -> list[str]:
     system = FileSystems(Settings(SETTINGS)).of(path)
     return [one.removeprefix("s3://bucket/") for one, _ in system.find(path, lambda error: None)]
 
@@ -75,11 +75,11 @@ def found(path: str) -> list[str]:
 def test_paths_mean_what_they_mean_on_a_disk(path: str, keys: list[str], store: FakeStore) -> None:
     store.page = 2
     store.objects["bucket"] = {key: b"x" for key in KEYS}
-    assert found(path) == keys
+    assert listed_paths(path) == keys
 
 
 def test_a_listing_asks_behind_the_first_wildcard_only(store: FakeStore) -> None:
-    found("s3://bucket/in/2026-*/*.csv")
+    listed_paths("s3://bucket/in/2026-*/*.csv")
     assert [request.query["prefix"] for request in store.requests] == ["in/2026-"]
 
 

@@ -61,7 +61,6 @@ class Brokers:
         return gate.set
 
     def go_on(self) -> None:
-        """All of them."""
         for gate in self._gates.values():
             gate.set()
 

@@ -64,7 +64,6 @@ class Counts:
         self.state.release(slots[slots >= 0])
 
     def all(self) -> dict[int, int]:
-        """What there is."""
         found: dict[int, int] = {}
         for slots in self.state.pieces():
             keys = self.state.index.keys(slots)[0].to_pylist()

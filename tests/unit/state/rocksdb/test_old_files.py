@@ -25,7 +25,7 @@ from firesteel.testing.snapshots import take_snapshot
 from firesteel_rocksdb.backend import CONTENTS, FORMAT_WITH_TIMERS, RocksDBKeyedState
 from firesteel_rocksdb.settings import RocksDBSettings
 from firesteel_rocksdb.timers import RocksTimerQueue
-from tests.unit.state.kept import keep, kept, names_in
+from tests.unit.state.kept import keep, names_in, stored_contents
 
 FIXTURES: Final = Path(__file__).parents[3] / "fixtures" / "rocksdb"
 GROUPS: Final = 8
@@ -94,7 +94,7 @@ def test_there_is_one_of_the_format_of_now() -> None:
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_all_of_it_is_there(name: str, parts: int, tmp_path: Path) -> None:
-    taken, found, timers = kept(FIXTURES / name, range(GROUPS)), {}, set()
+    taken, found, timers = stored_contents(FIXTURES / name, range(GROUPS)), {}, set()
     for part in range(parts):
         groups = range(part * GROUPS // parts, (part + 1) * GROUPS // parts)
         keyed = opened(tmp_path / str(part), groups)
