@@ -7,7 +7,7 @@ import queue
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,14 @@ class Cell:
         err: its standard error.
         error: the name of the exception that ended it, or None.
         report: what the notebook shows of that exception, without colours.
+        shown: what it displays as HTML, or as plain text where there is none; an update is an element of its own.
     """
 
     out: str = ""
     err: str = ""
     error: str | None = None
     report: str = ""
+    shown: list[str] = field(default_factory=list)
 
 
 class Notebook:
@@ -78,6 +80,8 @@ class Notebook:
                         return cell
                 case "stream":
                     cell.err += content["text"]
+                case "display_data" | "update_display_data" | "execute_result":
+                    cell.shown.append(content["data"].get("text/html", content["data"]["text/plain"]))
                 case "error":
                     cell.error, cell.report = content["ename"], "\n".join(content["traceback"])
                 case "status" if content["execution_state"] == "idle":

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import csv
+import datetime
+import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +20,7 @@ from firesteel.core.run_directory import RunDirectory
 from tests.integration.embedded.notebook import Notebook, notebook
 from tests.integration.embedded.programs import PROGRAM_RUNS, family, run_directories, until
 
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "notebooks"
 FIRST_CELL = """
 import time
 from dataclasses import dataclass
@@ -137,9 +144,113 @@ def test_a_function_that_raises_is_shown_with_its_line(kernel: Notebook) -> None
     source = "def share(i):\n    return 12 // i\n\nlist(env.from_collection([3, 0]).map(share).execute_and_collect())"
     cell = kernel.run(source)
     assert cell.error == "UserFunctionError"
-    for words in ("ZeroDivisionError", "at the record 0", "in share\n    return 12 // i\n"):
+    source_lines = (", line 2, in share\n    return 12 // i\n", "----> 4 list(env.")
+    for words in ("ZeroDivisionError", "at the record 0", *source_lines):
         assert words in cell.report, cell.report
-    assert "py4j" not in cell.report
+    assert "\n  Cell In[" in cell.report, "the cell of the function, and not the file that the kernel makes up"
+    assert "frames of Firesteel]" in cell.report
+    assert "closeable_iterator" not in cell.report
+    whole = kernel.run("import sys, traceback; traceback.print_exception(sys.last_value)")
+    assert "closeable_iterator" in whole.err
+
+
+def test_a_cell_shows_environments_streams_and_results(kernel: Notebook) -> None:
+    assert "a cluster inside this process" in kernel.run("env").shown[0]
+    assert "<svg" in kernel.run("lines = env.from_collection(['<b>', 'c']).map(lambda s: s * 2); lines").shown[0]
+    cell = kernel.run("results = lines.execute_and_collect(); results")
+    assert "&lt;b&gt;&lt;b&gt;" in cell.shown[-1], cell
+    assert "2 results" in cell.shown[-1]
+    assert printed(kernel, "print(sorted(results))") == "['<b><b>', 'cc']\n"
+
+
+def test_a_cell_that_is_run_again_is_told_who_has_its_slots(kernel: Notebook) -> None:
+    cell = """
+from firesteel.core.machine import usable_cores
+
+env.set_parallelism(max(2, usable_cores()))
+endless().map(lambda i: i).filter(lambda i: i == 5).print()
+job = env.execute_async("again")
+"""
+    assert kernel.run(cell).error is None
+    again = kernel.run(cell)
+    assert again.error == "NoResourceAvailableError", again
+    assert "job 'again'" in again.report
+    assert "`env.cancel_jobs()`" in again.report
+    assert "RUNNING for" in kernel.run("time.sleep(1); job").shown[0]
+    way_out = kernel.run("env.cancel_jobs()\n" + cell + "\nprint(len(env.cancel_jobs())); env.set_parallelism(2)")
+    assert (way_out.error, way_out.out.splitlines()[-1]) == (None, "1"), way_out
+
+
+def test_progress_is_shown_in_place(kernel: Notebook) -> None:
+    source = """
+source = DataGeneratorSource(lambda i: i, 2_500, RateLimiterStrategy.per_second(1_000))
+counted = env.from_source(source, WatermarkStrategy.no_watermarks(), "counted").filter(lambda i: i < 0)
+"""
+    run = kernel.run(source + "counted.print(); env.execute('slow'); None")
+    assert len(run.shown) > 2, run
+    assert "slow: FINISHED  records in 2,500 out 2,500" in run.shown[-1]
+    collected = kernel.run(source + "print(list(counted.execute_and_collect('read')))")
+    assert collected.out == "[]\n"
+    assert "read: FINISHED  records in 2,500" in collected.shown[-1], collected
+
+
+def run_example(kernel: Notebook, name: str) -> list[list[str]]:
+    """Runs a notebook of ``examples/notebooks`` in its folder; what each of its cells shows."""
+    cells = json.loads((EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    shown: list[list[str]] = []
+    assert kernel.run(f"import os; folder_before = os.getcwd(); os.chdir({str(EXAMPLES)!r})").error is None
+    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
+        assert (cell["outputs"], cell["execution_count"]) == ([], None), "outputs in the repository are old ones"
+        run = kernel.run("".join(cell["source"]))
+        assert run.error is None, run
+        shown.append(run.shown)
+    assert kernel.run("os.chdir(folder_before)\n" + FIRST_CELL).error is None
+    return shown
+
+
+def result(shown: list[str]) -> Any:
+    """The value in the last line of a cell, which is a literal."""
+    return ast.literal_eval(shown[-1])
+
+
+def test_the_notebook_of_first_steps(kernel: Notebook) -> None:
+    outputs = run_example(kernel, "first_steps")
+    text = "the cluster lives as long as the kernel the kernel ends and the cluster ends"
+    assert result(outputs[3]) == Counter(text.split())
+    assert result(outputs[5]) == ["FIRE!", "STEEL!"]
+    assert "RUNNING for" in outputs[7][-1]
+    assert "JobID(" in outputs[8][-1]
+
+
+def flights() -> list[dict[str, str]]:
+    with (EXAMPLES.parent / "data" / "flights.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_notebook_of_flight_delays(kernel: Notebook) -> None:
+    windows: dict[tuple[int, str], list[int]] = {}
+    for flight in flights():
+        if flight["dep_delay"] == "NA" or int(flight["dep_delay"]) >= 12 * 60:
+            continue
+        hour = datetime.datetime.fromisoformat(flight["time_hour"])
+        minutes = int(hour.timestamp()) // 60 + int(flight["minute"])
+        windows.setdefault((minutes // 180, flight["carrier"]), []).append(int(flight["dep_delay"]))
+    large = [(round(sum(delays) / len(delays), 1), len(delays)) for delays in windows.values() if len(delays) >= 10]
+    outputs = run_example(kernel, "flight_delays")
+    worst = result(outputs[-1])
+    assert [(mean, count) for _, _, count, mean in worst] == sorted(large, key=lambda window: -window[0])[:5]
+    assert f"{len(windows)} results" in outputs[-2][-1]
+
+
+def test_the_notebook_of_csv_to_parquet(kernel: Notebook) -> None:
+    distances: dict[str, list[int]] = {}
+    for flight in flights():
+        if int(flight["distance"]) > 1_000:
+            distances.setdefault(flight["carrier"], []).append(int(flight["distance"]))
+    outputs = run_example(kernel, "csv_to_parquet")
+    assert result(outputs[-3])[0] == sum(map(len, distances.values()))
+    means = sorted((sum(found) / len(found) for found in distances.values()), reverse=True)
+    assert [row["distance_mean"] for row in result(outputs[-2])] == pytest.approx(means[:3])
 
 
 @pytest.mark.parametrize(

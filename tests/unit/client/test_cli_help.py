@@ -10,7 +10,10 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,8 @@ from firesteel.client.cli.arguments import APPLICATION_TARGETS, CLUSTER_TARGETS,
 from firesteel.client.cli.definitions import read
 from firesteel.client.cli.main import PLUGIN_VERBS, TWO_WORDS, VERBS, main
 from firesteel.client.cli.reference import page
+from firesteel.client.loop_thread import LoopThread
+from firesteel.core.errors import JobNotFoundError, PeerUnreachableError
 from firesteel.core.plugins import import_target, known_names
 from firesteel.core.secret import rest_token
 
@@ -210,6 +215,9 @@ def test_a_shell_completes_verbs_options_and_values(tmp_path: Path) -> None:
         "firesteel run -t l": ["local"],
         "firesteel logs job": ["jobmanager"],
         "firesteel run -D state.backend.t": ["state.backend.type="],
+        "firesteel run -D execution.checkpointing.mode=EX": ["execution.checkpointing.mode=EXACTLY_ONCE"],
+        "firesteel run -D pipeline.object-reuse=t": ["pipeline.object-reuse=true"],
+        "firesteel run -D jobmanager.rpc.address=": [],
         f"firesteel run {tmp_path}/prog": [str(program)],
         f"firesteel list --config-dir {tmp_path}/p": [str(program)],
         f"firesteel list -m {tmp_path}/p": [],  # an address is no file
@@ -222,11 +230,11 @@ def test_a_shell_completes_verbs_options_and_values(tmp_path: Path) -> None:
 
 
 def values_of(action: argparse.Action, parsed: argparse.Namespace) -> list[str]:
-    return completion.ValuesCompleter()(prefix="", action=action, parser=parser(), parsed_args=parsed)
+    return list(completion.ValuesCompleter()(prefix="", action=action, parser=parser(), parsed_args=parsed))
 
 
 def test_ids_of_jobs_that_go_on_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "_ask_for_job_ids", lambda parsed: [parsed.verb])
+    monkeypatch.setattr(completion, "_ask", lambda ask, parsed: {parsed.verb: ""})
     parsed = argparse.Namespace(verb="of this verb's cluster")
     job = argparse.Action([], "job", metavar="JOB")
     owner = argparse.Action([], "owner", metavar="JOB|TASKMANAGER|jobmanager")
@@ -234,10 +242,86 @@ def test_ids_of_jobs_that_go_on_are_offered(monkeypatch: pytest.MonkeyPatch) -> 
     assert values_of(owner, parsed) == ["jobmanager", "of this verb's cluster"]
 
 
+class Cluster:
+    """Answers that a cluster gives to questions of the shell."""
+
+    def __init__(self, jobs: list[tuple[str, str, str]], checkpoints: Mapping[str, Any] | None = None) -> None:
+        self.jobs, self.checkpoints = jobs, checkpoints or {}
+
+    async def get(self, path: str) -> Any:
+        if path == "/jobs/overview":
+            names = ("jid", "name", "state")
+            return {"jobs": [{**dict(zip(names, job, strict=True)), "start-time": 0} for job in self.jobs]}
+        answer = self.checkpoints[path.split("/")[2]]
+        if isinstance(answer, Exception):
+            raise answer
+        return {"history": answer}
+
+
+def offered_by(monkeypatch: pytest.MonkeyPatch, cluster: Any, verb: str, action: argparse.Action) -> dict[str, str]:
+    """What a shell offers for a word of a verb, with this cluster."""
+    loop = LoopThread("test")
+    connection = SimpleNamespace(loop=loop, rest=cluster)
+    monkeypatch.setattr("firesteel.client.connections.connect", lambda settings: connection)
+    monkeypatch.setattr("firesteel.client.cli.definitions.settings_of", lambda parsed: None)
+    monkeypatch.setattr(completion, "_ANSWER_SECONDS", 20)
+    monkeypatch.setenv("FIRESTEEL_CONF_DIR", "/")
+    parsed = argparse.Namespace(verb=verb, config_dir="/")
+    try:
+        return completion.ValuesCompleter()(prefix="/nothing", action=action, parser=parser(), parsed_args=parsed)
+    finally:
+        loop.close()
+
+
+def test_names_and_ids_of_jobs_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(
+        [
+            ("a1", "orders", "RUNNING"), ("a2", "twice", "RUNNING"), ("a3", "twice", "RESTARTING"),
+            ("a4", "old", "FINISHED"), ("a5", "-D", "RUNNING"), ("a6", "\x1b[2J", "RUNNING"),
+        ]
+    )  # fmt: skip
+    job = argparse.Action([], "jobs", metavar="JOB")
+    running = offered_by(monkeypatch, cluster, "cancel", job)
+    assert running == {
+        "orders": "a1", "a1": "orders (RUNNING)", "a2": "twice (RUNNING)", "a3": "twice (RESTARTING)",
+        "a5": "-D (RUNNING)", "a6": "?[2J (RUNNING)",
+    }  # fmt: skip
+    assert {*offered_by(monkeypatch, cluster, "show", job)} - {*running} == {"old", "a4"}
+
+
+def test_savepoints_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = {"status": "COMPLETED", "is_savepoint": True, "discarded": False}
+    history = [
+        {**done, "external_path": "/s/savepoint-1"},
+        {**done, "external_path": "/s/chk-7", "is_savepoint": False},
+        {**done, "external_path": "/s/chk-6", "discarded": True},
+        {"status": "FAILED", "is_savepoint": True},
+        {**done, "external_path": ""},
+    ]
+    jobs = [("a1", "orders", "RUNNING"), ("a2", "gone", "FAILED")]
+    cluster = Cluster(jobs, {"a1": history, "a2": JobNotFoundError("gone")})
+    paths = {"/s/savepoint-1": "savepoint of orders", "/s/chk-7": "checkpoint of orders"}
+    for destination in ("restore_path", "dispose", "path"):
+        action = argparse.Action([], destination, metavar="PATH")
+        assert offered_by(monkeypatch, cluster, "run", action) == paths
+    assert offered_by(monkeypatch, cluster, "run", argparse.Action([], "config_dir", metavar="PATH")) == {}
+
+
+@pytest.mark.parametrize("answer", [None, {"jobs": [{}]}, PeerUnreachableError("no")])
+def test_a_cluster_with_another_answer_is_silence(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    class Odd:
+        async def get(self, path: str) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    assert offered_by(monkeypatch, Odd(), "cancel", argparse.Action([], "jobs", metavar="JOB")) == {}
+
+
 def test_a_cluster_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = threading.Event()
     monkeypatch.setattr(completion, "_ANSWER_SECONDS", 0.01)
-    monkeypatch.setattr(completion, "_ask_for_job_ids", lambda parsed: [str(answers.wait())])
+    monkeypatch.setattr(completion, "_ask", lambda ask, parsed: {str(answers.wait()): ""})
     job = argparse.Action([], "job", metavar="JOB")
     assert values_of(job, argparse.Namespace()) == []
     answers.set()

@@ -76,7 +76,7 @@ def test_nothing_is_found_where_all_is_well() -> None:
         ({"spark_problem": "no jars"}, "spark", "error", "no jars", "pip install"),
         ({"process_size": 17 * GIB}, "memory", "error", "may use 17.0 GiB", "taskmanager.memory.process.size"),
         ({"free_memory": GIB // 2}, "memory", "warning", "512 MiB of 16.0 GiB", "end what is not needed"),
-        ({"slots": 5}, "cores", "warning", "5 slots on 4 cores", "taskmanager.numberOfTaskSlots"),
+        ({"slots": 9}, "cores", "warning", "9 slots on 4 cores", "taskmanager.numberOfTaskSlots"),
         ({"settings_problem": "rest.port = 'x'"}, "configuration", "error", "rest.port", "config.yaml"),
         ({"warnings": ("rest.prt is unknown",)}, "configuration", "warning", "rest.prt", "config.yaml"),
         ({"secret_problem": "it can be read by others"}, "secret", "error", "read by others", "chmod 600"),
@@ -124,6 +124,11 @@ def test_what_is_wrong_is_named_with_what_to_do(
     assert found.plain()["level"] == level
     assert is_failed([found], strict=False) is (level == "error")
     assert is_failed([found], strict=True)
+
+
+def test_slots_of_a_demo_may_share_cores() -> None:
+    (cores,) = (found for found in findings(replace(GOOD, slots=8)) if found.area == "cores")
+    assert (cores.level.value, cores.text) == ("ok", "4, and a TaskManager has 8 slots")
 
 
 def test_a_directory_is_tried_and_nothing_stays(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_ctrl_c_while_a_job_is_being_accepted_cancels_it(monkeypatch: pytest.Mon
 class _Rest(RestClient):
     """Accepts every job."""
 
-    async def submit(self, job_graph: Any, blobs: Any) -> None:
+    async def submit(self, graph: Any, blobs: Any, sent: Any = None) -> None:
         pass
 
 

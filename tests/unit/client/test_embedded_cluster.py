@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from firesteel.client import embedded_cluster
 from firesteel.config.settings import Settings
+from firesteel.core.errors import FleetError
 from firesteel.service.leaving import Leaving
 
 
@@ -23,12 +25,14 @@ class Service:
     rest = SimpleNamespace(address="http://127.0.0.1:1")
     stopped: list[str]
     hangs = ""
+    failure: OSError | None = None
 
     def __init__(self, name: str, **_: Any) -> None:
         self.name = name
 
     async def start(self, host: str, port: int) -> None:
-        pass
+        if self.name == "dispatcher" and self.failure is not None:
+            raise self.failure
 
     async def stop(self, leaving: Leaving) -> None:
         assert leaving is Leaving.END_ALL
@@ -69,3 +73,28 @@ def test_the_fleet_ends_whatever_service_hangs(
     assert hangs not in Service.stopped
     if not hangs:
         assert Service.stopped == ["dispatcher", "jobmaster", "taskmanager", "resourcemanager"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (
+            OSError(errno.EADDRINUSE, "the REST API does not start: port 8081 is taken"),
+            "the REST API does not start: port",
+        ),
+        (TimeoutError(), "it took more than 60 s"),
+    ],
+)
+def test_a_cluster_that_can_not_start_says_why_in_one_sentence_and_leaves_nothing(
+    failure: OSError, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Service, "stopped", [], raising=False)
+    monkeypatch.setattr(Service, "failure", failure)
+    monkeypatch.setattr(Fleet, "stops", 0)
+    monkeypatch.setattr(embedded_cluster, "EmbeddedFleet", Fleet)
+    monkeypatch.setattr("firesteel.core.plugins.load", lambda group, name: lambda **given: Service(name, **given))
+    with tempfile.TemporaryDirectory(dir="/tmp") as runs:
+        with pytest.raises(FleetError, match=f"the cluster inside this process did not start: {reason}"):
+            embedded_cluster.EmbeddedCluster(Settings({"firesteel.run.directory": runs}), 1)
+        assert [path.name for path in Path(runs).iterdir()] == [".lock"]
+    assert Fleet.stops == 1

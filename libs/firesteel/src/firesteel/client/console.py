@@ -37,6 +37,11 @@ class Console:
         into: standard input, by the same rule.
     """
 
+    quiet_seconds: float = 0.0
+    """The progress of a job is not shown before it has run for so long."""
+    keeps_last_line: bool = False
+    """Whether the live line stays when a job has ended."""
+
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None, into: TextIO | None = None) -> None:
         self._fixed_out, self._fixed_err, self._fixed_into = out, err, into
         self._live = False
@@ -123,6 +128,10 @@ class Console:
                 self._live = False
                 self._err.write(_CLEAR_LINE)
                 self._err.flush()
+
+    def how_to_cancel(self, job_id: str) -> str:
+        """What a person can write here to cancel a job."""
+        return f"`firesteel cancel {job_id}`"
 
     def ask(self, question: str) -> bool | None:
         """A yes-or-no question; no answer is no; None at the end of the input.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from typing_extensions import override
+
 from firesteel.common.job_execution_result import JobExecutionResult
+from firesteel.core import html_cards
 from firesteel.core.errors import ProgramError
 
 
@@ -23,6 +26,10 @@ class DetachedJobExecutionResult(JobExecutionResult):
     def is_job_execution_result(self) -> bool:
         """Returns false: the job has only been submitted."""
         return False
+
+    @override
+    def _repr_html_(self) -> str:
+        return html_cards.card("Submitted job", [("id", html_cards.text(str(self.get_job_id())))])
 
     def __repr__(self) -> str:
         return f"DetachedJobExecutionResult(job_id={self.get_job_id()})"

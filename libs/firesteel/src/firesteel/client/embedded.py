@@ -9,19 +9,28 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from firesteel.client import context
 from firesteel.client.at_exit import before_threads_end
+from firesteel.client.attached import AttachedWait
+from firesteel.client.cell_console import CellConsole
+from firesteel.client.cell_slots import check_slots
 from firesteel.client.console import Console
 from firesteel.client.graph_shipment import prepare
 from firesteel.client.job_client import ClusterJobClient
 from firesteel.client.planning import PlanOnly
 from firesteel.common.configuration import Configuration
+from firesteel.common.job_execution_result import JobExecutionResult
+from firesteel.common.submitted_jobs import LOCAL
 from firesteel.config import options
 from firesteel.config.definitions import handed_on
 from firesteel.config.load import load_settings
 from firesteel.config.settings import Settings
+from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FiresteelError, FleetError
 from firesteel.core.machine import usable_cores
+from firesteel.core.notebook import kernel_shell
 
 if TYPE_CHECKING:
     from firesteel.client.embedded_cluster import EmbeddedCluster
@@ -50,8 +59,9 @@ class _Shared:
                     before_threads_end(self.stop)
                     self._hooked = True
                 cluster = self._cluster = _start(settings, slots)
-            elif not settings.is_set(options.TASKMANAGER_SLOTS):
-                cluster.ensure_slots(slots_needed)
+            else:
+                says_slots = settings.is_set(options.TASKMANAGER_SLOTS)
+                cluster.ensure_slots(settings.get(options.TASKMANAGER_SLOTS) if says_slots else slots_needed)
             return cluster
 
     def stop(self) -> None:
@@ -82,6 +92,17 @@ async def _submit(rest: RestClient, job_graph: JobGraph, blobs: Mapping[str, byt
     await rest.submit(job_graph, blobs)
     if gave_up.is_set():
         await rest.cancel(job_graph.job_id)
+
+
+class EmbeddedJobClient(ClusterJobClient):
+    """A job of the cluster inside this process."""
+
+    @override
+    def wait(self) -> JobExecutionResult:
+        if kernel_shell() is None:
+            return super().wait()
+        console = CellConsole(self._rest.dashboard_url(self._job_id))
+        return AttachedWait(self, self._graph, console, SystemClock(), show_progress=True).run()
 
 
 class EmbeddedExecutor:
@@ -118,9 +139,11 @@ class EmbeddedExecutor:
         if program is not None and program.plan_only:
             raise PlanOnly(graph, job_graph)
         cluster = _shared.get(settings, job_graph.slots_needed())
+        if kernel_shell() is not None:
+            check_slots(job_graph, LOCAL, cluster.slots)
         if cluster.rest is None:
             raise FiresteelError("the embedded cluster has been stopped")
-        client = ClusterJobClient(job_graph.job_id, job_graph.name, cluster.rest, cluster.loop)
+        client = EmbeddedJobClient(job_graph, cluster.rest, cluster.loop)
         gave_up = threading.Event()
         try:
             cluster.loop.start(_submit(cluster.rest, job_graph, blobs, gave_up)).result()

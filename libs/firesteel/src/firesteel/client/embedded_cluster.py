@@ -16,6 +16,7 @@ from firesteel.config.load import CONF_DIR_VARIABLE
 from firesteel.config.settings import Settings
 from firesteel.core import plugins
 from firesteel.core.clock import SystemClock
+from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import rest_token
 from firesteel.ha.memory import MemoryServices
@@ -61,6 +62,10 @@ class EmbeddedCluster:
         self.rest: RestClient | None = None
         try:
             self._loop.run(self._start(), timeout=_START_SECONDS)
+        except OSError as error:  # a port that is taken, a disk that is full, the time limit
+            self.stop()
+            reason = error.strerror or str(error) or f"it took more than {_START_SECONDS:g} s"
+            raise FleetError(f"the cluster inside this process did not start: {reason}") from error
         except BaseException:
             self.stop()
             raise

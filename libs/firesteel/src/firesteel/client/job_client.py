@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import pickle
 import re
@@ -9,9 +10,12 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from firesteel.client.cell_console import CellConsole
 from firesteel.client.loop_thread import LoopThread
+from firesteel.client.progress import Progress, clock_text
+from firesteel.client.progress_display import ProgressDisplay
 from firesteel.client.rest_client import RestClient
 from firesteel.client.results import RestResultStream
 from firesteel.client.source_lines import with_source_lines
@@ -20,11 +24,27 @@ from firesteel.common.executor import CollectingJobClient
 from firesteel.common.job_execution_result import JobExecutionResult
 from firesteel.common.job_id import JobID
 from firesteel.common.job_status import JobStatus
-from firesteel.core.errors import JobCancelledError, JobError, JobFailedError, RpcError, UserFunctionError
+from firesteel.core import html_cards
+from firesteel.core.clock import SystemClock
+from firesteel.core.errors import (
+    FiresteelError,
+    JobCancelledError,
+    JobError,
+    JobFailedError,
+    RpcError,
+    UserFunctionError,
+)
+from firesteel.core.notebook import kernel_shell
+from firesteel.graph.bounded import is_batch
+from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.slot.user_code import how_to_bring
 
 _LONG_POLL_MS = 10_000
+_GLANCE_SECONDS: Final = 3.0
+"""A notebook waits so long for the state of a job that it shows."""
+_FAILURE_LIMIT: Final = 500
+_RATE: Final = "numRecordsInPerSecond"
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 
@@ -32,15 +52,68 @@ class ClusterJobClient(CollectingJobClient):
     """A job of a cluster that is reached over REST.
 
     Args:
-        job_id: of the job.
-        job_name: for messages.
+        graph: that was submitted.
         rest: client of the cluster's Dispatcher.
         loop: where ``rest`` lives.
     """
 
-    def __init__(self, job_id: str, job_name: str, rest: RestClient, loop: LoopThread) -> None:
-        self._job_id, self._job_name = job_id, job_name
+    def __init__(self, graph: JobGraph, rest: RestClient, loop: LoopThread) -> None:
+        self._graph, self._job_id, self._job_name = graph, graph.job_id, graph.name
         self._rest, self._loop = rest, loop
+
+    @property
+    def graph(self) -> JobGraph:
+        """The graph that was submitted."""
+        return self._graph
+
+    def __repr__(self) -> str:
+        return f"<job {self._job_name!r} ({self._job_id})>"
+
+    def _repr_html_(self) -> str:
+        """State, rates and last failure of the job at this moment, for a notebook."""
+        facts = [("id", html_cards.text(self._job_id))]
+        try:
+            facts += self._loop.run(self._facts(), timeout=_GLANCE_SECONDS)
+        except (FiresteelError, TimeoutError, KeyError, TypeError, ValueError) as error:
+            facts.append(("state", html_cards.text(f"not known: {str(error) or 'no answer in time'}")))
+        page = html_cards.link(self._rest.dashboard_url(self._job_id), "page in the dashboard")
+        return html_cards.card(f"Job {self._job_name}", [*facts, ("dashboard", page)])
+
+    async def _facts(self) -> list[tuple[str, str]]:
+        """What is known of the job at this moment: labels, and values as HTML."""
+        details, exceptions = await asyncio.gather(
+            self._rest.get(f"/jobs/{self._job_id}"),
+            self._rest.get(f"/jobs/{self._job_id}/exceptions?maxExceptions=1"),
+        )
+        progress = Progress.of(details, self._graph)
+        rates = await self._rates() if progress.state == "RUNNING" and not is_batch(self._graph) else ("", "")
+        facts = [
+            ("state", f"{progress.state} for {clock_text(details['duration'] / 1000)}"),
+            ("records in", f"{progress.records_in:,}{rates[0]}"),
+            ("records out", f"{progress.records_out:,}{rates[1]}"),
+            ("slots", f"{progress.slots} of {progress.slots_needed}"),
+            ("waits", progress.waiting_for),
+            ("restarts", f"{progress.restarts:,}" if progress.restarts else ""),
+        ]
+        failures = exceptions["exceptionHistory"]["entries"]
+        if failures:
+            facts.append(("last failure", failures[0]["stacktrace"].strip().splitlines()[-1]))
+        return [(label, html_cards.text(value, _FAILURE_LIMIT)) for label, value in facts if value]
+
+    async def _rates(self) -> tuple[str, str]:
+        """Records that sources read and that the last vertices receive, a second."""
+        graph = self._graph
+        sources = [vertex.id for vertex in graph.vertices if vertex.source is not None]
+        inner = {edge.source for edge in graph.edges}
+        ends = [vertex.id for vertex in graph.vertices if vertex.id not in inner]
+        path = f"/jobs/{self._job_id}/vertices/%s/subtasks/metrics?get={_RATE}&agg=sum"
+        vertices = dict.fromkeys([*sources, *ends])
+        answers = await asyncio.gather(*(self._rest.get(path % vertex) for vertex in vertices))
+        rates = {
+            vertex: sum(float(metric["sum"]) for metric in answer)
+            for vertex, answer in zip(vertices, answers, strict=True)
+        }
+        return tuple(f" ({sum(rates[vertex] for vertex in group):,.0f} a second)" for group in (sources, ends))  # type: ignore[return-value]
 
     def get_job_id(self) -> JobID:
         return JobID.from_hex_string(self._job_id)
@@ -79,7 +152,11 @@ class ClusterJobClient(CollectingJobClient):
 
     def collect(self, operator_id: str) -> RestResultStream:
         """The results of the collect operator with this id, pulled as they are read."""
-        return RestResultStream(self._job_id, operator_id, self._rest, self._loop, self._result)
+        progress = None
+        if kernel_shell() is not None:
+            console = CellConsole(self._rest.dashboard_url(self._job_id))
+            progress = ProgressDisplay(self.get_job_details, self._graph, console, SystemClock())
+        return RestResultStream(self._job_id, operator_id, self._rest, self._loop, self._result, progress)
 
     def get_job_details(self) -> CompletableFuture[dict[str, Any]]:
         """The answer of ``GET /jobs/:jobid``."""

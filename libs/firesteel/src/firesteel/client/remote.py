@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
 from firesteel.client import context
 from firesteel.client.attached import AttachedWait
+from firesteel.client.bars import bar
+from firesteel.client.cell_console import CellConsole
+from firesteel.client.cell_slots import check_slots
 from firesteel.client.connections import ClusterConnection, connect
 from firesteel.client.console import Console
 from firesteel.client.detached import DetachedJobExecutionResult
@@ -20,6 +23,7 @@ from firesteel.client.job_client import ClusterJobClient
 from firesteel.client.planning import PlanOnly
 from firesteel.client.rest_client import RestClient
 from firesteel.client.results import RestResultStream
+from firesteel.client.waiting import wait_for
 from firesteel.common.configuration import Configuration
 from firesteel.common.job_execution_result import JobExecutionResult
 from firesteel.common.job_id import JobID
@@ -29,12 +33,15 @@ from firesteel.config.load import load_settings
 from firesteel.config.settings import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import JobError, JobNotFoundError, PeerUnreachableError, RpcError
+from firesteel.core.notebook import kernel_shell
+from firesteel.datastream.notebook_cards import cluster_of
 from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.specs import OperatorKind
 
 logger = logging.getLogger(__name__)
 _LAST_CANCEL_SECONDS: Final = 5.0
 _PRINT_NOTE: Final = "print() writes to the standard output of the TaskManagers (their .out files), not here."
+_MIB: Final = 1 << 20
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -73,10 +80,12 @@ class RemoteExecutor:
         if program is not None:
             job_graph = replace(job_graph, job_id=next(program.job_ids, job_graph.job_id))
         connection = connect(settings)
+        if program is None and kernel_shell() is not None:
+            _check_slots(connection, job_graph, settings)
         try:
             was_submitted = program is not None and program.is_restarted and _is_known(connection, job_graph.job_id)
             if not was_submitted:
-                connection.loop.run(connection.rest.submit(job_graph, blobs))
+                _upload(connection, job_graph, blobs, None if program is None else program.console)
         except KeyboardInterrupt:
             _give_up(connection, job_graph.job_id)
             raise
@@ -109,8 +118,8 @@ class RemoteJobClient(ClusterJobClient):
     """
 
     def __init__(self, graph: JobGraph, connection: ClusterConnection, settings: Settings) -> None:
-        super().__init__(graph.job_id, graph.name, connection.rest, connection.loop)
-        self._graph, self._connection, self._settings = graph, connection, settings
+        super().__init__(graph, connection.rest, connection.loop)
+        self._connection, self._settings = connection, settings
         self._attached = settings.get(options.EXECUTION_ATTACHED)
         self._ends_with_client = self._attached and settings.get(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT)
 
@@ -132,12 +141,14 @@ class RemoteJobClient(ClusterJobClient):
         if not self._attached:
             return DetachedJobExecutionResult(JobID.from_hex_string(self._job_id))
         program = context.current()
+        is_cell = program is None and kernel_shell() is not None
+        console = CellConsole(self._rest.dashboard_url(self._job_id)) if is_cell else Console()
         waiting = AttachedWait(
             self,
             self._graph,
-            program.console if program is not None else Console(),
+            program.console if program is not None else console,
             SystemClock(),
-            show_progress=program is not None and program.shows_progress,
+            show_progress=is_cell if program is None else program.shows_progress,
             cancel_on_exit=self._ends_with_client,
         )
         try:
@@ -162,6 +173,34 @@ class RemoteJobClient(ClusterJobClient):
 
 def _load(configuration: Configuration) -> Settings:
     return load_settings(definitions=handed_on(), program=configuration.to_dict())
+
+
+def _check_slots(connection: ClusterConnection, graph: JobGraph, settings: Settings) -> None:
+    """Name the jobs of this notebook that have the slots which a job will wait for."""
+    try:
+        overview = connection.loop.run(connection.rest.get("/overview"))
+    except RpcError:  # the submission will say what is wrong
+        return
+    check_slots(graph, cluster_of(settings), overview["slots-total"], overview["slots-available"])
+
+
+def _upload(
+    connection: ClusterConnection, graph: JobGraph, blobs: Mapping[str, bytes], console: Console | None
+) -> None:
+    """Submit a job; on a terminal a line says how much of the program has been sent, if it takes longer."""
+    if console is None:
+        connection.loop.run(connection.rest.submit(graph, blobs))
+        return
+    sent = [0, 0]
+
+    def count(done: int, total: int) -> None:
+        sent[:] = done, total
+
+    def text() -> str:
+        done, total = sent
+        return f"Sending the program {bar(done, total)}  {done / _MIB:.1f} of {total / _MIB:.1f} MiB"
+
+    wait_for(console, connection, text, connection.rest.submit(graph, blobs, count))
 
 
 def _is_known(connection: ClusterConnection, job_id: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import Any, Final
 import aiohttp
 
 from firesteel.checkpoint.savepoints import CANONICAL
+from firesteel.client.bars import CountedBytes
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import (
     CheckpointError,
@@ -127,8 +127,15 @@ class RestClient:
         _, _, headers = await self._request("GET", "/config", timeout_s=15.0)
         return headers.get("Date")
 
-    async def submit(self, graph: JobGraph, blobs: Mapping[str, bytes]) -> None:
+    async def submit(
+        self, graph: JobGraph, blobs: Mapping[str, bytes], sent: Callable[[int, int], None] = lambda done, total: None
+    ) -> None:
         """Submit a job. Submitting the same graph again is harmless.
+
+        Args:
+            graph: the job.
+            blobs: the files that it needs, by their SHA-256.
+            sent: hears how many bytes of the blobs have been sent, and of how many.
 
         Raises:
             GraphError: the Dispatcher refuses the graph, or it is too large, or another job has its id.
@@ -139,17 +146,25 @@ class RestClient:
         }
         plan = json.dumps(graph.to_plain())
 
+        total = sum(map(len, blobs.values()))
+
         def form() -> aiohttp.FormData:
+            done = 0
+
+            def count(size: int) -> None:
+                nonlocal done
+                done += size
+                sent(done, total)
+
             made = aiohttp.FormData()
             made.add_field("request", json.dumps(request), content_type="application/json")
             made.add_field("file_0", plan, filename="plan.json", content_type="application/json")
             for number, (name, content) in enumerate(blobs.items(), start=1):
-                stream = io.BytesIO(content)  # sent in pieces: bytes would hold up the loop, and aiohttp warns about it
+                stream = CountedBytes(content, count)
                 made.add_field(f"file_{number}", stream, filename=name, content_type="application/octet-stream")
             return made
 
-        size = len(plan) + sum(map(len, blobs.values()))
-        limit = _CALL_SECONDS + size / _SLOWEST_UPLOAD
+        limit = _CALL_SECONDS + (len(plan) + total) / _SLOWEST_UPLOAD
         status, body, _ = await self._request("POST", "/jobs", form=form, timeout_s=limit)
         if status in (400, 413):
             raise GraphError(_first_error(body))

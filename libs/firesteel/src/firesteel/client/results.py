@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Final, NoReturn
 
 from firesteel.client.loop_thread import LoopThread
+from firesteel.client.progress_display import TICK_SECONDS, ProgressDisplay
 from firesteel.client.rest_client import CollectedResults, RestClient
 from firesteel.core.errors import JobError, JobNotFoundError, RpcError
 
@@ -33,6 +34,7 @@ class RestResultStream:
         rest: client of the cluster's Dispatcher.
         loop: where ``rest`` lives.
         outcome: waits for the job's end; raises unless it finished.
+        progress: is shown while results are waited for; None = nobody is to see it.
 
     Attributes:
         abandon: cancels the job unless its end has been seen; may be called at any time, and does it once.
@@ -45,9 +47,10 @@ class RestResultStream:
         rest: RestClient,
         loop: LoopThread,
         outcome: Callable[[], Coroutine[Any, Any, Any]],
+        progress: ProgressDisplay | None = None,
     ) -> None:
         self._job_id, self._operator_id = job_id, operator_id
-        self._rest, self._loop, self._outcome = rest, loop, outcome
+        self._rest, self._loop, self._outcome, self._progress = rest, loop, outcome, progress
         self._offset = 0
         self._ended = False
         self._failure: JobError | None = None
@@ -61,7 +64,7 @@ class RestResultStream:
                 raise self._failure
             return None
         try:
-            answer = self._pull.result()
+            answer = self._answer()
         except CancelledError:
             if self._ended:  # closed by another thread while this one waited: there are no further results
                 return None
@@ -71,6 +74,8 @@ class RestResultStream:
             if isinstance(error, JobError):
                 self._failure = error
             self.close()
+            if isinstance(error, KeyboardInterrupt) and self._progress is not None:
+                self._progress.interrupted()
             raise
         results: list[Any] = []
         if answer.count:
@@ -81,6 +86,18 @@ class RestResultStream:
         elif not self._ended:
             self._pull = self._loop.start(self._next(self._offset))
         return results if results or not self._ended else self.fetch()
+
+    def _answer(self) -> CollectedResults:
+        """The answer to the pull that is on its way; progress is shown meanwhile."""
+        if self._progress is None:
+            return self._pull.result()
+        while True:
+            self._progress.tick()
+            try:
+                return self._pull.result(TICK_SECONDS)
+            except TimeoutError:
+                if self._pull.done():
+                    raise
 
     def _finish(self) -> None:
         """Tell the slot that all has arrived, and learn how the job ended."""
@@ -93,6 +110,9 @@ class RestResultStream:
             self.abandon()
             raise
         self.abandon.detach()
+        if self._progress is not None:
+            self._progress.finish()
+            self._progress.close()
 
     async def _end(self) -> None:
         """The collect task ends when all is acknowledged, and does so again after a restart that comes behind that.

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from firesteel.common.job_id import JobID
+from firesteel.core import html_cards
+from firesteel.core.short_repr import short_repr
 
 __all__ = ["JobExecutionResult"]
 
@@ -37,6 +39,16 @@ class JobExecutionResult:
     def is_job_execution_result(self) -> bool:
         """Returns True; it exists because PyFlink has it."""
         return True
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("id", html_cards.text(str(self._job_id))),
+            ("run time", html_cards.text(f"{self._net_runtime_ms / 1000:,.3f} s")),
+        ]
+        accumulators = [[name, short_repr(value, html_cards.MAX_TEXT)] for name, value in self._accumulators.items()]
+        counters = html_cards.table(["accumulator", "value"], accumulators) if accumulators else ""
+        rest = html_cards.more(len(accumulators) - html_cards.MAX_ROWS, "accumulators")
+        return html_cards.card("Finished job", facts, counters, rest)
 
     def __repr__(self) -> str:
         return f"JobExecutionResult(job_id={self._job_id}, net_runtime={self._net_runtime_ms} ms)"

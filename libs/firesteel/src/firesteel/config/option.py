@@ -73,14 +73,16 @@ class OptionType(Generic[T_co]):
         name: shown in the reference.
         parse: from text or Python value; raises ``ValueError`` with what was expected.
         show: text form of a value.
+        names: all values, if they are few and have names.
     """
 
     name: str
     parse: Callable[[Any], T_co]
     show: Callable[[Any], str] = option_texts.show
+    names: tuple[str, ...] = ()
 
 
-BOOL = OptionType("Boolean", values.parse_bool)
+BOOL = OptionType("Boolean", values.parse_bool, names=("true", "false"))
 INT = OptionType("Integer", values.parse_int)
 FLOAT = OptionType("Double", values.parse_float)
 STRING = OptionType("String", values.parse_str)
@@ -109,7 +111,7 @@ def enum_of(*names: str, **also: str) -> OptionType[str]:
             raise ValueError(f"one of {', '.join(names)}")
         return name
 
-    return OptionType(f"Enum ({', '.join(names)})", parse)
+    return OptionType(f"Enum ({', '.join(names)})", parse, names=names)
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,6 +44,12 @@ from typing import Any
 class FiresteelError(Exception):
     """Root of all errors that Firesteel raises on purpose."""
 
+    def _render_traceback_(self) -> list[str]:
+        """The traceback that a notebook's cell shows: the user's own lines (the name is IPython's)."""
+        from firesteel.core.notebook import render_traceback
+
+        return render_traceback(self)
+
 
 class ProgramError(FiresteelError):
     """The user's program must be changed."""

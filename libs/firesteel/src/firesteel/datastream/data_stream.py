@@ -26,6 +26,7 @@ from firesteel.datastream.caches import Cache
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.joined_streams import JoinTag, OnGroups, OnPairs, OnPairsFlat, UnionKey, UnionKeys
 from firesteel.datastream.near_names import NearNames
+from firesteel.datastream.notebook_cards import shown_type, stream_card
 from firesteel.datastream.operator_settings import OperatorSettings
 from firesteel.expressions import Expression
 from firesteel.expressions.aggregates import Aggregate
@@ -143,6 +144,19 @@ class DataStream(OperatorSettings, NearNames):
     def get_execution_config(self) -> ExecutionConfig:
         """Returns the settings of that environment."""
         return self._environment.get_config()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._shown_name()!r} of {shown_type(self._record_type)}>"
+
+    def _repr_html_(self) -> str:
+        """The type of the records and the operators that make them, for a notebook."""
+        ends = [stream_input.source for stream_input in self._inputs]
+        parallelism = self._environment.get_parallelism()
+        return stream_card(type(self).__name__, self._shown_name(), self._record_type, ends, parallelism)
+
+    def _shown_name(self) -> str:
+        """The operator whose results the stream has; keyed streams have no name of their own."""
+        return "Union" if len(self._inputs) > 1 else self._inputs[0].source.name
 
     # --- operators -------------------------------------------------------------------------------------------------
 
@@ -1637,6 +1651,14 @@ class DataStreamSink(OperatorSettings, NearNames):
 
     def __init__(self, transformation: Transformation) -> None:
         self._transformation = transformation
+
+    def __repr__(self) -> str:
+        return f"<DataStreamSink {self._transformation.name!r}>"
+
+    def _repr_html_(self) -> str:
+        """The operators that lead here, for a notebook."""
+        sink = self._transformation
+        return stream_card("DataStreamSink", sink.name, None, [sink], max(1, sink.parallelism))
 
     def _operator(self, method: str) -> Transformation:
         return self._transformation

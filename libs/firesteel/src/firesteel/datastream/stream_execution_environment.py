@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, Self
+from typing import Any, Final, NoReturn, Self
 
 from firesteel.common.configuration import Configuration
 from firesteel.common.execution_config import ExecutionConfig
@@ -16,7 +17,10 @@ from firesteel.common.executor import CollectingJobClient, ExecutorFactory, Pipe
 from firesteel.common.io import InputFormat
 from firesteel.common.job_client import JobClient
 from firesteel.common.job_execution_result import JobExecutionResult
+from firesteel.common.job_id import JobID
+from firesteel.common.job_status import JobStatus
 from firesteel.common.restart_strategy import RestartStrategyConfiguration
+from firesteel.common.submitted_jobs import SubmittedJob, submitted_jobs
 from firesteel.common.typeinfo import TypeDescriptor, TypeInformation
 from firesteel.common.watermark_strategy import WatermarkStrategy
 from firesteel.config import Option, Settings
@@ -25,7 +29,7 @@ from firesteel.connectors.collection import CollectionSource
 from firesteel.connectors.number_sequence import NumberSequenceSource
 from firesteel.connectors.socket_text import SocketTextSource
 from firesteel.core import plugins
-from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.core.errors import JobError, UnsupportedFeatureError
 from firesteel.core.machine import usable_cores
 from firesteel.datastream import checks, event_time
 from firesteel.datastream.caches import Cache, Caches
@@ -46,6 +50,7 @@ from firesteel.datastream.environment_settings import (
 )
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
 from firesteel.datastream.near_names import NearNames
+from firesteel.datastream.notebook_cards import cluster_of, environment_card
 from firesteel.datastream.operator_settings import group_name
 from firesteel.datastream.slot_sharing_group import SlotSharingGroup
 from firesteel.datastream.state_backend import StateBackend, state_backend_of
@@ -63,6 +68,7 @@ from firesteel.graph.stream_graph import StreamGraph, StreamInput, Transformatio
 __all__ = ["StreamExecutionEnvironment"]
 
 logger = logging.getLogger(__name__)
+_CANCEL_SECONDS: Final = 60.0
 
 
 class StreamExecutionEnvironment(NearNames):
@@ -529,7 +535,15 @@ class StreamExecutionEnvironment(NearNames):
             ProgramError, ConfigurationError: refused; nothing was deployed.
             JobError: the job did not finish.
         """
-        return self._submit(*self._take(job_name)).wait()
+        client = self._submit(*self._take(job_name))
+        try:
+            result = client.wait()
+        except JobError:
+            submitted_jobs.remove(client)
+            raise
+        if result.is_job_execution_result():  # else nobody waited
+            submitted_jobs.remove(client)
+        return result
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Starts what was added since the last call; returns when the cluster has accepted it.
@@ -538,6 +552,31 @@ class StreamExecutionEnvironment(NearNames):
             ProgramError, ConfigurationError: refused; nothing was deployed.
         """
         return self._submit(*self._take(job_name))
+
+    def cancel_jobs(self) -> list[JobID]:
+        """Cancels the jobs that this process has left running in the environment's cluster; waits for their ends.
+
+        They may come from earlier environments: a cell of a notebook that is run again makes a new one. Jobs that
+        others have submitted to the cluster go on.
+
+        Returns:
+            The ids of the jobs that were cancelled.
+
+        Raises:
+            RpcError: the cluster does not answer.
+            TimeoutError: a job has not ended after a minute.
+        """
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        clients = [job.client for job, _ in self._running_jobs()]
+        requests = [client.cancel() for client in clients]
+        for client, request in zip(clients, requests, strict=True):
+            try:
+                request.result(max(0.0, deadline - time.monotonic()))
+                client.get_job_execution_result().result(max(0.0, deadline - time.monotonic()))
+            except JobError:  # cancelled, or ended in another way meanwhile
+                pass
+            submitted_jobs.remove(client)
+        return [client.get_job_id() for client in clients]
 
     def get_execution_plan(self) -> str:
         """Returns the operators that the next ``execute()`` will run, as JSON text; takes nothing away.
@@ -553,7 +592,20 @@ class StreamExecutionEnvironment(NearNames):
         if self._executor is not None:
             self._executor.close()
 
+    def __repr__(self) -> str:
+        where = " at ".join(cluster_of(self._settings()))
+        return f"<StreamExecutionEnvironment: jobs run on {where}, {len(self._pending)} operators for the next one>"
+
+    def _repr_html_(self) -> str:
+        settings, set_here = self._settings(), self._configuration.to_dict()
+        return environment_card(settings, set_here, self.get_parallelism(), self._pending, self._running_jobs())
+
     # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _running_jobs(self) -> list[tuple[SubmittedJob, JobStatus | None]]:
+        """The jobs of this process that have not ended in the environment's cluster, with their states."""
+        cluster = cluster_of(self._settings())
+        return submitted_jobs.running(lambda job: job.cluster == cluster)
 
     def _add(
         self,
@@ -636,6 +688,7 @@ class StreamExecutionEnvironment(NearNames):
         warn_of_settings(program_settings(configuration))
         warn_of_losses(graph, self._settings())
         client = self._get_executor().submit(graph, configuration)
+        submitted_jobs.add(client, cluster_of(self._settings()))
         for cache in caches:
             cache.is_written(client)
         return client

@@ -1,4 +1,4 @@
-"""What a shell is offered behind Tab: verbs, options, files, ids of jobs and keys of the configuration (argcomplete).
+"""What a shell is offered behind Tab: verbs, options, files, jobs, savepoints and settings (argcomplete).
 
 The script of ``firesteel completion`` has the shell run ``firesteel`` itself at each Tab, with ``_ARGCOMPLETE`` in its
 environment; ``complete`` then answers in place of the command.
@@ -7,10 +7,12 @@ environment; ``complete`` then answers in place of the command.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import threading
-from collections.abc import Callable
-from typing import Final, TextIO
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import argcomplete
 from argcomplete.completers import BaseCompleter, FilesCompleter
@@ -24,10 +26,20 @@ from firesteel.client.console import Console
 from firesteel.config.load import CONF_DIR_VARIABLE
 from firesteel.core.errors import FiresteelError
 
+if TYPE_CHECKING:
+    from firesteel.client.rest_client import RestClient
+
+_Question = Callable[["RestClient"], Coroutine[Any, Any, dict[str, str]]]
+"""Asks a cluster for words, each with what a shell may say about it."""
 _FILES: Final = frozenset({"PATH", "DIR", "DIRECTORY", "FILE", "FILES", "PYTHON", "program.py", "args"})
 """Placeholders of values that are files or directories."""
-_ANSWER_SECONDS: Final = 2.0
-"""A shell waits so long for the ids of jobs: somebody holds the Tab key meanwhile."""
+_SAVEPOINTS: Final = frozenset({"restore_path", "dispose", "path"})
+"""Options and arguments that name a savepoint."""
+_OF_ENDED_JOBS: Final = frozenset({"show", "open", "wait", "logs"})
+"""Verbs for jobs that have ended, too."""
+_JOBS_WITH_SAVEPOINTS: Final = 10
+_ANSWER_SECONDS: Final = 0.8
+"""The cluster is given so long: with the start of this process a shell waits for a second, while somebody holds Tab."""
 
 
 def completion(parsed: argparse.Namespace, console: Console) -> int:
@@ -64,8 +76,8 @@ class ValuesCompleter(BaseCompleter):
     @override
     def __call__(
         self, *, prefix: str, action: argparse.Action, parser: argparse.ArgumentParser, parsed_args: argparse.Namespace
-    ) -> list[str]:
-        """The words that may stand there.
+    ) -> dict[str, str]:
+        """The words that may stand there, each with what a shell may say about it.
 
         Args:
             prefix: what was typed of it.
@@ -75,32 +87,46 @@ class ValuesCompleter(BaseCompleter):
         """
         placeholder = action.metavar if isinstance(action.metavar, str) else ""
         if placeholder in _FILES:
-            return list(FilesCompleter()(prefix))
+            words = dict.fromkeys(FilesCompleter()(prefix), "")
+            return words | _answer(_savepoints, parsed_args) if action.dest in _SAVEPOINTS else words
         if placeholder == "KEY=VALUE":
-            from firesteel.config.options import ALL_OPTIONS
-
-            return [f"{option.key}=" for option in ALL_OPTIONS]
+            return _settings(prefix)
         choices = placeholder.strip("{}").split("," if placeholder.startswith("{") else "|")
-        words = [choice for choice in choices if choice.islower()]
-        return [*words, *_job_ids(parsed_args)] if "JOB" in choices else words
+        words = {choice: "" for choice in choices if choice.islower()}
+        if "JOB" not in choices:
+            return words
+        ended = getattr(parsed_args, "verb", "") in _OF_ENDED_JOBS
+        return words | _answer(lambda rest: _jobs(rest, ended=ended), parsed_args)
 
 
-def _job_ids(parsed: argparse.Namespace) -> list[str]:
-    """Ids of the jobs that have not ended in the cluster that the words before name; none if no answer comes in time.
+def _settings(prefix: str) -> dict[str, str]:
+    """Keys of options; behind ``=`` the values of the option, if there are few."""
+    from firesteel.config.options import ALL_OPTIONS
+
+    key, equals, _ = prefix.partition("=")
+    if not equals:
+        return {f"{option.key}=": option.type.name for option in ALL_OPTIONS}
+    for option in ALL_OPTIONS:
+        if option.key == key:
+            return {f"{key}={name}": "" for name in option.type.names}
+    return {}
+
+
+def _answer(ask: _Question, parsed: argparse.Namespace) -> dict[str, str]:
+    """What the cluster says that the words before name; empty if no answer comes in time.
 
     A connection is patient with a cluster that is just being restarted, and nobody should be who holds the Tab key. So
     a thread asks, which argcomplete ends with the process if it still waits.
     """
-    ids: list[str] = []
-    thread = threading.Thread(target=lambda: ids.extend(_ask_for_job_ids(parsed)), daemon=True)
+    words: dict[str, str] = {}
+    thread = threading.Thread(target=lambda: words.update(_ask(ask, parsed)), daemon=True)
     thread.start()
     thread.join(_ANSWER_SECONDS)
-    return ids
+    return dict(words)
 
 
-def _ask_for_job_ids(parsed: argparse.Namespace) -> list[str]:
+def _ask(ask: _Question, parsed: argparse.Namespace) -> dict[str, str]:
     from firesteel.client.cli.definitions import settings_of
-    from firesteel.client.cli.named_jobs import ENDED
     from firesteel.client.connections import close_connections, connect
 
     try:
@@ -109,10 +135,49 @@ def _ask_for_job_ids(parsed: argparse.Namespace) -> list[str]:
         elif not os.environ.get(CONF_DIR_VARIABLE):
             use_local_cluster(parsed, Console())
         connection = connect(settings_of(parsed))
-        jobs = connection.loop.run(connection.rest.get("/jobs/overview"))["jobs"]
-    except (FiresteelError, OSError) as error:
+        words = connection.loop.run(ask(connection.rest))
+    except (FiresteelError, OSError, KeyError, TypeError) as error:
         debug(str(error))
-        return []
+        return {}
     finally:
         close_connections()
-    return [job["jid"] for job in jobs if job["state"] not in ENDED]
+    # Names and paths come from others: what commands the terminal, or would be taken for an option, is not offered.
+    return {word: _printable(note) for word, note in words.items() if word == _printable(word) and word[:1] != "-"}
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+async def _jobs(rest: RestClient, *, ended: bool) -> dict[str, str]:
+    """Names and ids of jobs; a name that several have is left out, as it would be refused.
+
+    Args:
+        rest: of the cluster.
+        ended: those that have ended, too.
+    """
+    from firesteel.client.cli.named_jobs import ENDED
+
+    overview = (await rest.get("/jobs/overview"))["jobs"]
+    jobs = [job for job in overview if ended or job["state"] not in ENDED]
+    count = Counter(job["name"] for job in jobs if job["state"] not in ENDED)
+    names = {job["name"]: job["jid"] for job in jobs if count[job["name"]] < 2}
+    return names | {job["jid"]: f"{job['name']} ({job['state']})" for job in jobs}
+
+
+async def _savepoints(rest: RestClient) -> dict[str, str]:
+    """Savepoints and checkpoints that the last jobs can go on from."""
+    overview = (await rest.get("/jobs/overview"))["jobs"]
+    jobs = sorted(overview, key=lambda job: -job["start-time"])[:_JOBS_WITH_SAVEPOINTS]
+    requests = (rest.get(f"/jobs/{job['jid']}/checkpoints") for job in jobs)
+    answers = await asyncio.gather(*requests, return_exceptions=True)
+    paths: dict[str, str] = {}
+    for job, answer in zip(jobs, answers, strict=True):
+        if isinstance(answer, BaseException):
+            continue
+        for checkpoint in answer["history"]:
+            path = checkpoint.get("external_path")
+            if path and checkpoint["status"] == "COMPLETED" and not checkpoint.get("discarded"):
+                kind = "savepoint" if checkpoint["is_savepoint"] else "checkpoint"
+                paths[path] = f"{kind} of {job['name']}"
+    return paths

@@ -26,10 +26,10 @@ from firesteel.checkpoint.places import is_object, object_place
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.doctor_findings import Facts, Level, Place, Port, TaskManagerFacts, findings, is_failed
-from firesteel.client.cli.waiting import waited
 from firesteel.client.connections import close_connections, cluster_url, connect
 from firesteel.client.console import Console
 from firesteel.client.rest_client import RestClient
+from firesteel.client.waiting import waited
 from firesteel.config import options
 from firesteel.config.addresses import is_loopback
 from firesteel.config.memory import has_memory_options, taskmanager_memory

@@ -11,6 +11,8 @@ from typing import Any, Final
 OLDEST_PYTHON: Final = (3, 11)
 MIB, GIB = 1 << 20, 1 << 30
 LITTLE_MEMORY: Final = GIB
+_SLOTS_PER_CORE: Final = 2
+"""Slots of a TaskManager that may share a core, as in a demo: tasks wait for their input most of the time."""
 LITTLE_DISK, NO_DISK = 2 * GIB, 200 * MIB
 SKEW_WARNING, SKEW_ERROR = 5.0, 300.0
 """Seconds. Signed calls between services are refused beyond the second (``firesteel.rpc.signing``)."""
@@ -253,12 +255,12 @@ def _machine(facts: Facts) -> Iterator[Finding]:
         )
     elif total:
         yield Finding("memory", Level.OK, f"{_bytes(facts.free_memory)} of {_bytes(total)} are free")
-    if facts.slots > facts.cores:
+    if facts.slots > _SLOTS_PER_CORE * facts.cores:
         yield Finding(
             "cores",
             Level.WARNING,
             f"{facts.slots} slots on {facts.cores} cores",
-            "set taskmanager.numberOfTaskSlots to the number of cores, unless tasks mostly wait",
+            "set taskmanager.numberOfTaskSlots to the number of cores, or at most to twice that",
         )
     else:
         slots = "1 slot" if facts.slots == 1 else f"{facts.slots} slots"

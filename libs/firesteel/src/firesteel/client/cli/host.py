@@ -7,9 +7,9 @@ import time
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
-from firesteel.client.cli.waiting import waited
 from firesteel.client.connections import rest_token_of
 from firesteel.client.console import Console
+from firesteel.client.waiting import waited
 from firesteel.config import options
 from firesteel.config.memory import taskmanager_memory
 from firesteel.core.call_pool import CallPool

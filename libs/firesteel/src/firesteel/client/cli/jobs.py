@@ -13,10 +13,10 @@ from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.named_jobs import ENDED, Result, for_each_job, named_jobs
 from firesteel.client.cli.top_table import rate_text
-from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
 from firesteel.client.rest_client import RestClient, failure_text
+from firesteel.client.waiting import wait_for
 from firesteel.core.errors import CheckpointError, ConfigurationError, JobError
 from firesteel.core.human_texts import duration_text
 from firesteel.core.ids import JobId

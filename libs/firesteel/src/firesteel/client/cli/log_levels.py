@@ -7,9 +7,9 @@ from typing import Final
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
-from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
+from firesteel.client.waiting import wait_for
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.log_levels import LEVELS
 

@@ -15,9 +15,9 @@ from urllib.parse import quote, urlencode
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.named_jobs import chosen_job
-from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import ClusterConnection, close_connections, connect
 from firesteel.client.console import Console
+from firesteel.client.waiting import wait_for
 from firesteel.core.errors import ConfigurationError, JobNotFoundError, PeerUnreachableError, RpcError
 from firesteel.core.text_output import ESCAPED
 

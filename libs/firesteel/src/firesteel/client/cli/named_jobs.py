@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from firesteel.client.cli import exit_codes
-from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import ClusterConnection
 from firesteel.client.console import Console
+from firesteel.client.waiting import wait_for
 from firesteel.core.errors import ConfigurationError, FiresteelError, JobNotFoundError
 from firesteel.core.ids import JobId
 

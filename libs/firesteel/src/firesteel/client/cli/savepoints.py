@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import uuid
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Final
 
+from firesteel.client.bars import bar
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import absolute, settings_of
 from firesteel.client.cli.named_jobs import Result, for_each_job, named_jobs
-from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import ClusterConnection, close_connections, connect
 from firesteel.client.console import Console
 from firesteel.client.rest_client import RestClient
-from firesteel.core.errors import ConfigurationError
+from firesteel.client.waiting import wait_for
+from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.ids import JobId
 
+_LOOK_SECONDS: Final = 0.5
+_MIB: Final = 1 << 20
 Trigger = Callable[[RestClient, str], Coroutine[Any, Any, None]]
 
 
@@ -108,14 +113,54 @@ def _take(
         return text, {"job": job_id, "trigger": trigger_id}
     tell(f"Waiting for response (trigger id {trigger_id})...")
     location_request = rest.savepoint_location(job_id, trigger_id)
+    progress = SavepointProgress(rest, job_id)
+    if console.has_live_line:
+        location_request = progress.followed(location_request)
     try:
-        location = wait_for(console, connection, "The savepoint is taken", location_request)
+        location = wait_for(console, connection, progress.text, location_request)
     except KeyboardInterrupt:
         console.note(f"Nobody waits any more; the cluster goes on with what it was asked to do to job {job_id}.")
         raise
     if note:
         tell(note)
     return f"Savepoint completed. Path: {location}", {"job": job_id, "trigger": trigger_id, "location": location}
+
+
+class SavepointProgress:
+    """How many subtasks have written their part of a savepoint.
+
+    Args:
+        rest: of the cluster.
+        job_id: of its job.
+    """
+
+    def __init__(self, rest: RestClient, job_id: JobId) -> None:
+        self._rest, self._job_id = rest, job_id
+        self._figures: Mapping[str, Any] = {}
+
+    def text(self) -> str:
+        """What a live line says."""
+        done, total = self._figures.get("num_acknowledged_subtasks", 0), self._figures.get("num_subtasks", 0)
+        if not total:
+            return "The savepoint is taken"
+        size = self._figures["state_size"] / _MIB
+        return f"The savepoint is taken {bar(done, total)}  {done} of {total} subtasks, {size:,.1f} MiB"
+
+    async def followed(self, location: Coroutine[Any, Any, str]) -> str:
+        """Wait for the location of the savepoint, and look at the job's checkpoints meanwhile."""
+        looking = asyncio.get_running_loop().create_task(self._look())
+        try:
+            return await location
+        finally:
+            looking.cancel()
+
+    async def _look(self) -> None:
+        while True:
+            with suppress(FiresteelError, KeyError):  # whoever waits for the savepoint hears what is wrong
+                history = (await self._rest.get(f"/jobs/{self._job_id}/checkpoints"))["history"]
+                under_way = [each for each in history if each["is_savepoint"] and each["status"] == "IN_PROGRESS"]
+                self._figures = max(under_way, key=lambda savepoint: savepoint["id"], default=self._figures)
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _dispose(parsed: argparse.Namespace, console: Console) -> int:

@@ -17,11 +17,11 @@ from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.named_jobs import ENDED, named_jobs
 from firesteel.client.cli.top import Looking
 from firesteel.client.cli.top_table import JobRows, lines
-from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
 from firesteel.client.progress import clock_text
 from firesteel.client.rest_client import RestClient
+from firesteel.client.waiting import wait_for
 from firesteel.core.ids import JobId
 
 _ASK_MS: Final = 10_000

@@ -18,10 +18,10 @@ from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.named_jobs import ENDED, named_jobs
 from firesteel.client.cli.top_table import HEADER, WANTED, JobRows, VertexRow, lines
-from firesteel.client.cli.waiting import wait_for
 from firesteel.client.connections import ClusterConnection, close_connections, connect
 from firesteel.client.console import Console
 from firesteel.client.rest_client import RestClient
+from firesteel.client.waiting import wait_for
 from firesteel.core.errors import ConfigurationError, JobNotFoundError, RpcError
 
 _NEEDS_RICH = (

@@ -19,7 +19,7 @@ _STEP_SECONDS: Final = 0.2
 def wait_for(
     console: Console,
     connection: ClusterConnection,
-    what: str,
+    what: str | Callable[[], str],
     coroutine: Coroutine[Any, Any, T],
     clock: Clock | None = None,
 ) -> T:
@@ -30,7 +30,7 @@ def wait_for(
 
 def waited(
     console: Console,
-    what: str,
+    what: str | Callable[[], str],
     result: Callable[[float | None], T],
     clock: Clock | None = None,
     give_up: Callable[[], object] = lambda: None,
@@ -39,7 +39,7 @@ def waited(
 
     Args:
         console: shows the line, if it is a terminal.
-        what: is waited for.
+        what: is waited for; a function says it anew each time, with a bar perhaps.
         result: waits that many seconds for it, and raises ``TimeoutError`` if it is not there then; None = for ever.
         clock: measures the time.
         give_up: called when the wait is broken off.
@@ -56,7 +56,8 @@ def waited(
             except (TimeoutError, concurrent.futures.TimeoutError):
                 if _is_done(result):
                     raise
-                console.live(f"{what} ... {clock_text(clock.monotonic() - begin)}")
+                text = what if isinstance(what, str) else what()
+                console.live(f"{text} ... {clock_text(clock.monotonic() - begin)}")
     except BaseException:
         give_up()
         raise
