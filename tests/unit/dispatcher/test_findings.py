@@ -9,7 +9,7 @@ import pytest
 from firesteel.core.human_texts import duration_text
 from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel.graph.execution_states import ExecutionState
-from firesteel.graph.job_archive import PENDING, RECENT_RESTARTS, TASKS, WAITING, WORST, archive_of
+from firesteel.graph.job_archive import EVENT_TIME, PENDING, RECENT_RESTARTS, TASKS, WAITING, WORST, archive_of
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
 from firesteel.rest.findings import findings, health, tasks_done
 
@@ -131,6 +131,17 @@ def test_slow_checkpoints_are_a_finding_while_the_job_runs() -> None:
 )
 def test_late_event_time_is_a_finding_unless_there_is_none(watermark: int, kind: str) -> None:
     assert findings(archive(vertex("v", watermark=watermark)))[0]["kind"] == kind
+
+
+def test_who_holds_event_time_back_is_a_finding_and_is_not_called_late_as_well() -> None:
+    late = NOW - 120_000
+    row = {"input": 1, "members": 2, "idle": 0, "ended": 0, "watermark": late, "ahead": NOW, "still_ms": 100_000}
+    held = {EVENT_TIME: {"subtask": 0, "inputs": [{**row, "source": "source", "subtask": 1}]}}
+    inputs = {"sums": ["source"]}
+    job = archive(vertex("source", watermark=late), {**vertex("sums", watermark=late), **held}, inputs=inputs)
+    assert named(job=job) == [("warn", "source")]
+    assert findings(job)[0]["text"].startswith("sums waits for source, subtask 2/2: its watermark is")
+    assert findings(job)[0]["subtask"] == 1
 
 
 def test_event_time_is_late_where_that_begins_not_in_all_that_reads_from_there() -> None:

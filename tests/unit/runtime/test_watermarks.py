@@ -370,3 +370,70 @@ def test_splits_that_are_ahead_of_their_group_are_paused() -> None:
     assert time.periodic() is None, "the pause does not count"
     time.align(MAX_WATERMARK, pause, resume)
     assert len(told) == 2
+
+
+def test_the_channel_that_holds_an_input_back_is_told_with_the_time_since_when() -> None:
+    clock = ManualClock()
+    ids = [(ChannelId(3, 0, 0), 0), (ChannelId(3, 1, 0), 0), (ChannelId(5, 0, 0), 1), (ChannelId(5, 1, 0), 1)]
+    marks = ChannelWatermarks(ids, "Task (1/1)#0", clock)
+    marks.update(0, Watermark(10))
+    clock.now += 2
+    marks.update(1, Watermark(5))
+    marks.update(2, Watermark(70, idle=True))
+    marks.update(3, Watermark(MAX_WATERMARK))
+    clock.now += 3
+    marks.update(0, Watermark(20))
+    marks.update(1, Watermark(5))
+    first = {"input": 1, "members": 2, "idle": 0, "ended": 0, "all_idle": False}
+    second = {"input": 2, "members": 2, "idle": 1, "ended": 1, "all_idle": True}
+    slowest = {"watermark": 5, "ahead": 20, "edge": 3, "subtask": 1, "still_ms": 3000}
+    assert marks.progress() == [{**first, **slowest}, second]
+
+
+def test_a_channel_that_was_never_heard_of_holds_back_from_the_beginning() -> None:
+    clock = ManualClock()
+    marks = channels(0, 0, clock=clock)
+    clock.now += 4
+    marks.update(0, Watermark(10))
+    (row,) = marks.progress()
+    assert (row["watermark"], row["ahead"], row["subtask"], row["still_ms"]) == (MIN_WATERMARK, 10, 1, 4000)
+
+
+def test_a_source_tells_its_slowest_split_and_how_long_that_had_no_records() -> None:
+    clock = ManualClock()
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Itself())
+    source = SourceTime("numbers", "Source (1/1)#0", strategy, clock, None)
+    clock.now += 1
+    (empty,) = [source.progress()]
+    assert (empty["members"], empty["watermark"], empty["still_ms"]) == (0, MIN_WATERMARK, 1000)
+    source.add("silent")
+    source.take("slow", [5], None)
+    source.take("fast", [50], None)
+    source.periodic()
+    assert source.progress() == {
+        "input": 0, "members": 3, "idle": 0, "ended": 0, "all_idle": False, "watermark": MIN_WATERMARK, "ahead": 49,
+        "still_ms": 0, "silent_ms": -1, "idleness": False, "split": "silent",
+    }  # fmt: skip
+    source.finished("silent")
+    clock.now += 7
+    source.take("fast", [60], None)
+    source.periodic()
+    progress = source.progress()
+    assert (progress["split"], progress["watermark"], progress["ahead"]) == ("slow", 4, 59)
+    assert (progress["still_ms"], progress["silent_ms"]) == (7000, 7000)
+
+
+def test_idle_splits_hold_nothing_back() -> None:
+    clock = ManualClock()
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Itself())
+    source = SourceTime("numbers", "Source (1/1)#0", strategy.with_idleness(Duration.of_seconds(5)), clock, None)
+    source.take("slow", [5], None)
+    source.take("fast", [50], None)
+    clock.now += 6
+    source.take("fast", [60], None)
+    source.periodic()
+    progress = source.progress()
+    assert (progress["split"], progress["idle"], progress["idleness"]) == ("fast", 1, True)
+    clock.now += 6
+    source.periodic()
+    assert source.progress() == {"input": 0, "members": 2, "idle": 2, "ended": 0, "all_idle": True}

@@ -27,6 +27,35 @@ export interface Worst {
   busyTimeMsPerSecond?: number;
   backPressuredTimeMsPerSecond?: number;
 }
+/** Event time at one input of a subtask; input 0: the watermarks that it makes itself. */
+export interface InputProgress {
+  input: number;
+  members: number; // channels or splits
+  idle: number;
+  ended: number;
+  all_idle?: boolean;
+  watermark?: number; // of the slowest one
+  ahead?: number; // of the fastest one
+  still_ms?: number;
+  source?: string; // vertex in front, and its subtask
+  subtask?: number;
+  split?: string;
+  silent_ms?: number; // without records; -1: there was none
+  idleness?: boolean;
+}
+export interface EventTime {
+  subtask?: number;
+  inputs?: InputProgress[];
+  idle?: number[];
+  "idle-count"?: number;
+}
+export interface WatermarkHold {
+  vertex: string;
+  subtask: number;
+  cause: string;
+  causeSubtask: number;
+  text: string;
+}
 export interface Vertex {
   id: string;
   name: string;
@@ -39,6 +68,7 @@ export interface Vertex {
   tasks: Record<string, number>;
   metrics: Io;
   "firesteel-worst"?: Worst;
+  "firesteel-event-time"?: EventTime;
   "firesteel-tasks"?: number; // batch mode: so many subtasks have something to do
   "firesteel-spark"?: string; // batch mode: Spark's own page about its stage
 }
@@ -64,6 +94,7 @@ export interface JobDetails {
   "firesteel-progress"?: string;
   "firesteel-waiting-for"?: string;
   "firesteel-checkpoint-warning"?: string;
+  "firesteel-watermark-holds"?: WatermarkHold[];
   "firesteel-findings"?: Finding[];
 }
 /** What is wrong with a job, in the Dispatcher's words. */

@@ -14,6 +14,16 @@ USER_COUNTERS = "user_counters"
 OPERATORS = "operators"
 """Field of a task's report with the metrics of a chain's operators: operator name -> ``OPERATOR_METRICS``."""
 OPERATOR_METRICS = ("numRecordsIn", "numRecordsOut", "numRecordsInPerSecond", "numRecordsOutPerSecond")
+WATERMARK_PROGRESS = "watermark_progress"
+"""Field of a task's report: how far event time is for each input of the task, and what holds it back there.
+
+A list of mappings. ``input`` counts from 1; input 0 stands for watermarks that the task makes itself, of the splits of
+a source or in an operator. ``members``, ``idle`` and ``ended`` are numbers of channels or splits; ``all_idle`` tells
+whether the input is idle as a whole. Where a channel or split is active: ``watermark`` of the slowest one, ``ahead``
+that of the fastest one, ``still_ms`` since the slowest one has risen. The slowest channel has ``edge`` (its index) and
+``subtask`` (of the sender); the slowest split has ``split`` (its id, shortened), ``silent_ms`` since its last record
+(-1 = there was none), and ``idleness``: whether splits without records become idle.
+"""
 
 
 class Counter(ABC):

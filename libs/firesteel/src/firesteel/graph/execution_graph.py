@@ -14,7 +14,8 @@ from firesteel.core.clock import Clock
 from firesteel.core.ids import AllocationId, ExecutionId, VertexId, execution_id
 from firesteel.core.secret import new_salt
 from firesteel.core.state_machine import StateMachine
-from firesteel.functions.metrics import OPERATORS, USER_COUNTERS, USER_METRICS
+from firesteel.functions.metrics import OPERATORS, USER_COUNTERS, USER_METRICS, WATERMARK_PROGRESS
+from firesteel.graph.event_time import Progress, progress_in
 from firesteel.graph.execution_states import (
     EXECUTION_MOVES,
     JOB_MOVES,
@@ -157,6 +158,7 @@ class Execution:
         operator_metrics: ``OPERATOR_METRICS`` of each operator, by the operator's name.
         user_metrics: metrics of user functions, by ``<operator>.<group>.<name>``.
         user_counters: ids of those user metrics that are counters.
+        event_time: how far event time is at each input of the task.
         metrics_complete: whether the metrics are the final ones.
         results_given: whether the client has received some of its results.
     """
@@ -171,6 +173,7 @@ class Execution:
         self.operator_metrics: dict[str, list[float]] = {}
         self.user_metrics: dict[str, float | str] = {}
         self.user_counters: tuple[str, ...] = ()
+        self.event_time: tuple[Progress, ...] = ()
         self.metrics_complete = False
         self._end_of_data = False
         self.results_given = False
@@ -250,6 +253,7 @@ class Execution:
                 for name, value in islice(of_functions.items(), MOST_USER_METRICS)
                 if isinstance(value, int | float | str) and not isinstance(value, bool)
             }
+        self.event_time = progress_in(metrics.get(WATERMARK_PROGRESS))
         counters = metrics.get(USER_COUNTERS)
         if isinstance(counters, list):
             self.user_counters = tuple(name for name in counters if isinstance(name, str))

@@ -16,6 +16,7 @@ from firesteel.common.job_status import JobStatus
 from firesteel.core.state_machine import StateMachine
 from firesteel.functions.metrics import OPERATOR_METRICS
 from firesteel.graph.bounded import is_batch
+from firesteel.graph.event_time import VertexEventTime
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, ExecutionJobVertex, FailureRecord
 from firesteel.graph.execution_states import TERMINAL_STATES, ExecutionState, aggregate_state
 from firesteel.graph.plan import job_plan
@@ -54,6 +55,10 @@ WORST = "firesteel-worst"
 """Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, the ones
 with the fullest input and output buffers (0 to 1), how unevenly records are spread over subtasks, total rates, and
 ``PENDING``."""
+EVENT_TIME = "firesteel-event-time"
+"""Of a vertex: ``subtask``, whose event time is furthest behind, with the progress of its ``inputs``
+(``firesteel.graph.event_time``), each with the id of the vertex in front of it (``source``); ``idle``, numbers of
+subtasks that are idle (the first ones), and ``idle-count``."""
 SLOT = "firesteel-slot"
 """Of a subtask: number of its slot at the TaskManager, which names the slot's output there; -1 = it has no slot."""
 REACTIVE = "firesteel-reactive"
@@ -310,6 +315,7 @@ class _Sums:
         totals: sums of metrics.
         complete: whether the metrics of all attempts are final.
         loads: load of the live attempts.
+        event_time: of the live attempts.
     """
 
     keeps_read: bool = False
@@ -320,6 +326,7 @@ class _Sums:
     totals: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*_COUNTERS, *_TIMES), 0))
     complete: bool = True
     loads: _Loads = field(default_factory=lambda: _Loads())
+    event_time: VertexEventTime = field(default_factory=VertexEventTime)
 
     def add(self, execution: Execution, at: Counter[str]) -> None:
         """Add an attempt; ``at`` counts live attempts by TaskManager."""
@@ -339,6 +346,7 @@ class _Sums:
                 self.totals[name] += value
             if state in _LIVE:
                 self.loads.add(execution.subtask, execution.metrics, execution.user_metrics)
+                self.event_time.add(execution.subtask, execution.event_time)
             elif self.keeps_read:
                 self.loads.add_read(execution.metrics)
 
@@ -388,10 +396,21 @@ def _vertex(
         "tasks": {value: sums.states[state] for state, value in _VALUES.items()},
         "metrics": _shown(sums.totals, sums.complete),
         WORST: sums.loads.shown(),
+        **_event_time(graph, sums.event_time),
         **({} if job_vertex.tasks is None else {TASKS: job_vertex.tasks}),
         **_link(graph, job_vertex),
         "subtasks": packed,
     }
+
+
+def _event_time(graph: ExecutionGraph, event_time: VertexEventTime) -> dict[str, Any]:
+    """The field ``EVENT_TIME`` of a vertex; empty if nothing was reported."""
+    shown, edges = event_time.shown(), graph.job_graph.edges
+    for row in shown.get("inputs", ()):
+        edge = row.pop("edge", -1)
+        if 0 <= edge < len(edges):
+            row["source"] = edges[edge].source
+    return {EVENT_TIME: shown} if shown else {}
 
 
 def _row(execution: Execution, now: int, began_by: ExecutionState) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from firesteel.core.human_texts import duration_text
 from firesteel.graph.job_archive import PENDING, RECENT_RESTARTS, TASKS, WAITING, WORST
 from firesteel.rest import types as t
 from firesteel.rest.archive_cache import Archive
+from firesteel.rest.watermark_views import watermark_holds
 
 LOW: Final = 100
 HIGH: Final = 500
@@ -100,7 +101,7 @@ def findings(archive: Archive) -> list[t.JobFinding]:
         found.append({"kind": "warn", "text": f"Checkpoints are slow: {warning}", "page": "checkpoints"})
     if is_batch(archive):
         return [*found, _stages(archive), *_skewed(archive)]
-    found += [*_starting(archive), *_loaded(archive), *_skewed(archive), *_late(archive)]
+    found += [*_starting(archive), *_loaded(archive), *_skewed(archive), *_event_time(archive)]
     return found or [{"kind": "good", "text": "No vertex is back-pressured, overloaded or late."}]
 
 
@@ -236,14 +237,18 @@ def _skewed(archive: Archive) -> Iterator[t.JobFinding]:
             yield {"kind": "warn", "text": text, "vertex": vertex["id"]}
 
 
-def _late(archive: Archive) -> Iterator[t.JobFinding]:
-    """Vertices at which event time begins to be late; so it is in all that reads from them."""
+def _event_time(archive: Archive) -> Iterator[t.JobFinding]:
+    """Subtasks that hold event time back, then vertices at which it begins to be late in all that reads from them."""
+    holds = watermark_holds(archive)
+    for hold in holds:
+        yield {"kind": "warn", "text": hold["text"], "vertex": hold["cause"], "subtask": hold["causeSubtask"]}
+    causes = {hold["cause"] for hold in holds}
     lags = {vertex["id"]: _lag(vertex, archive["now"]) for vertex in archive["vertices"]}
     read_by = readers(archive)
     follow_others = {reader for id_, lag in lags.items() if lag is not None for reader in read_by.get(id_, ())}
     for vertex in archive["vertices"]:
         lag = lags[vertex["id"]]
-        if lag is None or vertex["id"] in follow_others:
+        if lag is None or vertex["id"] in follow_others | causes:
             continue
         watermark = vertex[WORST]["watermark"]
         yield {

@@ -326,6 +326,41 @@ class WorstSubtasks(TypedDict, total=False):
     pendingRecords: float
 
 
+class InputProgress(TypedDict):
+    input: int
+    members: int
+    idle: int
+    ended: int
+    all_idle: NotRequired[bool]
+    watermark: NotRequired[int]
+    ahead: NotRequired[int]
+    still_ms: NotRequired[int]
+    source: NotRequired[Id]
+    subtask: NotRequired[int]
+    split: NotRequired[str]
+    silent_ms: NotRequired[int]
+    idleness: NotRequired[bool]
+
+
+EventTime = TypedDict(
+    "EventTime",
+    {
+        "subtask": NotRequired[int],
+        "inputs": NotRequired[list[InputProgress]],
+        "idle": NotRequired[list[int]],
+        "idle-count": NotRequired[int],
+    },
+)
+
+
+class WatermarkHold(TypedDict):
+    vertex: Id
+    subtask: int
+    cause: Id
+    causeSubtask: int
+    text: str
+
+
 Vertex = TypedDict(
     "Vertex",
     {
@@ -341,6 +376,7 @@ Vertex = TypedDict(
         "tasks": TaskCounts,
         "metrics": IoMetrics,
         "firesteel-worst": NotRequired[WorstSubtasks],
+        "firesteel-event-time": NotRequired[EventTime],
         "firesteel-tasks": NotRequired[int],
         "firesteel-spark": NotRequired[str],
         "firesteel-slot-sharing-group": NotRequired[str],
@@ -414,6 +450,7 @@ JobDetails = TypedDict(
         "firesteel-progress": NotRequired[str],
         "firesteel-waiting-for": NotRequired[str],
         "firesteel-checkpoint-warning": NotRequired[str],
+        "firesteel-watermark-holds": NotRequired[list[WatermarkHold]],
         "firesteel-restarts": NotRequired[int],
         "firesteel-last-failure": NotRequired[str],
         "firesteel-findings": list[JobFinding],

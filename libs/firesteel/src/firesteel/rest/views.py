@@ -20,6 +20,7 @@ from firesteel.rest.findings import cause_of, findings, health
 from firesteel.rest.job_settings import all_for_job
 from firesteel.rest.picking import picked
 from firesteel.rest.subtask_views import aggregated
+from firesteel.rest.watermark_views import watermark_holds
 
 _END_STATUS: Final[dict[str, t.EndStatus]] = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}
 _APPLICATION = options.APPLICATION_ID.key
@@ -64,11 +65,13 @@ def application_id(archive: Archive) -> str:
 def job_details(archive: Archive) -> t.JobDetails:
     """/jobs/:jobid, without what has a path of its own: clients ask for this again and again."""
     warning = (archive.get("checkpoints") or {}).get("warning")
+    holds = watermark_holds(archive)
     return picked(
         t.JobDetails,
         {
             **archive,
             **({"firesteel-checkpoint-warning": warning} if warning else {}),
+            **({"firesteel-watermark-holds": holds} if holds else {}),
             **_restarts(archive),
             "application-id": application_id(archive),
             "schedulerType": _scheduler(archive),

@@ -6,7 +6,7 @@ import { Answer, Badge, Bytes, Card, Count, Share, Tabs, useTime, When } from ".
 import { go, href } from "../router";
 import { config, useStore } from "../store";
 import { Table, type Column } from "../table";
-import type { JobDetails, MetricList, Subtask, Vertex, VertexDetails } from "../types";
+import type { InputProgress, JobDetails, MetricList, Subtask, Vertex, VertexDetails } from "../types";
 import { FlameGraph } from "./flamegraph";
 import { VertexCharts } from "./charts";
 
@@ -202,10 +202,64 @@ function Watermarks({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
           const name = rest.join(".");
           return { id, subtask: Number(index), what: name === "currentInputWatermark" ? "all inputs" : name.replace(/^split\./, "split ").replace(/\.watermark\.currentWatermark$/, ""), value };
         });
-        return <Table name="watermarks" columns={columns} rows={rows} id={(row) => row.id} sort="time" filter empty="Sources have no input; none of their splits has a watermark." />;
+        return (
+          <>
+            <Holds job={job} vertex={vertex} />
+            <Table name="watermarks" columns={columns} rows={rows} id={(row) => row.id} sort="time" filter empty="Sources have no input; none of their splits has a watermark." />
+          </>
+        );
       }}
     </Answer>
   );
+}
+
+/** What event time waits for: in words, and by input of the subtask that is furthest behind. */
+function Holds({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
+  const time = useTime();
+  const of = vertex["firesteel-event-time"];
+  const sentences = (job["firesteel-watermark-holds"] ?? []).filter((hold) => hold.vertex === vertex.id || hold.cause === vertex.id);
+  const name = (row: InputProgress): string => {
+    const from = job.vertices.find((one) => one.id === row.source);
+    if (from) return `${from.name}, subtask ${subtaskOf(row.subtask ?? 0, from.parallelism)}`;
+    return row.split ? `split ${row.split}` : row.input === 0 ? (row.members ? "its own watermarks" : "no split") : "–";
+  };
+  const columns: Column<InputProgress>[] = [
+    { key: "input", title: "Input", value: (row) => row.input, wide: 0.7, show: (row) => (row.input === 0 ? "own" : row.input) },
+    { key: "slowest", title: "Waits for", help: "the channel or split whose watermark is the lowest, of those that are not idle", value: name, wide: 3 },
+    { key: "time", title: "Event time", value: (row) => row.watermark ?? NaN, number: true, wide: 2, show: (row) => (row.watermark === undefined ? "–" : said(exactly(row.watermark), time)) },
+    { key: "behind", title: "Behind the fastest", value: (row) => (row.ahead ?? NaN) - (row.watermark ?? NaN), number: true, wide: 1.3, show: (row) => behindFastest(row) },
+    { key: "still", title: "Not moved for", value: (row) => row.still_ms ?? NaN, number: true, wide: 1.2, show: (row) => (row.still_ms === undefined ? "–" : duration(row.still_ms)) },
+    { key: "silent", title: "No records for", help: "of a split, or of an operator that makes watermarks", value: (row) => row.silent_ms ?? NaN, number: true, wide: 1.2, show: (row) => (row.silent_ms === undefined ? "–" : row.silent_ms < 0 ? "none yet" : duration(row.silent_ms)) },
+    { key: "idle", title: "Idle", help: "channels or splits that are idle, of all; they hold nothing back", value: (row) => row.idle, number: true, show: (row) => `${row.idle}/${row.members}` },
+  ]; // prettier-ignore
+  if (!of) return null;
+  const idle = of["idle-count"] ?? 0;
+  return (
+    <>
+      {sentences.map((hold) => <p key={hold.text} class="hold" data-hold={hold.cause}>{hold.text}</p>)}
+      {idle > 0 && (
+        <p data-idle={idle}>
+          {idle} of {vertex.parallelism} subtasks {idle === 1 ? "is" : "are"} idle, and hold{idle === 1 ? "s" : ""} nothing back: {(of.idle ?? []).map((one) => subtaskOf(one, vertex.parallelism)).join(", ")}
+          {idle > (of.idle ?? []).length && " …"}.
+        </p>
+      )}
+      {of.inputs && of.inputs.length > 0 && (
+        <>
+          <h3>Subtask {subtaskOf(of.subtask ?? 0, vertex.parallelism)}, whose event time is furthest behind</h3>
+          <Table name="holds" columns={columns} rows={of.inputs} id={(row) => String(row.input)} />
+        </>
+      )}
+    </>
+  );
+}
+
+/** The least and the greatest watermark are no numbers that JavaScript can hold exactly. */
+const exactly = (value: number): string => (value <= -9.2e18 ? "-9223372036854775808" : value >= 9.2e18 ? "9223372036854775807" : String(value));
+
+function behindFastest(row: InputProgress): string {
+  if (row.watermark === undefined || row.ahead === undefined) return "–";
+  if (watermark(exactly(row.ahead)).kind !== "time" || watermark(exactly(row.watermark)).kind !== "time") return row.ahead === row.watermark ? "–" : "has none yet";
+  return duration(row.ahead - row.watermark);
 }
 
 function said(value: string, time: (ms: number) => string) {

@@ -7,7 +7,7 @@ be read is not idle.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 HELD_SECONDS: Final = 60.0
 """Time for which a watermark has to stand still before the log says who holds it back, and between two such lines."""
 
+_LONGEST_SPLIT: Final = 200
+"""Characters of a split's id in a task's report: it may hold the path of a file."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FOLLOWING: Final = (WatermarkGeneratorKind.MONOTONOUS, WatermarkGeneratorKind.BOUNDED_OUT_OF_ORDERNESS)
 
@@ -114,7 +116,8 @@ class EventTime(UserCode, WatermarkOutput):
         self._delay = strategy.max_out_of_orderness.to_millis()
         self._latest = MIN_WATERMARK
         self._timeout = None if strategy.idle_timeout is None else strategy.idle_timeout.to_nanos() / 1e9
-        self._last_record = clock.now()
+        self._last_record = self._changed_at = clock.now()
+        self._has_records = False
         self._paused_at: float | None = None
         self._emitted = False
         supplier = strategy.generator_supplier
@@ -138,7 +141,7 @@ class EventTime(UserCode, WatermarkOutput):
         """
         if not records:
             return 0, stamps
-        self._last_record = self._clock.now()
+        self._last_record, self._has_records = self._clock.now(), True
         self.idle = False
         if self._columns is not None:
             stamps = self._columns.compute_rows(records).tolist()
@@ -157,7 +160,7 @@ class EventTime(UserCode, WatermarkOutput):
         """
         if not batch.num_rows:
             return stamps
-        self._last_record = self._clock.now()
+        self._last_record, self._has_records = self._clock.now(), True
         self.idle = False
         if self._columns is not None:
             stamps = self._columns.compute(batch)
@@ -220,8 +223,8 @@ class EventTime(UserCode, WatermarkOutput):
     def periodic(self) -> None:
         """Emit a watermark, and check whether the input is idle, as the watermark interval has passed."""
         if self._follows:
-            if self._latest != MIN_WATERMARK:
-                self.watermark = max(self.watermark, self._latest - self._delay - 1)
+            if self._latest != MIN_WATERMARK and self._latest - self._delay - 1 > self.watermark:
+                self.watermark, self._changed_at = self._latest - self._delay - 1, self._clock.now()
         elif self._generator is not None:
             self._generator.on_periodic_emit(self)
         silent = self._clock.now() - self._last_record
@@ -235,7 +238,7 @@ class EventTime(UserCode, WatermarkOutput):
         whole = watermark if watermark.__class__ is int else _whole(getattr(watermark, "timestamp", watermark))
         self.idle = False
         if whole > self.watermark:
-            self.watermark = min(whole, MAX_WATERMARK)
+            self.watermark, self._changed_at = min(whole, MAX_WATERMARK), self._clock.now()
             self._emitted = True
 
     @override
@@ -246,6 +249,15 @@ class EventTime(UserCode, WatermarkOutput):
     @override
     def mark_active(self) -> None:
         self.idle = False
+
+    def progress(self) -> dict[str, Any]:
+        """For how long the watermark has not risen, and no record has come (``WATERMARK_PROGRESS``)."""
+        now = self._clock.now()
+        return {
+            "still_ms": round((now - self._changed_at) * 1000),
+            "silent_ms": round((now - self._last_record) * 1000) if self._has_records else -1,
+            "idleness": self._timeout is not None,
+        }
 
     # -- alignment
 
@@ -275,6 +287,29 @@ def _whole(timestamp: Any) -> int:
     if not MIN_WATERMARK <= whole <= MAX_WATERMARK:
         raise ProgramError(f"a timestamp has to fit into 64 bits; {whole} does not")
     return whole
+
+
+def progress_of(members: Mapping[str, EventTime], *, is_idle: bool) -> dict[str, Any]:
+    """What a task reports of the watermarks that it makes (``WATERMARK_PROGRESS``).
+
+    Args:
+        members: by id of the split; of an operator only one, whose id is empty.
+        is_idle: whether the task emits no watermarks for now.
+    """
+    active = [(time.watermark, split) for split, time in members.items() if not time.idle]
+    not_ended = [watermark for watermark in active if watermark[0] != MAX_WATERMARK]
+    progress: dict[str, Any] = {
+        "input": 0,
+        "members": len(members),
+        "idle": len(members) - len(active),
+        "ended": len(active) - len(not_ended),
+        "all_idle": is_idle,
+    }
+    if not_ended:
+        watermark, split = min(not_ended)
+        progress |= {"watermark": watermark, "ahead": max(not_ended)[0], **members[split].progress()}
+        progress["split"] = split[:_LONGEST_SPLIT]
+    return progress
 
 
 class CombinedWatermark:

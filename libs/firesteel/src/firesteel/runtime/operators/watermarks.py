@@ -11,7 +11,7 @@ from firesteel.core.errors import ProgramError
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import OperatorContext
-from firesteel.runtime.operator_base.watermarks import ActiveClock, CombinedWatermark, EventTime
+from firesteel.runtime.operator_base.watermarks import ActiveClock, CombinedWatermark, EventTime, progress_of
 from firesteel.runtime.records.batch import MAX_WATERMARK, Watermark
 from firesteel.runtime.records.columns import Stamps
 
@@ -67,6 +67,10 @@ class WatermarksOperator(Operator):
             return None
         self._time.periodic()
         return self._changed()
+
+    def progress(self) -> dict[str, Any]:
+        """What holds back the watermarks that the operator makes (``WATERMARK_PROGRESS``)."""
+        return progress_of({"": self._time}, is_idle=self._time.idle)
 
     def passes(self, watermark: Watermark) -> bool:
         """Whether a watermark from upstream passes this operator: only the last one does."""

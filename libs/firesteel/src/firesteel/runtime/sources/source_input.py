@@ -463,6 +463,10 @@ class SourceInput(UserCode, TaskInput):
         behind = {} if self.time is None else self.time.furthest_behind(SHOWN_SPLITS)
         return {f"split.{split}.watermark.currentWatermark": watermark for split, watermark in behind.items()}
 
+    @override
+    def watermark_progress(self) -> list[dict[str, Any]]:
+        return [] if self.time is None or self._ended else [self.time.progress()]
+
     def watermark_origin(self) -> str:
         """Name the source and, if known, the split that determines its watermark: the slowest that is not idle."""
         if self.time is not None:

@@ -14,7 +14,7 @@ from firesteel.core.clock import Clock
 from firesteel.expressions.expression import ColumnTimestamps
 from firesteel.runtime.operator_base.base import Coercer
 from firesteel.runtime.operator_base.sites import UserCode
-from firesteel.runtime.operator_base.watermarks import ActiveClock, CombinedWatermark, EventTime, HeldBack
+from firesteel.runtime.operator_base.watermarks import ActiveClock, CombinedWatermark, EventTime, HeldBack, progress_of
 from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Timestamps, Values, Watermark
 from firesteel.runtime.records.columns import Stamps, as_array
 from firesteel.runtime.records.rows import to_list, to_records
@@ -166,6 +166,15 @@ class SourceTime(UserCode):
         """The lowest watermarks, of at most ``count`` splits; idle splits are left out, as they hold nothing back."""
         active = ((split.watermark, name) for name, split in list(self.splits.items()) if not split.idle)
         return {name: watermark for watermark, name in heapq.nsmallest(count, active)}
+
+    def progress(self) -> dict[str, Any]:
+        """What holds the source's watermark back (``WATERMARK_PROGRESS``); may be called from any thread."""
+        progress = progress_of(dict(self.splits), is_idle=self._combined.idle)
+        if not progress["members"] and not self._combined.idle:
+            # Without splits the source keeps its watermark, with which it holds others back until it turns idle.
+            watermark, still_ms = self._combined.watermark, round((self.clock.now() - self._empty_since) * 1000)
+            progress |= {"watermark": watermark, "ahead": watermark, "still_ms": still_ms}
+        return progress
 
     # -- alignment
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from typing_extensions import override
 
@@ -102,6 +103,10 @@ class ChannelInputs(TaskInput):
         if len(inputs) > 1:
             gauges |= {f"currentInput{index + 1}Watermark": self.watermarks.input_watermark(index) for index in inputs}
         return gauges
+
+    @override
+    def watermark_progress(self) -> list[dict[str, Any]]:
+        return self.watermarks.progress()
 
     @override
     def watermark_origin(self) -> str:

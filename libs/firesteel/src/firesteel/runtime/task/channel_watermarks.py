@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from firesteel.core.clock import Clock
 from firesteel.runtime.exchange.channels import ChannelId
@@ -17,16 +18,18 @@ class _Channel:
         aligned: False from when the channel woke up behind the others until it has caught up; meanwhile it does not
             hold them back.
         origin: origin of the last watermark (``Watermark.origin``).
+        changed_at: monotonic time at which the watermark has risen last, or the channel has woken up.
     """
 
-    __slots__ = ("aligned", "id", "idle", "input_index", "origin", "watermark")
+    __slots__ = ("aligned", "changed_at", "id", "idle", "input_index", "origin", "watermark")
 
-    def __init__(self, channel: ChannelId, input_index: int) -> None:
+    def __init__(self, channel: ChannelId, input_index: int, now: float) -> None:
         self.id, self.input_index = channel, input_index
         self.watermark = MIN_WATERMARK
         self.idle = False
         self.aligned = True
         self.origin = ""
+        self.changed_at = now
 
 
 class ChannelWatermarks:
@@ -51,7 +54,8 @@ class ChannelWatermarks:
         senders: Mapping[int, str] | None = None,
     ) -> None:
         self._senders = senders or {}
-        self._channels = [_Channel(channel, index) for channel, index in channels]
+        self._clock = clock
+        self._channels = [_Channel(channel, index, clock.monotonic()) for channel, index in channels]
         """A list, not a heap as in Flink: channels are few enough to look at all when the slowest one advances."""
         self._inputs = {index: CombinedWatermark() for _, index in channels}
         self._all = CombinedWatermark()
@@ -73,6 +77,8 @@ class ChannelWatermarks:
         woke_up = channel.idle and not watermark.idle
         channel.watermark, channel.idle = max(former, watermark.timestamp), watermark.idle
         channel.origin = watermark.origin
+        if woke_up or channel.watermark != former:
+            channel.changed_at = self._clock.monotonic()
         combined = self._inputs[channel.input_index]
         if woke_up or not channel.aligned:
             channel.aligned = channel.watermark >= combined.watermark
@@ -102,6 +108,36 @@ class ChannelWatermarks:
             return slowest.origin
         sender = self._senders.get(slowest.id.edge)
         return f"{sender!r}, subtask {slowest.id.up}" if sender else str(slowest.id)
+
+    def progress(self) -> list[dict[str, Any]]:
+        """Tell for each input how far event time is, and which channel holds it back (``WATERMARK_PROGRESS``).
+
+        May be called from any thread.
+        """
+        now = self._clock.monotonic()
+        inputs: list[dict[str, Any]] = []
+        for index in sorted(self._inputs):
+            channels = [channel for channel in self._channels if channel.input_index == index]
+            not_ended = [channel for channel in channels if channel.watermark != MAX_WATERMARK]
+            active = [channel for channel in not_ended if not channel.idle and channel.aligned]
+            progress = {
+                "input": index + 1,
+                "members": len(channels),
+                "idle": sum(channel.idle for channel in not_ended),
+                "ended": len(channels) - len(not_ended),
+                "all_idle": self._inputs[index].idle,
+            }
+            if active:
+                slowest = min(active, key=lambda channel: channel.watermark)
+                progress |= {
+                    "watermark": slowest.watermark,
+                    "ahead": max(channel.watermark for channel in active),
+                    "edge": slowest.id.edge,
+                    "subtask": slowest.id.up,
+                    "still_ms": round((now - slowest.changed_at) * 1000),
+                }
+            inputs.append(progress)
+        return inputs
 
     def _combine(self, index: int, combined: CombinedWatermark) -> bool:
         """Compute the watermark of an input from its channels; returns whether it, or its status, has changed."""

@@ -101,6 +101,10 @@ class TaskInput(ABC):
         """
         return {"currentInputWatermark": current}
 
+    def watermark_progress(self) -> list[dict[str, Any]]:
+        """What holds event time back, by input (``WATERMARK_PROGRESS``); may be called from any thread."""
+        return []
+
     def abort_checkpoint(self, checkpoint_id: int) -> bool:
         """Give up a checkpoint; returns whether its barrier had come over some channels."""
         return False

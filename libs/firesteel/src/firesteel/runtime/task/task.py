@@ -17,7 +17,7 @@ from firesteel.checkpoint.assign import TaskRestore
 from firesteel.core.errors import CheckpointError
 from firesteel.core.forks import end_if_child
 from firesteel.core.state_machine import StateMachine
-from firesteel.functions.metrics import OPERATORS, USER_COUNTERS, USER_METRICS
+from firesteel.functions.metrics import OPERATORS, USER_COUNTERS, USER_METRICS, WATERMARK_PROGRESS
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import CHECKPOINT_TIMES, POOL_USAGES, QUEUE_SIZES, TaskFailure
@@ -183,9 +183,15 @@ class StreamTask:
             "currentOutputWatermark": self.executor.output_watermark,
             **self._inputs.input_watermarks(self.executor.input_watermark),
             OPERATORS: self._operator_rates.update(self.plan.flows()),
+            WATERMARK_PROGRESS: self._watermark_progress(),
             USER_METRICS: self._context.metrics.values(),
             USER_COUNTERS: self._context.metrics.counters(),
         }
+
+    def _watermark_progress(self) -> list[dict[str, Any]]:
+        """What the inputs tell, and the first operator of the chain that makes watermarks of its own."""
+        generators = [stage.operator.progress() for stage in self.plan.watermark_stages[:1] if self._opened]
+        return [*self._inputs.watermark_progress(), *generators]
 
     # -- life
 
