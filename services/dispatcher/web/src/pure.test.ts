@@ -8,10 +8,11 @@ import { mainLog } from "./log_files";
 import { carried, quantile, splitTrace, tasksDone } from "./diagnose";
 import { bytes, count, counted, duration, percent, shortTime, SIZE_STEPS, subtaskOf, time, watermark, WHOLE } from "./format";
 import { layout } from "./layout";
+import { inChain, ownShares } from "./operators";
 import { jobPieces, pieces } from "./pieces";
 import { change, spread } from "./rescaling";
 import { apart, growth, signed, stateRows } from "./state";
-import type { ComparedState, Finding, Health, JobRow, StateCheckpoint, StateSizes, Vertex, Worst } from "./types";
+import type { ComparedState, Finding, Health, JobRow, OperatorRow, StateCheckpoint, StateSizes, Vertex, Worst } from "./types";
 
 const io = { "read-bytes": 0, "write-bytes": 0, "read-records": 0, "write-records": 0 };
 const vertex = (id: string, worst: Worst): Vertex => ({
@@ -43,6 +44,19 @@ test("tasks without anything to read are no tasks to do", () => {
   const read = stage("read", "FINISHED", { FINISHED: 4 }, 4);
   const sum = stage("sum", "RUNNING", { RUNNING: 1, FINISHED: 2 + 1 }, 3); // one of four had nothing to read
   assert.deepEqual([tasksDone(read), tasksDone(sum)], [{ done: 4, all: 4 }, { done: 2, all: 3 }]);
+});
+
+test("the time of a vertex divides among the operators of its chain", () => {
+  const row = (name: string, perSecond: number, total: number): OperatorRow => ({ name, "records-in": 1, "records-out": 1, "records-in-per-second": 1, "records-out-per-second": 1, "own-time-ms": total, "own-time-ms-per-second": perSecond, busiest: { value: perSecond, subtask: 1 } });
+  const of = { "busy-time-ms-per-second": 800, operators: [row("read", 100, 5), row("slow", 600, 15)] };
+  const running = ownShares(of, true);
+  assert.deepEqual([...running.shares.values(), running.rest], [0.125, 0.75, 0.125]);
+  assert.match(inChain(of.operators, running.shares, running.rest), /^slow takes most of the time: 75 %. Reading, partitioning and sending records take 13 %./);
+  const ended = ownShares(of, false);
+  assert.deepEqual([...ended.shares.values(), ended.rest], [0.25, 0.75, 0]);
+  const nothing = ownShares({ "busy-time-ms-per-second": 0, operators: [row("read", 0, 0)] }, false);
+  assert.deepEqual([nothing.shares.get("read"), nothing.rest], [0, 0]);
+  assert.match(inChain([], new Map(), 0), /^Counts are exact/);
 });
 
 test("times are those of the zone that is chosen", () => {

@@ -27,6 +27,22 @@ export interface Worst {
   busyTimeMsPerSecond?: number;
   backPressuredTimeMsPerSecond?: number;
 }
+/** An operator of a chain, over all subtasks of its vertex. */
+export interface OperatorRow {
+  name: string;
+  "records-in": number;
+  "records-out": number;
+  "records-in-per-second": number;
+  "records-out-per-second": number;
+  "own-time-ms": number;
+  "own-time-ms-per-second": number;
+  busiest: One;
+  "late-records"?: number;
+}
+export interface VertexOperators {
+  "busy-time-ms-per-second": number;
+  operators: OperatorRow[];
+}
 /** Event time at one input of a subtask; input 0: the watermarks that it makes itself. */
 export interface InputProgress {
   input: number;

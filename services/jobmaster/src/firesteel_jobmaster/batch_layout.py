@@ -28,7 +28,7 @@ from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.common.job_status import JobStatus
 from firesteel.core.errors import FleetError, PeerUnreachableError
 from firesteel.core.ids import VertexId
-from firesteel.functions.metrics import USER_COUNTERS, USER_METRICS
+from firesteel.functions.metrics import OPERATORS, USER_COUNTERS, USER_METRICS
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol import messages as m
@@ -264,6 +264,7 @@ class BatchLayout(FixedLayout):
                     {
                         **report["metrics"],
                         SPILLED: max(report["metrics"].get(SPILLED, 0), execution.metrics.get(SPILLED, 0)),
+                        OPERATORS: report["operators"],
                         USER_METRICS: report["user-metrics"],
                         USER_COUNTERS: report["user-counters"],
                     },

@@ -13,7 +13,15 @@ USER_COUNTERS = "user_counters"
 """Field of a task's report with the ids of the user metrics that are counters: the REST API's accumulators."""
 OPERATORS = "operators"
 """Field of a task's report with the metrics of a chain's operators: operator name -> ``OPERATOR_METRICS``."""
-OPERATOR_METRICS = ("numRecordsIn", "numRecordsOut", "numRecordsInPerSecond", "numRecordsOutPerSecond")
+OPERATOR_METRICS = (
+    "numRecordsIn",
+    "numRecordsOut",
+    "numRecordsInPerSecond",
+    "numRecordsOutPerSecond",
+    "accumulateOwnTimeMs",
+    "ownTimeMsPerSecond",
+)
+"""Own time is that in which the operator itself worked, without those in front of it or behind it in the chain."""
 WATERMARK_PROGRESS = "watermark_progress"
 """Field of a task's report: how far event time is for each input of the task, and what holds it back there.
 

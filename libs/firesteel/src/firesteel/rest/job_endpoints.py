@@ -6,7 +6,15 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
-from firesteel.rest import checkpoint_views, metric_views, rescale_views, state_views, subtask_views, views
+from firesteel.rest import (
+    checkpoint_views,
+    metric_views,
+    operator_views,
+    rescale_views,
+    state_views,
+    subtask_views,
+    views,
+)
 from firesteel.rest import types as t
 from firesteel.rest.archive_cache import Archive
 from firesteel.rest.endpoints import Parameter, RestCall, get
@@ -163,6 +171,10 @@ VERTEX_ENDPOINTS: Final = (
     get(f"{VERTEX}/accumulators", vertex_accumulators, "counters of its user functions"),
     get(f"{VERTEX}/subtasks/accumulators", subtasks_accumulators, "the same by subtask"),
     get(f"{VERTEX}/backpressure", back_pressure, "back pressure by subtask"),
+    get(
+        f"{VERTEX}/operators", of_vertex(operator_views.vertex_operators), "operators of its chain: records, own time",
+        ours=True,
+    ),
     get(f"{VERTEX}/watermarks", of_query(metric_views.vertex_watermarks), "watermarks of its inputs"),
     get(
         f"{VERTEX}/metrics", of_query(metric_views.vertex_metrics), "metrics, ids begin with the subtask", *METRICS

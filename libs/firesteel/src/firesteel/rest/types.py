@@ -9,8 +9,10 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 
-Id = Annotated[str, Meta(pattern="^[0-9a-f]{32}$", description="32 hex digits")]
-Number = float | int | Literal["NaN", "Infinity", "-Infinity"]
+from firesteel.rest.load_types import EventTime, WatermarkHold, WorstSubtasks
+from firesteel.rest.load_types import Id as Id
+from firesteel.rest.load_types import Number as Number
+
 JobState = Literal[
     "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED", "RESTARTING",
     "SUSPENDED", "RECONCILING",
@@ -303,62 +305,6 @@ IoMetrics = TypedDict(
         "accumulated-busy-time": Number,
     },
 )
-
-
-class WorstSubtask(TypedDict):
-    value: float
-    subtask: int
-
-
-class WorstSubtasks(TypedDict, total=False):
-    busy: WorstSubtask
-    backPressured: WorstSubtask
-    watermark: WorstSubtask
-    inPool: WorstSubtask
-    outPool: WorstSubtask
-    skew: float
-    numRecordsInPerSecond: float
-    numRecordsOutPerSecond: float
-    numBytesInPerSecond: float
-    numBytesOutPerSecond: float
-    busyTimeMsPerSecond: float
-    backPressuredTimeMsPerSecond: float
-    pendingRecords: float
-
-
-class InputProgress(TypedDict):
-    input: int
-    members: int
-    idle: int
-    ended: int
-    all_idle: NotRequired[bool]
-    watermark: NotRequired[int]
-    ahead: NotRequired[int]
-    still_ms: NotRequired[int]
-    source: NotRequired[Id]
-    subtask: NotRequired[int]
-    split: NotRequired[str]
-    silent_ms: NotRequired[int]
-    idleness: NotRequired[bool]
-
-
-EventTime = TypedDict(
-    "EventTime",
-    {
-        "subtask": NotRequired[int],
-        "inputs": NotRequired[list[InputProgress]],
-        "idle": NotRequired[list[int]],
-        "idle-count": NotRequired[int],
-    },
-)
-
-
-class WatermarkHold(TypedDict):
-    vertex: Id
-    subtask: int
-    cause: Id
-    causeSubtask: int
-    text: str
 
 
 Vertex = TypedDict(

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from firesteel.core.human_texts import duration_text
 from firesteel.graph.job_archive import EVENT_TIME
-from firesteel.rest import types as t
+from firesteel.rest import load_types as t
 from firesteel.rest.archive_cache import Archive
 
 STILL_MS: Final = 10_000

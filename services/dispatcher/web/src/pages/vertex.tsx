@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks";
+import { inChain, ownShares } from "../operators";
 import { at, usePolled, type Polled } from "../api";
 import { quantile } from "../diagnose";
 import { bytes, count, counted, duration, isNumber, percent, share, subtaskOf, watermark } from "../format";
@@ -6,12 +7,13 @@ import { Answer, Badge, Bytes, Card, Count, Share, Tabs, useTime, When } from ".
 import { go, href } from "../router";
 import { config, useStore } from "../store";
 import { Table, type Column } from "../table";
-import type { InputProgress, JobDetails, MetricList, Subtask, Vertex, VertexDetails } from "../types";
+import type { InputProgress, JobDetails, MetricList, OperatorRow, Subtask, Vertex, VertexDetails, VertexOperators } from "../types";
 import { FlameGraph } from "./flamegraph";
 import { VertexCharts } from "./charts";
 
 const PANELS: [string, string][] = [
   ["subtasks", "Subtasks"],
+  ["operators", "Operators"],
   ["backpressure", "Back pressure"],
   ["watermarks", "Watermarks"],
   ["charts", "Charts"],
@@ -40,6 +42,7 @@ export function VertexPanel({ job, vertex, panel }: { job: JobDetails; vertex: V
       <Tabs path={["jobs", job.jid, "overview", vertex.id]} tabs={panels} now={now} />
       {now === "subtasks" && <Subtasks of={details} />}
       {now === "backpressure" && <BackPressure of={details} />}
+      {now === "operators" && <Operators job={job} vertex={vertex} />}
       {now === "watermarks" && <Watermarks job={job} vertex={vertex} />}
       {now === "charts" && <VertexCharts job={job} vertex={vertex} />}
       {now === "taskmanagers" && <TaskManagers job={job} vertex={vertex} />}
@@ -170,6 +173,37 @@ function BackPressure({ of }: { of: Polled<VertexDetails> }) {
             </p>
             <p class="legend"><span><i class="fill busy" /> busy</span><span><i class="fill held" /> back-pressured</span><span><i class="fill idle" /> idle</span><span>over the last minute</span></p>
             <Table name="pressure" columns={[numberOf(found.parallelism), ...PRESSURE]} rows={found.subtasks} id={(row) => String(row.subtask)} sort="-held" />
+          </>
+        );
+      }}
+    </Answer>
+  );
+}
+
+/** What runs inside the vertex. The share is of the time of all operators: of the last minute, or of all if the tasks have ended. */
+function Operators({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
+  const of = usePolled<VertexOperators>(at("jobs", job.jid, "vertices", vertex.id, "operators"));
+  return (
+    <Answer of={of} what="operators of a vertex">
+      {(found) => {
+        const runs = vertex["end-time"] < 0 && found["busy-time-ms-per-second"] > 0;
+        const { shares, rest } = ownShares(found, runs);
+        const part = (row: OperatorRow): number => shares.get(row.name) ?? NaN;
+        const columns: Column<OperatorRow>[] = [
+          { key: "name", title: "Operator", value: (row) => row.name, wide: 2.6 },
+          { key: "in-rate", title: "In /s", value: (row) => row["records-in-per-second"], number: true, show: (row) => count(row["records-in-per-second"]) },
+          { key: "out-rate", title: "Out /s", value: (row) => row["records-out-per-second"], number: true, show: (row) => count(row["records-out-per-second"]) },
+          { key: "in", title: "Records in", value: (row) => row["records-in"], number: true, show: (row) => <Count of={row["records-in"]} /> },
+          { key: "out", title: "Records out", value: (row) => row["records-out"], number: true, show: (row) => <Count of={row["records-out"]} /> },
+          { key: "late", title: "Late", help: "records that came behind the watermark and were dropped", value: (row) => row["late-records"] ?? NaN, number: true, show: (row) => (row["late-records"] === undefined ? "–" : <Count of={row["late-records"]} />) },
+          { key: "own", title: "Own time", help: "in which the operator itself worked, over all subtasks", value: (row) => row["own-time-ms"], number: true, show: (row) => duration(row["own-time-ms"]) },
+          { key: "busiest", title: "Busiest", help: "share of each second in the subtask where it is largest", value: (row) => row.busiest.value, number: true, wide: 1.2, show: (row) => (runs ? <>{percent(row.busiest.value)} <small>{subtaskOf(row.busiest.subtask, vertex.parallelism)}</small></> : "–") },
+          { key: "share", title: runs ? "Share of busy time" : "Share of own time", value: part, number: true, wide: 2, show: (row) => <Share of={1000 * part(row)} kind="busy" /> },
+        ]; // prettier-ignore
+        return (
+          <>
+            <p>{inChain(found.operators, shares, rest)}</p>
+            <Table name="operators" columns={columns} rows={found.operators} id={(row) => row.name} empty="Nothing is known of the operators of this vertex: its tasks have not run yet." />
           </>
         );
       }}

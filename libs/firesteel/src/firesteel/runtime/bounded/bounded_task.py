@@ -41,7 +41,7 @@ from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.partitioners import NarrowedOutput, Output, create_output
 from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import TaskLoop
-from firesteel.runtime.loop.metrics import MetricRegistry
+from firesteel.runtime.loop.metrics import MetricRegistry, OperatorRates
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo, TaskRuntimeContext
 from firesteel.runtime.operator_base.initialization import SnapshotContext
 from firesteel.runtime.operator_base.keyed_base import KeyedTransform
@@ -241,6 +241,7 @@ class BoundedTask:
                 "numBytesOut": self._shuffled.bytes_out,
                 "numBytesSpilled": self._spilled,
             },
+            "operators": OperatorRates(self._clock).update(self._plan.flows(), self._plan.own_times()),
             "user-metrics": metrics.values(),
             "user-counters": metrics.counters(),
             "commit": committables,

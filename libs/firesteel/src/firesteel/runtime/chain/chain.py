@@ -11,6 +11,7 @@ it have left, fires timers in slices, and passes on when the results of these ha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Final, Protocol
 
@@ -25,6 +26,7 @@ __all__ = ["ChainExecutor", "ChainPlan", "Writable"]
 
 FULL: Final = 2
 """A channel may have this many times its limit queued before slices become smaller."""
+_now = time.perf_counter
 
 
 class Writable(Protocol):
@@ -197,7 +199,9 @@ class ChainExecutor:
                 self._feed_piece()
             return
         self.guard.active = self._token
+        began = _now()
         emitted = stage.step()
+        stage.seconds += _now() - began
         self.guard.active = None
         if stack and stack[-1] is stage and not stage.pending:
             stack.pop()
@@ -243,7 +247,9 @@ class ChainExecutor:
         for consumer in outlet.consumers:
             self.records_out += count
             guard.active = token
+            began = _now()
             consumer.take(next(batches))
+            consumer.seconds += _now() - began
             guard.active = None
             if not consumer.writable and consumer not in self._full:
                 self._full.append(consumer)

@@ -56,6 +56,7 @@ class ChainPlan:
     def __init__(self, spec: ChainSpec, create: Callable[[OperatorSpec], Operator] = create_operator) -> None:
         self.spec = spec
         self.operators: list[Operator] = [create(operator) for operator in spec.operators]
+        self._index_of = {id(operator): index for index, operator in enumerate(self.operators)}
         self.stages: list[ChainStage] = []
         self.stage_of: dict[int, ChainStage] = {}
         self.read_by: dict[int, Outlet] = {}
@@ -129,6 +130,22 @@ class ChainPlan:
             last_results[stage] = results
             flows.append((operator.name, records, results))
         return flows
+
+    def own_times(self) -> list[float]:
+        """Seconds that each operator has worked, in the order of ``flows``; may be called from any thread.
+
+        Reading, partitioning and sending are nobody's; the time of a source is what its reader takes, which its input
+        knows.
+        """
+        times = [0.0] * len(self.operators)
+        for stage in self.stages:
+            for operator, seconds in zip(stage.operators, stage.own_times.divide(stage.seconds), strict=False):
+                times[self._index_of[id(operator)]] = seconds
+        for index in self.read_by:
+            consumer = self.operators[index]
+            assert isinstance(consumer, Consumer)
+            times[index] = consumer.seconds
+        return times
 
     def _stage(self, first: int, typed: TypedOutput | None = None) -> ChainStage:
         """Build the stage that begins with an operator, and all stages behind it.

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from firesteel.common.own_copies import COPIERS, as_given, own_copies
 from firesteel.functions.output_tag import tags_exist
+from firesteel.runtime.chain.own_times import OwnTimes
 from firesteel.runtime.chain.partitioners import Output
 from firesteel.runtime.operator_base.base import Operator, Transform, TypedOutput
 from firesteel.runtime.operator_base.columnar import ColumnTransform
@@ -176,6 +177,8 @@ class ChainStage(ABC):
         sides: exits of the side outputs that somebody reads, by tag; records of other side outputs are dropped.
         stamp: timestamp and row kind of the record in flight, and the watermark.
         records_in: running total of records pushed.
+        seconds: running total of the time of its steps.
+        own_times: divides that time among the operators.
         timed: the operator with timers, which is always the last one.
         slices: size of slices; None for stages whose slices can't make many results.
     """
@@ -189,6 +192,8 @@ class ChainStage(ABC):
         self.sides: dict[str, Outlet] = {}
         self.stamp = Stamp()
         self.records_in = 0
+        self.seconds = 0.0
+        self.own_times = OwnTimes(max(1, len(operators)))
         self._work: deque[Slices] = deque()
         self._pipeline: Iterator[Any] | None = None
         """The suspended generators of the slice under way."""
@@ -391,6 +396,9 @@ class RowStage(ChainStage):
             began = _now()
             if looks_ahead:
                 operators[0].look_ahead(values[start : start + size], input_index)
+            own_times = self.own_times if self.own_times.is_due(began) else None
+            if own_times is not None and looks_ahead:
+                own_times.add_first(_now() - began)
             pipeline: Iterator[Any]
             if by_slices:
                 assert timestamps is None or isinstance(timestamps, list)  # as the values are
@@ -401,7 +409,9 @@ class RowStage(ChainStage):
                 if each:
                     pipeline = stamped(pipeline, stamp)
                 position = input_index
-                for operator in operators:
+                for number, operator in enumerate(operators):
+                    if own_times is not None and number:
+                        pipeline = own_times.timed(pipeline, number - 1)
                     pipeline = operator.apply(pipeline, position)
                     position = 0
             self._pipeline = pipeline
@@ -410,7 +420,10 @@ class RowStage(ChainStage):
                 # In a list, from which it is popped: this suspended frame must not keep results alive that have left.
                 results = [self._pulled(pipeline, size, batch, start, each=each)]
                 result_count = len(results[0])
-                slices.fit(size, _now() - began, full=start + record_count <= count or result_count == size)
+                seconds = _now() - began
+                slices.fit(size, seconds, full=start + record_count <= count or result_count == size)
+                if own_times is not None:
+                    own_times.add(seconds, record_count)
                 more = self._expands and result_count == size
                 if not more:
                     self._pipeline = None
@@ -521,7 +534,10 @@ class ColumnStage(ChainStage):
             part = batch if size == count else batch.slice(start, start + size)
             start += size
             pipeline: Iterator[Batch | SideBatch] = iter((part,))
-            for operator in self.operators:
+            own_times = self.own_times if self.own_times.is_due(_now()) else None
+            for number, operator in enumerate(self.operators):
+                if own_times is not None and number:
+                    pipeline = own_times.timed(pipeline, number - 1)
                 pipeline = operator.apply_columns(pipeline)  # type: ignore[arg-type] # the last one only has sides
             self._pipeline = pipeline
             seconds = 0.0  # of the operators alone, without the time in which this generator is suspended
@@ -531,7 +547,10 @@ class ColumnStage(ChainStage):
                 yield (yield from self._routed(result))
                 began = _now()
             self._pipeline = None
-            self.slices.fit(size, seconds + _now() - began)
+            seconds += _now() - began
+            self.slices.fit(size, seconds)
+            if own_times is not None:
+                own_times.add(seconds, 1)
         return _NOTHING
 
     def _pull_timers(self, pipeline: Iterator[Any]) -> Slices:

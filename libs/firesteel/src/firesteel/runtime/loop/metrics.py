@@ -228,22 +228,24 @@ class OperatorRates:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rates: dict[str, tuple[Rate, Rate]] = {}
+        self._rates: dict[str, tuple[Rate, Rate, Rate]] = {}
 
-    def update(self, flows: Iterable[tuple[str, int, int]]) -> dict[str, list[float]]:
-        """Take the current totals of each operator; returns, by name, records in and out, and the rates of both.
+    def update(self, flows: Iterable[tuple[str, int, int]], own_times: Iterable[float]) -> dict[str, list[float]]:
+        """Take the current totals of each operator; returns ``OPERATOR_METRICS`` by the operator's name.
 
         Args:
             flows: name, records taken and results made of each operator.
+            own_times: seconds that each has worked.
         """
         metrics: dict[str, list[float]] = {}
-        for operator, records_in, records_out in flows:
+        for (operator, records_in, records_out), seconds in zip(flows, own_times, strict=True):
             name = operator.translate(UNFIT)
             if name in metrics:
                 continue
             if name not in self._rates:
-                self._rates[name] = (Rate(self._clock), Rate(self._clock))
-            rate_in, rate_out = self._rates[name]
+                self._rates[name] = (Rate(self._clock), Rate(self._clock), Rate(self._clock))
+            rate_in, rate_out, rate_own = self._rates[name]
             rates = round(rate_in.update(records_in), 3), round(rate_out.update(records_out), 3)
-            metrics[name] = [records_in, records_out, *rates]
+            own_ms = round(seconds * 1000, 3)
+            metrics[name] = [records_in, records_out, *rates, own_ms, round(rate_own.update(own_ms), 3)]
         return metrics

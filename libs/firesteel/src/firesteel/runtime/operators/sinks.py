@@ -38,7 +38,10 @@ class Consumer(Operator, ABC):
     Attributes:
         on_writable: called when ``writable`` turns True again, possibly from another thread.
         on_drained: called when ``drained`` turns True, possibly from another thread.
+        seconds: running total of the time in ``take``.
     """
+
+    seconds = 0.0
 
     on_writable: Callable[[], None] | None = None
     on_drained: Callable[[], None] | None = None

@@ -214,10 +214,12 @@ class SourceInput(UserCode, TaskInput):
         positions: split id -> position behind the last record that the reader has returned; unfinished splits only.
             A batch may enter the chain in several pieces, so positions are valid only where ``at_position`` holds.
         reader: the reader.
+        seconds: running total of the time in which the reader has read; not known of readers that may wait in ``poll``.
     """
 
     begins_barriers = True
     bytes_in = 0
+    seconds = 0.0
 
     def __init__(
         self,
@@ -518,6 +520,8 @@ class SourceInput(UserCode, TaskInput):
         if isinstance(answer, SourceBatch):
             now = _now()
             self._pace.batch_given(len(answer.values), now)
+            if not reader.blocking:
+                self.seconds += now - began
             # A blocking reader waits for records, so the time of its poll says nothing about its speed.
             if not (reader.blocking and isinstance(answer.values, list)):
                 limits = self._limits if isinstance(answer.values, list) else self._columnar_limits

@@ -27,12 +27,14 @@ class TaskInput(ABC):
         overtaking: a barrier that overtakes the records in front of it; the task has to call ``overtake`` as soon as
             no record is in the chain.
         barriers_came: numbers of the channels in whose queues ``look_ahead`` has to look for barriers.
+        seconds: running total of the time in which a source has read; that of channels is not measured.
         call_later: calls after a time, on the task's loop; set by the task.
     """
 
     overtaking: Barrier | None = None
     barriers_came: Collection[int] = ()
     channels: Sequence[InputChannel] = ()
+    seconds: float = 0.0
     call_later: Callable[[float, Callable[[], None]], object] = staticmethod(lambda seconds, call: None)
 
     begins_barriers: ClassVar[bool] = False

@@ -182,11 +182,15 @@ class StreamTask:
             "isBackPressured": int(self._activity.now is Activity.BACK_PRESSURED),
             "currentOutputWatermark": self.executor.output_watermark,
             **self._inputs.input_watermarks(self.executor.input_watermark),
-            OPERATORS: self._operator_rates.update(self.plan.flows()),
+            OPERATORS: self._operator_rates.update(self.plan.flows(), self._own_times()),
             WATERMARK_PROGRESS: self._watermark_progress(),
             USER_METRICS: self._context.metrics.values(),
             USER_COUNTERS: self._context.metrics.counters(),
         }
+
+    def _own_times(self) -> list[float]:
+        first, *others = self.plan.own_times()
+        return [first + self._inputs.seconds, *others]
 
     def _watermark_progress(self) -> list[dict[str, Any]]:
         """What the inputs tell, and the first operator of the chain that makes watermarks of its own."""

@@ -1,0 +1,87 @@
+"""What requests and answers about the load of vertices and their event time are made of; see ``types``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NotRequired, TypedDict
+
+from msgspec import Meta
+
+Id = Annotated[str, Meta(pattern="^[0-9a-f]{32}$", description="32 hex digits")]
+Number = float | int | Literal["NaN", "Infinity", "-Infinity"]
+
+
+class WorstSubtask(TypedDict):
+    value: float
+    subtask: int
+
+
+class WorstSubtasks(TypedDict, total=False):
+    busy: WorstSubtask
+    backPressured: WorstSubtask
+    watermark: WorstSubtask
+    inPool: WorstSubtask
+    outPool: WorstSubtask
+    skew: float
+    numRecordsInPerSecond: float
+    numRecordsOutPerSecond: float
+    numBytesInPerSecond: float
+    numBytesOutPerSecond: float
+    busyTimeMsPerSecond: float
+    backPressuredTimeMsPerSecond: float
+    pendingRecords: float
+
+
+OperatorRow = TypedDict(
+    "OperatorRow",
+    {
+        "name": str,
+        "records-in": int,
+        "records-out": int,
+        "records-in-per-second": Number,
+        "records-out-per-second": Number,
+        "own-time-ms": Number,
+        "own-time-ms-per-second": Number,
+        "busiest": WorstSubtask,
+        "late-records": NotRequired[int],
+    },
+)
+
+VertexOperators = TypedDict(
+    "VertexOperators",
+    {"id": Id, "name": str, "now": int, "busy-time-ms-per-second": Number, "operators": list[OperatorRow]},
+)
+
+
+class InputProgress(TypedDict):
+    input: int
+    members: int
+    idle: int
+    ended: int
+    all_idle: NotRequired[bool]
+    watermark: NotRequired[int]
+    ahead: NotRequired[int]
+    still_ms: NotRequired[int]
+    source: NotRequired[Id]
+    subtask: NotRequired[int]
+    split: NotRequired[str]
+    silent_ms: NotRequired[int]
+    idleness: NotRequired[bool]
+
+
+EventTime = TypedDict(
+    "EventTime",
+    {
+        "subtask": NotRequired[int],
+        "inputs": NotRequired[list[InputProgress]],
+        "idle": NotRequired[list[int]],
+        "idle-count": NotRequired[int],
+    },
+)
+
+
+class WatermarkHold(TypedDict):
+    vertex: Id
+    subtask: int
+    cause: Id
+    causeSubtask: int
+    text: str
