@@ -1,15 +1,20 @@
-"""The Python blocks of README.md and docs/: those marked to run are run, and print what the page shows.
+"""The Python blocks of README.md, docs/ and docstrings: those marked to run are run, and print what is shown.
 
 In a page, the line `<!-- run -->` before a Python block makes it a program that must end with code 0. If the next block
 is introduced by `<!-- output -->`, the program's stdout must be that text; `<!-- output: unordered -->` compares lines
 whatever their order. `<!-- file: name -->` before a block of any language puts it beside the programs of its page; a
 `pyproject.toml` among these files has their entry points declared as installing them would. Every other Python block
 must at least compile.
+
+In a docstring of the public packages each Python block below ``Examples:`` is such a program, and the text block behind
+it is what it prints; without one it prints nothing.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
 import re
 import subprocess
 import sys
@@ -64,6 +69,33 @@ def examples_of(place: str, text: str) -> Iterator[Example]:
         yield current
 
 
+def examples_of_docstrings(place: str, code: str) -> Iterator[Example]:
+    """The programs in the docstrings of a module."""
+    for node in ast.walk(ast.parse(code)):
+        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        section = re.search(r"^Examples:\n((?: {4}.*\n?|\n)+)", ast.get_docstring(node) or "", re.MULTILINE)
+        if section is None:
+            continue
+        text = inspect.cleandoc(section[1]) + "\n"
+        text = re.sub(r"^```python$", "<!-- run -->\n```python", text, flags=re.MULTILINE)
+        text = re.sub(r"^```text$", "<!-- output -->\n```text", text, flags=re.MULTILINE)
+        for example in examples_of(place, text):
+            name = getattr(node, "name", "")
+            yield dataclasses.replace(example, place=f"{place}::{name}", output=example.output or "")
+
+
+PUBLIC = [
+    *(f"libs/firesteel/src/firesteel/{package}" for package in ("common", "connectors", "datastream", "functions")),
+    *(f"libs/firesteel/src/firesteel/{package}" for package in ("testing", "windowing")),
+    *(f"libs/firesteel-{name}/src" for name in ("formats", "jdbc", "kafka")),
+]
+DOCSTRINGS = [
+    example
+    for folder in PUBLIC
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    for example in examples_of_docstrings(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
+]
 EXAMPLES = [
     example for page in PAGES for example in examples_of(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8"))
 ]
@@ -99,6 +131,11 @@ def test_example_does_what_the_page_shows(example: Example, tmp_path: Path, run_
     check(example, tmp_path, run_together)
 
 
+@pytest.mark.parametrize("example", DOCSTRINGS, ids=lambda example: example.place)
+def test_example_of_a_docstring_does_what_it_shows(example: Example, tmp_path: Path, run_together: RunProgram) -> None:
+    check(example, tmp_path, run_together)
+
+
 @pytest.mark.parametrize("example", [one for one in EXAMPLES if not one.runs], ids=lambda example: example.place)
 def test_other_blocks_are_python(example: Example) -> None:
     compile(example.code, example.place, "exec")
@@ -123,3 +160,31 @@ def test_files_of_a_page_lie_beside_its_programs() -> None:
     page = "<!-- run -->\n```python\nimport a\n```\n\n<!-- file: a.py -->\n```python\nx = 1\n```\n"
     program, module = examples_of("page", page)
     assert (program.runs, module.runs, program.files) == (True, False, {"a.py": "x = 1\n"})
+
+
+def test_examples_of_docstrings_are_programs_with_their_output() -> None:
+    code = '''class Thing:
+    """A thing.
+
+    Examples:
+        ```python
+        print(1)
+        ```
+
+        ```text
+        1
+        ```
+    """
+
+    def method(self):
+        """Prints nothing.
+
+        Examples:
+            ```python
+            x = 1
+            ```
+        """
+'''
+    first, second = examples_of_docstrings("module.py", code)
+    assert (first.place, first.code, first.runs, first.output) == ("module.py::Thing", "print(1)\n", True, "1\n")
+    assert (second.place, second.code, second.runs, second.output) == ("module.py::method", "x = 1\n", True, "")

@@ -121,8 +121,9 @@ def test_names_that_are_gone_are_found() -> None:
 def test_links_between_the_root_and_the_docs_hold_on_the_site() -> None:
     text = "[a](docs/internals/ha.md) ![b](docs/images/m.svg) [c](CHANGELOG.md#x) [d](benchmarks/README.md) [e](#here)"
     assert linked_in_docs(text, "ARCHITECTURE.md") == (
-        "[a](internals/ha.md) ![b](images/m.svg) [c](changelog.md#x) [d](benchmarks/README.md) [e](#here)"
+        "[a](internals/ha.md) ![b](images/m.svg) [c](changelog.md#x) [d](benchmarks.md) [e](#here)"
     )
     assert linked_in_docs("[a](../../ARCHITECTURE.md#b) [c](ha.md)", "docs/internals/state.md") == (
         "[a](../architecture.md#b) [c](ha.md)"
     )
+    assert linked_in_docs("[`w1`](results/w1.json)", "benchmarks/README.md") == "`w1`", "files are not on the site"

@@ -70,6 +70,18 @@ class AvroSchema:
 
     Attributes:
         definition: the schema as decoded JSON.
+
+    Examples:
+        ```python
+        from firesteel.datastream.formats.avro import AvroSchema
+
+        text = '{"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "int"}]}'
+        print(AvroSchema.parse_string(text).name)
+        ```
+
+        ```text
+        Sale
+        ```
     """
 
     def __init__(self, definition: Any) -> None:

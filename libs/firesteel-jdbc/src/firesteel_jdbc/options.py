@@ -13,7 +13,20 @@ __all__ = ["JdbcConnectionOptions", "JdbcExactlyOnceOptions", "JdbcExecutionOpti
 
 @dataclass(frozen=True)
 class JdbcConnectionOptions:
-    """Address of a database, and the login. ``repr`` masks the password; only the job's chains hold it, pickled."""
+    """Address of a database, and the login. ``repr`` masks the password; only the job's chains hold it, pickled.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.jdbc import JdbcConnectionOptions
+
+        options = JdbcConnectionOptions.JdbcConnectionOptionsBuilder().with_url("jdbc:sqlite:shop.db").build()
+        print(options.get_db_url())
+        ```
+
+        ```text
+        jdbc:sqlite:shop.db
+        ```
+    """
 
     url: str
     driver_name: str | None = None
@@ -100,6 +113,18 @@ class JdbcExecutionOptions:
         batch_interval_ms: longest time for which records are buffered; 0 = no limit.
         batch_size: number of records that are written at once; 0 = no limit.
         max_retries: attempts after the first one.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.jdbc import JdbcExecutionOptions
+
+        options = JdbcExecutionOptions.builder().with_batch_size(500).with_batch_interval_ms(1000).build()
+        print(options.get_batch_size())
+        ```
+
+        ```text
+        500
+        ```
     """
 
     batch_interval_ms: int = 0

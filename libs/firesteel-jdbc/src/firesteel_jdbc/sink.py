@@ -41,6 +41,32 @@ class JdbcSink(TwoPhaseCommitSink[Any]):
     """Executes a statement for each record. Made by ``JdbcSink.sink(...)`` or ``JdbcSink.exactly_once_sink(...)``.
 
     The fields of a record are the parameters of the statement, in their order.
+
+    Examples:
+        ```python
+        import pathlib
+        import sqlite3
+
+        from firesteel.common import Row, Types
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcSink
+
+        path = pathlib.Path("shop.db").absolute()  # slots have another working directory
+        database = sqlite3.connect(path)
+        database.execute("CREATE TABLE sales (name TEXT, amount INTEGER)")
+        row = Types.ROW_NAMED(["name", "amount"], [Types.STRING(), Types.INT()])
+        connection = JdbcConnectionOptions.JdbcConnectionOptionsBuilder().with_url(f"jdbc:sqlite:{path}").build()
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        sales = env.from_collection([Row("tea", 2), Row("milk", 1)], type_info=row)
+        sales.add_sink(JdbcSink.sink("INSERT INTO sales VALUES (?, ?)", row, connection))
+        env.execute()
+        print(database.execute("SELECT * FROM sales ORDER BY amount").fetchall())
+        database.close()
+        ```
+
+        ```text
+        [('milk', 1), ('tea', 2)]
+        ```
     """
 
     def __init__(

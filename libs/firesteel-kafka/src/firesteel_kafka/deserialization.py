@@ -40,7 +40,22 @@ class ConsumerRecord:
 
 
 class KafkaRecordDeserializationSchema(ABC):
-    """Makes records of a stream from records of Kafka. Pickled into the job; runs in slots, in the reader's thread."""
+    """Makes records of a stream from records of Kafka. Pickled into the job; runs in slots, in the reader's thread.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.connectors.kafka import KafkaRecordDeserializationSchema
+
+
+        class WithKey(KafkaRecordDeserializationSchema):
+            def deserialize(self, record):
+                yield record.key, record.value
+
+            def get_produced_type(self):
+                return Types.PICKLED_BYTE_ARRAY()
+        ```
+    """
 
     @staticmethod
     def value_only(deserialization_schema: DeserializationSchema) -> KafkaRecordDeserializationSchema:

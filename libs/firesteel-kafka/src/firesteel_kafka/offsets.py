@@ -54,6 +54,14 @@ class KafkaOffsetsInitializer:
 
     They are looked up once, when a partition is found for the first time, and are numbers in the checkpoint from then
     on. So a restart does not lose records that arrive behind "latest" before the first record was read.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.kafka import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
+
+        start = KafkaOffsetsInitializer.committed_offsets(KafkaOffsetResetStrategy.EARLIEST)
+        since = KafkaOffsetsInitializer.timestamp(1_700_000_000_000)
+        ```
     """
 
     _kind: _Kind

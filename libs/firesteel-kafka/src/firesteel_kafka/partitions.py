@@ -23,6 +23,13 @@ class KafkaTopicPartition:
     Raises:
         TypeError: the topic is no text, or is empty.
         ValueError: the partition is no number from 0 on.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaTopicPartition
+
+        start = KafkaOffsetsInitializer.offsets({KafkaTopicPartition("orders", 0): 42})
+        ```
     """
 
     topic: str

@@ -50,7 +50,26 @@ class KafkaTopicSelector(ABC):
 
 
 class KafkaRecordSerializationSchema(ABC):
-    """Makes records of Kafka. ``builder()`` composes one of schemas and functions; derive from it for anything else."""
+    """Makes records of Kafka. ``builder()`` composes one of schemas and functions; derive from it for anything else.
+
+    Examples:
+        ```python
+        from firesteel.common import SimpleStringSchema
+        from firesteel.datastream.connectors.kafka import KafkaRecordSerializationSchema
+
+        schema = (
+            KafkaRecordSerializationSchema.builder()
+            .set_topic("words")
+            .set_value_serialization_schema(SimpleStringSchema())
+            .build()
+        )
+        print(schema.serialize("tea", None).value)
+        ```
+
+        ```text
+        b'tea'
+        ```
+    """
 
     @abstractmethod
     def serialize(self, element: Any, timestamp: int | None) -> KafkaProducerRecord | None:

@@ -40,6 +40,23 @@ class KafkaSink(TwoPhaseCommitSink[Any]):
 
     Args:
         settings: made by the builder.
+
+    Examples:
+        ```python
+        from firesteel.common import SimpleStringSchema
+        from firesteel.datastream.connectors import DeliveryGuarantee
+        from firesteel.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink
+
+        record = KafkaRecordSerializationSchema.builder().set_topic("totals")
+        sink = (
+            KafkaSink.builder()
+            .set_bootstrap_servers("localhost:9092")
+            .set_record_serializer(record.set_value_serialization_schema(SimpleStringSchema()).build())
+            .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+            .set_transactional_id_prefix("shop-totals")
+            .build()
+        )  # stream.sink_to(sink)
+        ```
     """
 
     needs_all_states = True
@@ -85,7 +102,19 @@ class KafkaSink(TwoPhaseCommitSink[Any]):
 
 
 class KafkaSinkBuilder:
-    """Builds a ``KafkaSink``. Brokers and a record serializer are needed; see ``build``."""
+    """Builds a ``KafkaSink``. Brokers and a record serializer are needed; see ``build``.
+
+    Examples:
+        ```python
+        from firesteel.common import SimpleStringSchema
+        from firesteel.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink
+
+        record = KafkaRecordSerializationSchema.builder().set_topic("totals")
+        record.set_value_serialization_schema(SimpleStringSchema())
+        builder = KafkaSink.builder().set_bootstrap_servers("localhost:9092").set_record_serializer(record.build())
+        sink = builder.set_property("linger.ms", "20").build()
+        ```
+    """
 
     def __init__(self) -> None:
         self._guarantee = DeliveryGuarantee.NONE

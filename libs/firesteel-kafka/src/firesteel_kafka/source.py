@@ -116,6 +116,25 @@ class KafkaSource(Source[Any]):
 
     Args:
         settings: made by the builder.
+
+    Examples:
+        ```python
+        from firesteel.common import SimpleStringSchema, WatermarkStrategy
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
+
+        source = (
+            KafkaSource.builder()
+            .set_bootstrap_servers("localhost:9092")
+            .set_topics("orders")
+            .set_group_id("shop")
+            .set_starting_offsets(KafkaOffsetsInitializer.earliest())
+            .set_value_only_deserializer(SimpleStringSchema())
+            .build()
+        )
+        env = StreamExecutionEnvironment.get_execution_environment()
+        orders = env.from_source(source, WatermarkStrategy.no_watermarks(), "orders")
+        ```
     """
 
     def __init__(self, settings: KafkaSourceSettings) -> None:
@@ -179,7 +198,23 @@ class KafkaSource(Source[Any]):
 
 
 class KafkaSourceBuilder:
-    """Builds a ``KafkaSource``. Brokers, a subscription and a deserializer are needed; see ``build``."""
+    """Builds a ``KafkaSource``. Brokers, a subscription and a deserializer are needed; see ``build``.
+
+    Examples:
+        ```python
+        from firesteel.common import SimpleStringSchema
+        from firesteel.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
+
+        builder = KafkaSource.builder().set_bootstrap_servers("localhost:9092").set_topic_pattern("orders-.*")
+        builder.set_value_only_deserializer(SimpleStringSchema())
+        source = builder.set_bounded(KafkaOffsetsInitializer.latest()).build()  # reads what is there, and ends
+        print(source.boundedness.name)
+        ```
+
+        ```text
+        BOUNDED
+        ```
+    """
 
     def __init__(self) -> None:
         self._subscription: Subscription | None = None

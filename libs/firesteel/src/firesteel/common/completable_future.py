@@ -16,6 +16,18 @@ class CompletableFuture(Generic[T]):
     """A value that is available later. ``result()`` waits for it; a coroutine can await the future.
 
     Any thread can set the value, once.
+
+    Examples:
+        ```python
+        from firesteel.common import CompletableFuture
+
+        future = CompletableFuture.completed("done")
+        print(future.done(), future.result())
+        ```
+
+        ```text
+        True done
+        ```
     """
 
     def __init__(self, future: concurrent.futures.Future[T] | None = None) -> None:

@@ -10,7 +10,20 @@ T = TypeVar("T")
 
 
 class ConfigOption(Generic[T]):
-    """A key, its type and its default value (None if there is none)."""
+    """A key, its type and its default value (None if there is none).
+
+    Examples:
+        ```python
+        from firesteel.common import ConfigOptions
+
+        workers = ConfigOptions.key("my.workers").int_type().default_value(4)
+        print(workers.key, workers.default_value)
+        ```
+
+        ```text
+        my.workers 4
+        ```
+    """
 
     def __init__(self, key: str, value_type: type[Any], default_value: T | None = None) -> None:
         self.key = key
@@ -30,7 +43,20 @@ class ConfigOption(Generic[T]):
 
 
 class ConfigOptions:
-    """Builds options: ``ConfigOptions.key(...)``, then the type, then the default."""
+    """Builds options: ``ConfigOptions.key(...)``, then the type, then the default.
+
+    Examples:
+        ```python
+        from firesteel.common import ConfigOptions
+
+        name = ConfigOptions.key("my.name").string_type().no_default_value()
+        print(name.key, name.default_value)
+        ```
+
+        ```text
+        my.name None
+        ```
+    """
 
     @staticmethod
     def key(key: str) -> ConfigOptions.OptionBuilder:

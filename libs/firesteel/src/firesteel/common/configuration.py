@@ -17,6 +17,20 @@ class Configuration:
     """Keys and values. Values keep the type with which they were set; the getters also read Flink's text forms.
 
     The environment checks whether the keys exist and what they mean.
+
+    Examples:
+        ```python
+        from firesteel.common import Configuration
+
+        config = Configuration()
+        config.set_string("execution.checkpointing.interval", "10 s")
+        config.set_integer("parallelism.default", 2)
+        print(config.get_integer("parallelism.default", 1))
+        ```
+
+        ```text
+        2
+        ```
     """
 
     def __init__(self, other: Configuration | None = None) -> None:

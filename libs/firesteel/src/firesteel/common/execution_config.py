@@ -30,6 +30,18 @@ class ExecutionConfig:
 
     The switches for Kryo, Avro and generic types choose among Java serialisers; they exist so that programs run
     unchanged, and have no effect.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        config = StreamExecutionEnvironment.get_execution_environment().get_config()
+        print(config.set_parallelism(4).get_parallelism())
+        ```
+
+        ```text
+        4
+        ```
     """
 
     PARALLELISM_DEFAULT = -1

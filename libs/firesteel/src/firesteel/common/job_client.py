@@ -14,7 +14,24 @@ __all__ = ["JobClient"]
 
 
 class JobClient(ABC):
-    """Access to a job that was submitted."""
+    """Access to a job that was submitted.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        env.from_collection([1]).print()
+        client = env.execute_async("in the background")
+        client.get_job_execution_result().result()
+        print(client.get_job_status().result().name)
+        ```
+
+        ```text
+        1
+        FINISHED
+        ```
+    """
 
     @abstractmethod
     def get_job_id(self) -> JobID:

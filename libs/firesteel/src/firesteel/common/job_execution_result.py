@@ -13,7 +13,23 @@ __all__ = ["JobExecutionResult"]
 
 
 class JobExecutionResult:
-    """Id, run time and accumulators of a finished job."""
+    """Id, run time and accumulators of a finished job.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        env.from_collection([1]).print()
+        result = env.execute()
+        print(result.get_net_runtime() > 0, len(result.get_job_id().to_hex_string()))
+        ```
+
+        ```text
+        1
+        True 32
+        ```
+    """
 
     def __init__(self, job_id: JobID, net_runtime_ms: int = 0, accumulators: Mapping[str, Any] | None = None) -> None:
         self._job_id = job_id

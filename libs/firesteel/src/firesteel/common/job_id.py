@@ -16,6 +16,17 @@ class JobID:
 
     Raises:
         ValueError: the text is not 32 hex digits.
+
+    Examples:
+        ```python
+        from firesteel.common import JobID
+
+        print(JobID.from_hex_string("00000000000000000000000000000abc").to_hex_string()[-3:])
+        ```
+
+        ```text
+        abc
+        ```
     """
 
     __slots__ = ("_text",)

@@ -8,7 +8,19 @@ __all__ = ["JobStatus"]
 
 
 class JobStatus(Enum):
-    """State of a job; names and spelling are Flink's (CANCELLING, but CANCELED)."""
+    """State of a job; names and spelling are Flink's (CANCELLING, but CANCELED).
+
+    Examples:
+        ```python
+        from firesteel.common import JobStatus
+
+        print(JobStatus.FINISHED.is_terminal_state(), JobStatus.RESTARTING.is_terminal_state())
+        ```
+
+        ```text
+        True False
+        ```
+    """
 
     CREATED = 0
     RUNNING = 1

@@ -23,7 +23,19 @@ class RestartStrategyConfiguration(ABC):
 
 
 class RestartStrategies:
-    """Makes restart strategies. Delays and intervals are ``timedelta`` or milliseconds."""
+    """Makes restart strategies. Delays and intervals are ``timedelta`` or milliseconds.
+
+    Examples:
+        ```python
+        from firesteel.common import RestartStrategies
+
+        print(RestartStrategies.fixed_delay_restart(3, 10_000).get_description())
+        ```
+
+        ```text
+        Restart with fixed delay (0:00:10). #3 restart attempts.
+        ```
+    """
 
     class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
         """A failed job stays failed."""

@@ -29,7 +29,27 @@ __all__ = [
 
 
 class SerializationSchema(ABC):
-    """Turns a record into bytes."""
+    """Turns a record into bytes.
+
+    Examples:
+        ```python
+        import json
+
+        from firesteel.common import SerializationSchema
+
+
+        class AsJson(SerializationSchema):
+            def serialize(self, element):
+                return json.dumps(element).encode()
+
+
+        print(AsJson().serialize({"a": 1}))
+        ```
+
+        ```text
+        b'{"a": 1}'
+        ```
+    """
 
     takes_columns: bool = False
     """Whether the schema implements ``serialize_columns``."""
@@ -44,7 +64,30 @@ class SerializationSchema(ABC):
 
 
 class DeserializationSchema(ABC):
-    """Turns bytes into a record."""
+    """Turns bytes into a record.
+
+    Examples:
+        ```python
+        import json
+
+        from firesteel.common import DeserializationSchema, Types
+
+
+        class FromJson(DeserializationSchema):
+            def deserialize(self, message):
+                return json.loads(message)
+
+            def get_produced_type(self):
+                return Types.PICKLED_BYTE_ARRAY()
+
+
+        print(FromJson().deserialize(b'{"a": 1}'))
+        ```
+
+        ```text
+        {'a': 1}
+        ```
+    """
 
     gives_columns: bool = False
     """Whether the schema implements ``deserialize_columns``."""
@@ -75,6 +118,18 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
 
     Raises:
         LookupError: Python does not know the charset.
+
+    Examples:
+        ```python
+        from firesteel.common import SimpleStringSchema
+
+        schema = SimpleStringSchema()
+        print(schema.serialize("tea"), schema.deserialize(b"milk"))
+        ```
+
+        ```text
+        b'tea' milk
+        ```
     """
 
     def __init__(self, charset: str = "UTF-8") -> None:
@@ -101,7 +156,19 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
 
 
 class ByteArraySchema(SerializationSchema, DeserializationSchema):
-    """Passes bytes through as they are."""
+    """Passes bytes through as they are.
+
+    Examples:
+        ```python
+        from firesteel.common import ByteArraySchema
+
+        print(ByteArraySchema().deserialize(b"raw"))
+        ```
+
+        ```text
+        b'raw'
+        ```
+    """
 
     def serialize(self, element: Any) -> bytes:
         """Returns the bytes as they are.
@@ -153,7 +220,19 @@ class RowFieldExtractorSchema(SerializationSchema):
 
 
 class Encoder:
-    """Writes records into files, by a function from a record to bytes."""
+    r"""Writes records into files, by a function from a record to bytes.
+
+    Examples:
+        ```python
+        from firesteel.common import Encoder
+
+        print(Encoder.simple_string_encoder().encode("tea"))
+        ```
+
+        ```text
+        b'tea\n'
+        ```
+    """
 
     def __init__(self, encode: Callable[[Any], bytes]) -> None:
         self._encode = encode

@@ -13,7 +13,19 @@ _NANOS = 1_000_000_000
 
 @total_ordering
 class Duration:
-    """A span of time with nanosecond precision; used by watermark strategies, timeouts and monitoring."""
+    """A span of time with nanosecond precision; used by watermark strategies, timeouts and monitoring.
+
+    Examples:
+        ```python
+        from firesteel.common import Duration
+
+        print(Duration.of_minutes(2).to_millis())
+        ```
+
+        ```text
+        120000
+        ```
+    """
 
     __slots__ = ("_nanos",)
 
@@ -82,6 +94,17 @@ class Instant:
 
     Raises:
         ValueError: ``nanos`` is not between 0 and 999,999,999.
+
+    Examples:
+        ```python
+        from firesteel.common import Instant
+
+        print(Instant.of_epoch_milli(1_500).to_epoch_milli())
+        ```
+
+        ```text
+        1500
+        ```
     """
 
     __slots__ = ("nanos", "seconds")
@@ -123,7 +146,19 @@ class Instant:
 
 
 class Time:
-    """A span of time in milliseconds; used by windows and state time-to-live."""
+    """A span of time in milliseconds; used by windows and state time-to-live.
+
+    Examples:
+        ```python
+        from firesteel.common import Time
+
+        print(Time.seconds(90).to_milliseconds())
+        ```
+
+        ```text
+        90000
+        ```
+    """
 
     __slots__ = ("_milliseconds",)
 

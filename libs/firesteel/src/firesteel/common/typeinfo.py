@@ -296,7 +296,19 @@ def _type_infos(types: Sequence[TypeDescriptor], owner: str) -> tuple[TypeInform
 
 
 class Types:
-    """Type information of the common types: ``Types.INT()``, ``Types.ROW([Types.STRING(), Types.INT()])``."""
+    """Type information of the common types: ``Types.INT()``, ``Types.ROW([Types.STRING(), Types.INT()])``.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+
+        print(Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()]))
+        ```
+
+        ```text
+        RowTypeInfo(name: String, age: Integer)
+        ```
+    """
 
     STRING = BasicTypeInfo.STRING_TYPE_INFO
     BYTE = BasicTypeInfo.BYTE_TYPE_INFO

@@ -16,7 +16,19 @@ class TypeDescriptor(Protocol):
 
 
 class TypeInformation(ABC):  # noqa: B024 - PyFlink's root class; subclasses share no abstract method
-    """Root of all type information."""
+    """Root of all type information.
+
+    Examples:
+        ```python
+        from firesteel.common import TypeInformation, Types
+
+        print(isinstance(Types.LIST(Types.INT()), TypeInformation))
+        ```
+
+        ```text
+        True
+        ```
+    """
 
     def to_type_info(self) -> TypeInformation:
         """Returns this object: it is type information already."""

@@ -14,7 +14,20 @@ __all__ = ["Row", "RowKind"]
 
 
 class RowKind(Enum):
-    """Change of a table that a row describes: insert, update (before and after image), delete."""
+    """Change of a table that a row describes: insert, update (before and after image), delete.
+
+    Examples:
+        ```python
+        from firesteel.common import Row, RowKind
+
+        row = Row.of_kind(RowKind.DELETE, "Anna", 7)
+        print(row.get_row_kind().name)
+        ```
+
+        ```text
+        DELETE
+        ```
+    """
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -39,6 +52,18 @@ class Row:
 
     Raises:
         ValueError: positional and named values are mixed.
+
+    Examples:
+        ```python
+        from firesteel.common import Row
+
+        anna = Row(name="Anna", age=7)
+        print(anna.name, anna["age"], anna.as_dict())
+        ```
+
+        ```text
+        Anna 7 {'name': 'Anna', 'age': 7}
+        ```
     """
 
     __slots__ = ("_fields", "_row_kind", "_values")

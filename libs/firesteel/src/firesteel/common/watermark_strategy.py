@@ -24,7 +24,25 @@ __all__ = [
 
 
 class TimestampAssigner(ABC):
-    """Extracts the event time of records."""
+    """Extracts the event time of records.
+
+    Examples:
+        ```python
+        from firesteel.common import TimestampAssigner
+
+
+        class BySecond(TimestampAssigner):
+            def extract_timestamp(self, value, record_timestamp):
+                return value["second"] * 1000
+
+
+        print(BySecond().extract_timestamp({"second": 3}, -1))
+        ```
+
+        ```text
+        3000
+        ```
+    """
 
     @abstractmethod
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
@@ -79,7 +97,24 @@ class WatermarkOutput(ABC):
 
 
 class WatermarkGenerator(ABC):
-    """Generates watermarks from records, from the clock, or from both. Each split of a source has its own generator."""
+    """Generates watermarks from records, from the clock, or from both. Each split of a source has its own generator.
+
+    Examples:
+        ```python
+        from firesteel.common import WatermarkGenerator, WatermarkStrategy
+
+
+        class AtEachRecord(WatermarkGenerator):
+            def on_event(self, event, event_timestamp, output):
+                output.emit_watermark(event_timestamp - 1)
+
+            def on_periodic_emit(self, output):
+                pass
+
+
+        strategy = WatermarkStrategy.for_generator(AtEachRecord)
+        ```
+    """
 
     @abstractmethod
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
@@ -119,6 +154,20 @@ class WatermarkStrategy:
         alignment_group: group of sources that wait for each other; None = no alignment.
         alignment_max_drift: how far ahead of its group a source may be.
         alignment_update_interval: time between two exchanges of watermarks in the group.
+
+    Examples:
+        ```python
+        from firesteel.common import Duration, TimestampAssigner, WatermarkStrategy
+
+
+        class BySecond(TimestampAssigner):
+            def extract_timestamp(self, value, record_timestamp):
+                return value["second"] * 1000
+
+
+        strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
+        strategy = strategy.with_timestamp_assigner(BySecond()).with_idleness(Duration.of_minutes(1))
+        ```
     """
 
     kind: WatermarkGeneratorKind = WatermarkGeneratorKind.NO_WATERMARKS

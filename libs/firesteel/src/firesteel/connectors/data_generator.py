@@ -35,6 +35,17 @@ class RateLimiterStrategy:
 
     Raises:
         ProgramError: the rate is not above 0.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import RateLimiterStrategy
+
+        print(RateLimiterStrategy.per_second(100).records_per_second)
+        ```
+
+        ```text
+        100
+        ```
     """
 
     records_per_second: float | None = None
@@ -75,6 +86,22 @@ class DataGeneratorSource(Source[T], Generic[T]):
     Raises:
         ProgramError: ``count`` is negative.
         TypeError: the function can't be called.
+
+    Examples:
+        ```python
+        from firesteel.common import Types, WatermarkStrategy
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.connectors import DataGeneratorSource, RateLimiterStrategy
+
+        ten_a_second = RateLimiterStrategy.per_second(10)
+        source = DataGeneratorSource(lambda index: f"order {index}", 3, ten_a_second, Types.STRING())
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_source(source, WatermarkStrategy.no_watermarks(), "orders").execute_and_collect()))
+        ```
+
+        ```text
+        ['order 0', 'order 1', 'order 2']
+        ```
     """
 
     def __init__(

@@ -34,6 +34,13 @@ class FileCompactStrategy:
         size_threshold: bytes of finished parts at which they are joined; None = their size does not count.
         num_checkpoints_before_compaction: checkpoints after which parts are joined; None = checkpoints do not count.
         num_compact_threads: number of files that a subtask makes at the same time.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileCompactStrategy
+
+        strategy = FileCompactStrategy.builder().set_size_threshold(128 * 1024 * 1024).build()
+        ```
     """
 
     size_threshold: int | None = None
@@ -91,7 +98,15 @@ def _at_least_one(what: str, value: int) -> int:
 
 
 class FileCompactor(ABC):
-    """How files are joined. Made by its factory methods; pickled into the job."""
+    """How files are joined. Made by its factory methods; pickled into the job.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileCompactor
+
+        compactor = FileCompactor.concat_file_compactor()  # FileSink....enable_compact(strategy, compactor)
+        ```
+    """
 
     @staticmethod
     def concat_file_compactor(file_delimiter: bytes | None = None) -> FileCompactor:

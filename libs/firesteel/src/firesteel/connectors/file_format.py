@@ -88,7 +88,15 @@ class FileFormat(ABC):
 
 
 class StreamFormat(FileFormat):
-    """A format that is read record by record. Derive from it, or use an existing one."""
+    """A format that is read record by record. Derive from it, or use an existing one.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileSource, StreamFormat
+
+        source = FileSource.for_record_stream_format(StreamFormat.text_line_format("latin-1"), "file:///data/old.txt").build()
+        ```
+    """
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8", *, column: str | None = None) -> StreamFormat:

@@ -22,6 +22,18 @@ class OutputFileConfig:
 
     Raises:
         ProgramError: prefix or suffix holds a path separator, or the prefix begins with a dot, as of hidden files.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import OutputFileConfig
+
+        config = OutputFileConfig.builder().with_part_prefix("orders").with_part_suffix(".csv").build()
+        print(config.get_part_prefix(), config.get_part_suffix())
+        ```
+
+        ```text
+        orders .csv
+        ```
     """
 
     prefix: str = "part"
@@ -86,6 +98,14 @@ class RollingPolicy:
         part_size: size in bytes at which a part is full; None = size does not count.
         rollover_interval_ms: age at which a part is full; None = age does not count.
         inactivity_interval_ms: time without records after which a part is full; None = it does not count.
+
+    Examples:
+        ```python
+        from firesteel.common import Duration
+        from firesteel.datastream.connectors.file_system import RollingPolicy
+
+        policy = RollingPolicy.default_rolling_policy(part_size=64 * 1024 * 1024, rollover_interval=15 * 60 * 1000)
+        ```
     """
 
     part_size: int | None = None
@@ -142,6 +162,18 @@ class BucketAssigner:
 
     Args:
         bucket: function of record and wall clock (epoch ms) that gives a relative path; empty = the base path itself.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import BucketAssigner
+
+        hourly = BucketAssigner.date_time_bucket_assigner("yyyy-MM-dd--HH", "UTC")
+        print(hourly.bucket_of("a record", 0))
+        ```
+
+        ```text
+        1970-01-01--00
+        ```
     """
 
     def __init__(self, bucket: Callable[[Any, int], str]) -> None:

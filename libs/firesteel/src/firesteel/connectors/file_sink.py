@@ -45,6 +45,27 @@ class FileSink(TwoPhaseCommitSink[Any]):
     """Writes files below a base path.
 
     Made by ``FileSink.for_row_format(base_path, encoder).build()`` or ``FileSink.for_bulk_format(...)``.
+
+    Examples:
+        ```python
+        import pathlib
+
+        from firesteel.common import Encoder
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.connectors.file_system import FileSink
+
+        folder = pathlib.Path("out").absolute()
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        sink = FileSink.for_row_format(folder.as_uri(), Encoder.simple_string_encoder()).build()
+        env.from_collection(["tea", "milk"]).sink_to(sink)
+        env.execute()
+        print("".join(part.read_text() for part in folder.rglob("part-*")), end="")
+        ```
+
+        ```text
+        tea
+        milk
+        ```
     """
 
     def __init__(

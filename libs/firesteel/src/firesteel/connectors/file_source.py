@@ -68,7 +68,7 @@ class FileSplitAssignerProvider:
 
 
 class FileSource(Source[Any]):
-    """Reads files and folders; large files are split into ranges that several subtasks read.
+    r"""Reads files and folders; large files are split into ranges that several subtasks read.
 
     Made by ``FileSource.for_record_stream_format(StreamFormat.text_line_format(), *paths).build()`` or by
     ``FileSource.for_bulk_file_format(...)``. Folders are read with all below them; names that begin with a dot or an
@@ -82,6 +82,25 @@ class FileSource(Source[Any]):
         split_bytes: approximate length of ranges; 0 = files are not split.
         interval_ms: time between two looks for new files; None = only files that exist at the start are read.
         malformed: what to do with input that can't be read.
+
+    Examples:
+        ```python
+        import pathlib
+
+        from firesteel.common import WatermarkStrategy
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.connectors.file_system import FileSource, StreamFormat
+
+        pathlib.Path("words.txt").write_text("tea\nmilk\n")
+        path = pathlib.Path("words.txt").absolute().as_uri()
+        source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), path).build()
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_source(source, WatermarkStrategy.no_watermarks(), "words").execute_and_collect()))
+        ```
+
+        ```text
+        ['tea', 'milk']
+        ```
     """
 
     def __init__(
@@ -169,7 +188,22 @@ class FileSource(Source[Any]):
 
 
 class FileSourceBuilder:
-    """Builds a ``FileSource``; every setting has a default."""
+    """Builds a ``FileSource``; every setting has a default.
+
+    Examples:
+        ```python
+        from firesteel.common import Duration
+        from firesteel.datastream.connectors.file_system import FileSource, StreamFormat
+
+        builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "file:///data/incoming")
+        source = builder.monitor_continuously(Duration.of_seconds(10)).build()  # looks for new files for ever
+        print(source.boundedness.name)
+        ```
+
+        ```text
+        CONTINUOUS_UNBOUNDED
+        ```
+    """
 
     def __init__(self, file_format: FileFormat, paths: tuple[str | os.PathLike[str], ...]) -> None:
         if not paths:

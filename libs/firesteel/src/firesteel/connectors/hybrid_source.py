@@ -41,6 +41,22 @@ class HybridSource(Source[T]):
 
     Args:
         sources: the sources, in the order of reading.
+
+    Examples:
+        ```python
+        from firesteel.common import WatermarkStrategy
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.connectors import HybridSource, NumberSequenceSource
+
+        history, live = NumberSequenceSource(1, 2), NumberSequenceSource(3, 4)
+        source = HybridSource.builder(history).add_source(live).build()
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_source(source, WatermarkStrategy.no_watermarks(), "both").execute_and_collect()))
+        ```
+
+        ```text
+        [1, 2, 3, 4]
+        ```
     """
 
     def __init__(self, sources: Sequence[Source[T]]) -> None:

@@ -21,7 +21,16 @@ COUNTER: Final = "numRecordsInErrors"
 
 
 class MalformedPolicy(Enum):
-    """What a source does with a line or block that it can't read. None of them drops input silently."""
+    """What a source does with a line or block that it can't read. None of them drops input silently.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileSource, MalformedPolicy, StreamFormat
+
+        builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "file:///data/lines.txt")
+        source = builder.on_malformed(MalformedPolicy.SKIP).build()
+        ```
+    """
 
     FAIL = "fail"
     """The job fails with ``MalformedDataError``."""

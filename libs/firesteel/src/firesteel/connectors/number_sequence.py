@@ -18,6 +18,21 @@ class NumberSequenceSource(Source[int]):
 
     Raises:
         ProgramError: ``start`` is greater than ``end``.
+
+    Examples:
+        ```python
+        from firesteel.common import WatermarkStrategy
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.connectors import NumberSequenceSource
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        numbers = env.from_source(NumberSequenceSource(1, 4), WatermarkStrategy.no_watermarks(), "numbers")
+        print(list(numbers.execute_and_collect()))
+        ```
+
+        ```text
+        [1, 2, 3, 4]
+        ```
     """
 
     def __init__(self, start: int, end: int) -> None:

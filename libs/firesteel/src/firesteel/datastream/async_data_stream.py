@@ -23,6 +23,27 @@ class AsyncDataStream:
     The coroutines of an operator's records run side by side on an asyncio loop in a thread of its own; ``capacity``
     bounds how many, results that wait for their turn included. When it is reached the operator takes no more records.
     Results carry the timestamps of their records, and none of them passes a watermark.
+
+    Examples:
+        ```python
+        from firesteel.common import Time
+        from firesteel.datastream import AsyncDataStream, AsyncFunction, StreamExecutionEnvironment
+
+
+        class Price(AsyncFunction):
+            async def async_invoke(self, value):
+                return [(value, len(value))]  # await a request here
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        goods = env.from_collection(["tea", "milk"])
+        priced = AsyncDataStream.ordered_wait(goods, Price(), Time.seconds(5), capacity=100)
+        print(list(priced.execute_and_collect()))
+        ```
+
+        ```text
+        [('tea', 3), ('milk', 4)]
+        ```
     """
 
     @staticmethod

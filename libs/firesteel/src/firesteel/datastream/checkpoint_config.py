@@ -29,6 +29,21 @@ class CheckpointConfig:
     """Settings of checkpoints; times are in milliseconds. Setters check at once and return the object itself.
 
     What is set is kept with the job.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.enable_checkpointing(10_000)
+        config = env.get_checkpoint_config()
+        config.set_checkpoint_timeout(60_000)
+        print(config.get_checkpoint_interval(), config.get_checkpoint_timeout())
+        ```
+
+        ```text
+        10000 60000
+        ```
     """
 
     def __init__(self, configuration: Callable[[], Configuration], settings: Callable[[], Settings]) -> None:

@@ -32,6 +32,18 @@ class JobManagerCheckpointStorage(CheckpointStorage):
     Args:
         checkpoint_path: directory of the metadata of checkpoints; None = memory too.
         max_state_size: bytes of one piece of state, at most.
+
+    Examples:
+        ```python
+        from firesteel.datastream import JobManagerCheckpointStorage
+
+        storage = JobManagerCheckpointStorage(max_state_size=1024 * 1024)
+        print(storage.get_max_state_size())
+        ```
+
+        ```text
+        1048576
+        ```
     """
 
     DEFAULT_MAX_STATE_SIZE: Final = 5 * 1024 * 1024
@@ -73,6 +85,14 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         checkpoint_path: the directory; None = ``execution.checkpointing.dir``.
         file_state_size_threshold: smaller files are written into the metadata; bytes, at most 1 MiB. None = the option.
         write_buffer_size: bytes; -1 = the option.
+
+    Examples:
+        ```python
+        from firesteel.datastream import FileSystemCheckpointStorage, StreamExecutionEnvironment
+
+        config = StreamExecutionEnvironment.get_execution_environment().get_checkpoint_config()
+        config.set_checkpoint_storage(FileSystemCheckpointStorage("file:///var/checkpoints"))
+        ```
     """
 
     MAX_FILE_STATE_THRESHOLD: Final = 1024 * 1024

@@ -8,7 +8,16 @@ __all__ = ["CheckpointingMode"]
 
 
 class CheckpointingMode(Enum):
-    """What a job's state may hold after it went on from a checkpoint."""
+    """What a job's state may hold after it went on from a checkpoint.
+
+    Examples:
+        ```python
+        from firesteel.datastream import CheckpointingMode, StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.enable_checkpointing(10_000, CheckpointingMode.AT_LEAST_ONCE)
+        ```
+    """
 
     EXACTLY_ONCE = "EXACTLY_ONCE"
     """Each record counts once."""

@@ -31,6 +31,19 @@ class CloseableIterator(Iterator[Any]):
 
     ``close`` (or the end of a ``with`` block, or dropping the iterator) before the end cancels the job. When the job
     fails, ``next`` raises the reason after all results that came before it.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        with env.from_sequence(1, 1_000_000).execute_and_collect() as results:
+            print(next(results), next(results))  # leaving the block cancels the job
+        ```
+
+        ```text
+        1 2
+        ```
     """
 
     def __init__(self, stream: ResultStream, job_client: CollectingJobClient) -> None:

@@ -114,7 +114,22 @@ _OF_KEYED_STREAMS = frozenset({"reduce", "sum", "min", "max", "min_by", "max_by"
 
 
 class DataStream(OperatorSettings, NearNames):
-    """A stream of records. Streams are made by an environment or by another stream's methods."""
+    """A stream of records. Streams are made by an environment or by another stream's methods.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        numbers = env.from_collection([1, 2, 3, 4])
+        squares = numbers.filter(lambda number: number % 2 == 0).map(lambda number: number**2)
+        print(list(squares.execute_and_collect()))
+        ```
+
+        ```text
+        [4, 16]
+        ```
+    """
 
     def __init__(
         self, environment: StreamExecutionEnvironment, inputs: tuple[StreamInput, ...], type_info: TypeInformation
@@ -614,7 +629,22 @@ class DataStream(OperatorSettings, NearNames):
 
 
 class KeyedStream(DataStream):
-    """A stream whose records of one key go to one subtask; function classes may keep state for each key."""
+    """A stream whose records of one key go to one subtask; function classes may keep state for each key.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        sales = env.from_collection([("tea", 2), ("milk", 1), ("tea", 3)])
+        totals = sales.key_by(lambda sale: sale[0]).sum(1)
+        print(list(totals.execute_and_collect()))
+        ```
+
+        ```text
+        [('tea', 2), ('milk', 1), ('tea', 5)]
+        ```
+    """
 
     AccumulateType = aggregations.AccumulateType
 
@@ -830,7 +860,24 @@ class KeyedStream(DataStream):
 
 
 class CachedDataStream(DataStream):
-    """A stream whose results are kept for the next jobs; made by ``cache()``."""
+    """A stream whose results are kept for the next jobs; made by ``cache()``.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        squares = env.from_collection([1, 2, 3]).map(lambda number: number**2).cache()
+        print(list(squares.execute_and_collect()))
+        print(sum(squares.execute_and_collect()))  # reads the results of the first job
+        squares.invalidate()
+        ```
+
+        ```text
+        [1, 4, 9]
+        14
+        ```
+    """
 
     def __init__(self, environment: StreamExecutionEnvironment, cache: Cache, type_info: TypeInformation) -> None:
         super().__init__(environment, (StreamInput(cache.node),), type_info)
@@ -842,7 +889,30 @@ class CachedDataStream(DataStream):
 
 
 class ConnectedStreams(NearNames):
-    """Two streams as the inputs of one function; if both are keyed, the function's keyed state is shared by them."""
+    """Two streams as the inputs of one function; if both are keyed, the function's keyed state is shared by them.
+
+    Examples:
+        ```python
+        from firesteel.datastream import CoMapFunction, StreamExecutionEnvironment
+
+
+        class ToCelsius(CoMapFunction):
+            def map1(self, value):
+                return value
+
+            def map2(self, value):
+                return round((value - 32) / 1.8)
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        celsius, fahrenheit = env.from_collection([20]), env.from_collection([212])
+        print(sorted(celsius.connect(fahrenheit).map(ToCelsius()).execute_and_collect()))
+        ```
+
+        ```text
+        [20, 100]
+        ```
+    """
 
     def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
         self.stream1 = stream1
@@ -1179,7 +1249,22 @@ class _WindowedBase(ABC, NearNames):
 
 
 class WindowedStream(_WindowedBase):
-    """A keyed stream cut into windows, for each key."""
+    """A keyed stream cut into windows, for each key.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        readings = env.from_collection([("a", 3), ("a", 5), ("b", 1), ("a", 4)])
+        largest = readings.key_by(lambda reading: reading[0]).count_window(2).reduce(lambda one, other: max(one, other))
+        print(list(largest.execute_and_collect()))
+        ```
+
+        ```text
+        [('a', 5)]
+        ```
+    """
 
     _name = "WINDOW"
     _plain = WindowFunction
@@ -1267,7 +1352,21 @@ class WindowedStream(_WindowedBase):
 
 
 class AllWindowedStream(_WindowedBase):
-    """A stream cut into windows over all its records; it runs in one subtask."""
+    """A stream cut into windows over all its records; it runs in one subtask.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        pairs = env.from_collection([1, 2, 3, 4]).count_window_all(2).reduce(lambda one, other: one + other)
+        print(list(pairs.execute_and_collect()))
+        ```
+
+        ```text
+        [3, 7]
+        ```
+    """
 
     _name = "WINDOW_ALL"
     _plain = AllWindowFunction
@@ -1647,7 +1746,21 @@ class IntervalJoined(NearNames):
 
 
 class DataStreamSink(OperatorSettings, NearNames):
-    """The operator that a stream ends in; made by ``print``, ``sink_to`` and ``add_sink``."""
+    """The operator that a stream ends in; made by ``print``, ``sink_to`` and ``add_sink``.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        env.from_collection(["a"]).print().name("show").uid("show").set_parallelism(1)
+        env.execute()
+        ```
+
+        ```text
+        a
+        ```
+    """
 
     def __init__(self, transformation: Transformation) -> None:
         self._transformation = transformation

@@ -8,7 +8,16 @@ __all__ = ["ExternalizedCheckpointCleanup", "ExternalizedCheckpointRetention"]
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """What becomes of a job's last checkpoint when the job is cancelled."""
+    """What becomes of a job's last checkpoint when the job is cancelled.
+
+    Examples:
+        ```python
+        from firesteel.datastream import ExternalizedCheckpointRetention, StreamExecutionEnvironment
+
+        config = StreamExecutionEnvironment.get_execution_environment().get_checkpoint_config()
+        config.set_externalized_checkpoint_retention(ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION)
+        ```
+    """
 
     DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
     RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"

@@ -10,6 +10,17 @@ class MemorySize:
 
     Raises:
         ValueError: the number is negative.
+
+    Examples:
+        ```python
+        from firesteel.datastream import MemorySize
+
+        print(MemorySize.of_mebi_bytes(64).get_bytes())
+        ```
+
+        ```text
+        67108864
+        ```
     """
 
     def __init__(self, bytes_size: int | None = None) -> None:
@@ -60,7 +71,20 @@ class MemorySize:
 
 
 class SlotSharingGroup:
-    """A name and, if given, the resources of one slot; made by ``SlotSharingGroup.builder(name)``."""
+    """A name and, if given, the resources of one slot; made by ``SlotSharingGroup.builder(name)``.
+
+    Examples:
+        ```python
+        from firesteel.datastream import SlotSharingGroup
+
+        heavy = SlotSharingGroup("heavy")  # stream.map(...).slot_sharing_group(heavy)
+        print(heavy.get_name())
+        ```
+
+        ```text
+        heavy
+        ```
+    """
 
     def __init__(
         self,

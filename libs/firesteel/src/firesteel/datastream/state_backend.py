@@ -30,7 +30,16 @@ class StateBackend(ABC):
 
 
 class HashMapStateBackend(StateBackend):
-    """Objects in the memory of the slot."""
+    """Objects in the memory of the slot.
+
+    Examples:
+        ```python
+        from firesteel.datastream import HashMapStateBackend, StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.set_state_backend(HashMapStateBackend())
+        ```
+    """
 
     def to_options(self) -> dict[str, str]:
         """The backend ``hashmap``."""
@@ -54,6 +63,19 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
     Args:
         enable_incremental_checkpointing: checkpoints hold what has changed; None = the option.
+
+    Examples:
+        ```python
+        from firesteel.datastream import EmbeddedRocksDBStateBackend, PredefinedOptions
+
+        backend = EmbeddedRocksDBStateBackend(enable_incremental_checkpointing=True)
+        backend.set_predefined_options(PredefinedOptions.FLASH_SSD_OPTIMIZED)
+        print(backend.is_incremental_checkpoints_enabled())
+        ```
+
+        ```text
+        True
+        ```
     """
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:

@@ -84,6 +84,20 @@ class StreamExecutionEnvironment(NearNames):
     Raises:
         ConfigurationError: an option that the environment reads has a bad value.
         UnsupportedFeatureError: the settings ask for BATCH mode.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        env.from_collection(["to", "be"]).map(str.upper).print()
+        env.execute("capitals")
+        ```
+
+        ```text
+        TO
+        BE
+        ```
     """
 
     def __init__(self, configuration: Configuration | None = None, executor: PipelineExecutor | None = None) -> None:

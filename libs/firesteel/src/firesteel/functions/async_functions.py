@@ -21,6 +21,29 @@ class AsyncFunction(Function, Generic[IN, OUT]):
     All methods run on an asyncio loop in a thread of the operator's own. That includes ``open`` and ``close``, so that
     clients that are bound to a loop can be made and closed there: both may be coroutine functions, which PyFlink does
     not await. Code that blocks instead of awaiting delays all calls of the operator.
+
+    Examples:
+        ```python
+        import asyncio
+
+        from firesteel.common import Time
+        from firesteel.datastream import AsyncDataStream, AsyncFunction, StreamExecutionEnvironment
+
+
+        class Lookup(AsyncFunction):
+            async def async_invoke(self, value):
+                await asyncio.sleep(0.01)  # a request
+                return [value.upper()]
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        found = AsyncDataStream.unordered_wait(env.from_collection(["tea", "milk"]), Lookup(), Time.seconds(5))
+        print(sorted(found.execute_and_collect()))
+        ```
+
+        ```text
+        ['MILK', 'TEA']
+        ```
     """
 
     @abstractmethod
@@ -49,7 +72,20 @@ class AsyncRetryPredicate(ABC, Generic[OUT]):
 
 
 class AsyncRetryStrategy(ABC, Generic[OUT]):
-    """Decides whether, when and how often a failed call is retried."""
+    """Decides whether, when and how often a failed call is retried.
+
+    Examples:
+        ```python
+        from firesteel.datastream import AsyncRetryStrategy
+
+        strategy = AsyncRetryStrategy.fixed_delay(3, 100, None, lambda error: isinstance(error, TimeoutError))
+        print(strategy.can_retry(1), strategy.get_backoff_time_millis(1))
+        ```
+
+        ```text
+        True 100
+        ```
+    """
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
@@ -151,6 +187,18 @@ class FixedDelayRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]):
 
     Raises:
         ValueError: fewer than one call, or a negative pause.
+
+    Examples:
+        ```python
+        from firesteel.datastream.async_retry_strategies import FixedDelayRetryStrategy
+
+        strategy = FixedDelayRetryStrategy(3, 100, lambda results: not results, None)  # again if there is none
+        print(strategy.get_backoff_time_millis(2))
+        ```
+
+        ```text
+        100
+        ```
     """
 
     def __init__(

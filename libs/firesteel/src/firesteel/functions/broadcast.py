@@ -60,7 +60,36 @@ class BaseBroadcastProcessFunction(Function):
 
 
 class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
-    """A process function over a stream that is not keyed and a broadcast stream."""
+    """A process function over a stream that is not keyed and a broadcast stream.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import BroadcastProcessFunction, StreamExecutionEnvironment
+        from firesteel.datastream.state import MapStateDescriptor
+
+        RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
+
+
+        class Apply(BroadcastProcessFunction):
+            def process_element(self, value, ctx):
+                limit = ctx.get_broadcast_state(RULES).get("limit")  # None before the rule has come
+                if limit is None or value <= limit:
+                    yield value
+
+            def process_broadcast_element(self, value, ctx):
+                ctx.get_broadcast_state(RULES).put("limit", value)
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        rules = env.from_collection([100]).broadcast(RULES)
+        print(list(env.from_collection([5, 7]).connect(rules).process(Apply()).execute_and_collect()))
+        ```
+
+        ```text
+        [5, 7]
+        ```
+    """
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
         """Times of the record, and broadcast state to change, for ``process_broadcast_element``."""
@@ -78,7 +107,39 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, O
 
 
 class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, IN1, IN2, OUT]):
-    """A process function over a keyed stream and a broadcast stream, with keyed state and timers."""
+    """A process function over a keyed stream and a broadcast stream, with keyed state and timers.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import KeyedBroadcastProcessFunction, StreamExecutionEnvironment
+        from firesteel.datastream.state import MapStateDescriptor, ValueStateDescriptor
+
+        RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
+
+
+        class Count(KeyedBroadcastProcessFunction):
+            def open(self, runtime_context):
+                self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
+
+            def process_element(self, value, ctx):
+                self.count.update((self.count.value() or 0) + 1)
+                yield value, self.count.value()
+
+            def process_broadcast_element(self, value, ctx):
+                ctx.get_broadcast_state(RULES).put("limit", value)
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        rules = env.from_collection([100]).broadcast(RULES)
+        words = env.from_collection(["a", "b", "a"]).key_by(lambda word: word)
+        print(list(words.connect(rules).process(Count()).execute_and_collect()))
+        ```
+
+        ```text
+        [('a', 1), ('b', 1), ('a', 2)]
+        ```
+    """
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
         """Times of the record, and state to change, for ``process_broadcast_element``, which has no current key."""

@@ -86,7 +86,30 @@ class KeyedStateStore(ABC):
 
 
 class RuntimeContext(KeyedStateStore):
-    """Access of a function to the subtask that runs it; passed to ``open``."""
+    """Access of a function to the subtask that runs it; passed to ``open``.
+
+    Examples:
+        ```python
+        from firesteel.datastream import MapFunction, StreamExecutionEnvironment
+
+
+        class Where(MapFunction):
+            def open(self, runtime_context):
+                self.index = runtime_context.get_index_of_this_subtask()
+                self.count = runtime_context.get_number_of_parallel_subtasks()
+
+            def map(self, value):
+                return f"{value} in subtask {self.index} of {self.count}"
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_collection(["tea"]).map(Where()).execute_and_collect()))
+        ```
+
+        ```text
+        ['tea in subtask 0 of 1']
+        ```
+    """
 
     @abstractmethod
     def get_task_name(self) -> str:
@@ -127,6 +150,28 @@ class Function(ABC):  # noqa: B024 - PyFlink's root class; each kind of function
     Attributes:
         blocking: set it to True in a class whose methods wait for long (network, sleep): the operator's chain gets a
             thread of its own, so that the other tasks of the slot go on.
+
+    Examples:
+        ```python
+        from firesteel.datastream import MapFunction, StreamExecutionEnvironment
+
+
+        class Numbered(MapFunction):
+            def open(self, runtime_context):  # once in each subtask, before the first record
+                self.count = 0
+
+            def map(self, value):
+                self.count += 1
+                return f"{self.count}. {value}"
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_collection(["tea", "milk"]).map(Numbered()).execute_and_collect()))
+        ```
+
+        ```text
+        ['1. tea', '2. milk']
+        ```
     """
 
     blocking: ClassVar[bool] = False
@@ -139,7 +184,29 @@ class Function(ABC):  # noqa: B024 - PyFlink's root class; each kind of function
 
 
 class MapFunction(Function, Generic[IN, OUT]):
-    """One record in, one out."""
+    """One record in, one out.
+
+    Examples:
+        ```python
+        from firesteel.datastream import MapFunction, StreamExecutionEnvironment
+
+
+        class Times(MapFunction):
+            def __init__(self, factor):
+                self.factor = factor
+
+            def map(self, value):
+                return self.factor * value
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_collection([1, 2]).map(Times(10)).execute_and_collect()))
+        ```
+
+        ```text
+        [10, 20]
+        ```
+    """
 
     @abstractmethod
     def map(self, value: IN) -> OUT:
@@ -147,7 +214,30 @@ class MapFunction(Function, Generic[IN, OUT]):
 
 
 class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
-    """A map over two connected streams."""
+    """A map over two connected streams.
+
+    Examples:
+        ```python
+        from firesteel.datastream import CoMapFunction, StreamExecutionEnvironment
+
+
+        class Named(CoMapFunction):
+            def map1(self, value):
+                return "first", value
+
+            def map2(self, value):
+                return "second", value
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        both = env.from_collection([1]).connect(env.from_collection(["a"]))
+        print(sorted(both.map(Named()).execute_and_collect()))
+        ```
+
+        ```text
+        [('first', 1), ('second', 'a')]
+        ```
+    """
 
     @abstractmethod
     def map1(self, value: IN1) -> OUT | None:
@@ -159,7 +249,26 @@ class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class FlatMapFunction(Function, Generic[IN, OUT]):
-    """One record in, any number out."""
+    """One record in, any number out.
+
+    Examples:
+        ```python
+        from firesteel.datastream import FlatMapFunction, StreamExecutionEnvironment
+
+
+        class Words(FlatMapFunction):
+            def flat_map(self, value):
+                yield from value.split()
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_collection(["to be", "or not"]).flat_map(Words()).execute_and_collect()))
+        ```
+
+        ```text
+        ['to', 'be', 'or', 'not']
+        ```
+    """
 
     @abstractmethod
     def flat_map(self, value: IN) -> Iterable[OUT] | None:
@@ -167,7 +276,30 @@ class FlatMapFunction(Function, Generic[IN, OUT]):
 
 
 class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
-    """A flat map over two connected streams."""
+    """A flat map over two connected streams.
+
+    Examples:
+        ```python
+        from firesteel.datastream import CoFlatMapFunction, StreamExecutionEnvironment
+
+
+        class Together(CoFlatMapFunction):
+            def flat_map1(self, value):
+                yield value
+
+            def flat_map2(self, value):
+                yield from value
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        both = env.from_collection([1]).connect(env.from_collection([[2, 3]]))
+        print(sorted(both.flat_map(Together()).execute_and_collect()))
+        ```
+
+        ```text
+        [1, 2, 3]
+        ```
+    """
 
     @abstractmethod
     def flat_map1(self, value: IN1) -> Iterable[OUT] | None:
@@ -184,6 +316,25 @@ class ReduceFunction(Function, Generic[IN]):
     Attributes:
         combinable: set it to True if the function is associative and commutative. Batch mode then also combines
             records before the exchange. A plain callable may have the attribute as well.
+
+    Examples:
+        ```python
+        from firesteel.datastream import ReduceFunction, StreamExecutionEnvironment
+
+
+        class Longest(ReduceFunction):
+            def reduce(self, value1, value2):
+                return max(value1, value2, key=len)
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        words = env.from_collection(["to", "be", "not"]).key_by(lambda word: "all")
+        print(list(words.reduce(Longest()).execute_and_collect()))
+        ```
+
+        ```text
+        ['to', 'to', 'not']
+        ```
     """
 
     combinable: ClassVar[bool] = False
@@ -194,7 +345,27 @@ class ReduceFunction(Function, Generic[IN]):
 
 
 class KeySelector(Function, Generic[IN, KEY]):
-    """Extracts the key of a record. It must return the same key for the same record each time."""
+    """Extracts the key of a record. It must return the same key for the same record each time.
+
+    Examples:
+        ```python
+        from firesteel.datastream import KeySelector, StreamExecutionEnvironment
+
+
+        class FirstLetter(KeySelector):
+            def get_key(self, value):
+                return value[0]
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        words = env.from_collection(["tea", "milk", "toast"]).key_by(FirstLetter())
+        print(list(words.reduce(lambda one, other: one + "+" + other).execute_and_collect()))
+        ```
+
+        ```text
+        ['tea', 'milk', 'tea+toast']
+        ```
+    """
 
     @abstractmethod
     def get_key(self, value: IN) -> KEY:
@@ -202,7 +373,26 @@ class KeySelector(Function, Generic[IN, KEY]):
 
 
 class FilterFunction(Function, Generic[IN]):
-    """Decides for each record whether it stays in the stream."""
+    """Decides for each record whether it stays in the stream.
+
+    Examples:
+        ```python
+        from firesteel.datastream import FilterFunction, StreamExecutionEnvironment
+
+
+        class Even(FilterFunction):
+            def filter(self, value):
+                return value % 2 == 0
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_collection([1, 2, 3, 4]).filter(Even()).execute_and_collect()))
+        ```
+
+        ```text
+        [2, 4]
+        ```
+    """
 
     @abstractmethod
     def filter(self, value: IN) -> bool:
@@ -210,7 +400,27 @@ class FilterFunction(Function, Generic[IN]):
 
 
 class Partitioner(Function, Generic[KEY]):
-    """Chooses the channel of a record by its key, for ``partition_custom``."""
+    """Chooses the channel of a record by its key, for ``partition_custom``.
+
+    Examples:
+        ```python
+        from firesteel.datastream import Partitioner, StreamExecutionEnvironment
+
+
+        class ByRemainder(Partitioner):
+            def partition(self, key, num_partitions):
+                return key % num_partitions
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        spread = env.from_collection([1, 2, 3]).partition_custom(ByRemainder(), lambda number: number)
+        print(list(spread.map(lambda number: number).execute_and_collect()))
+        ```
+
+        ```text
+        [1, 2, 3]
+        ```
+    """
 
     @abstractmethod
     def partition(self, key: KEY, num_partitions: int) -> int:
@@ -218,7 +428,28 @@ class Partitioner(Function, Generic[KEY]):
 
 
 class SinkFunction(Function, Generic[IN]):
-    """Writes records one by one, for ``add_sink``. Sinks that write batches are in ``firesteel.functions.sink``."""
+    """Writes records one by one, for ``add_sink``. Sinks that write batches are in ``firesteel.functions.sink``.
+
+    Examples:
+        ```python
+        from firesteel.datastream import SinkFunction, StreamExecutionEnvironment
+
+
+        class Show(SinkFunction):
+            def invoke(self, value, context):
+                print("got", value)
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        env.from_collection([1, 2]).add_sink(Show())
+        env.execute()
+        ```
+
+        ```text
+        got 1
+        got 2
+        ```
+    """
 
     class Context(ABC):
         """Information about the current record, for ``invoke``."""
@@ -257,7 +488,28 @@ class _OnTimerContext(ABC):
 
 
 class ProcessFunction(Function, Generic[IN, OUT]):
-    """One record in, any number out, with access to the record's timestamp."""
+    """One record in, any number out, with access to the record's timestamp.
+
+    Examples:
+        ```python
+        from firesteel.datastream import OutputTag, ProcessFunction, StreamExecutionEnvironment
+
+        LARGE = OutputTag("large")
+
+
+        class Divide(ProcessFunction):
+            def process_element(self, value, ctx):
+                yield (LARGE, value) if value > 100 else value
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_collection([5, 500, 7]).process(Divide()).execute_and_collect()))
+        ```
+
+        ```text
+        [5, 7]
+        ```
+    """
 
     class Context(_ProcessContext):
         """Information about the current record, for ``process_element``."""
@@ -268,7 +520,34 @@ class ProcessFunction(Function, Generic[IN, OUT]):
 
 
 class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
-    """A process function on a keyed stream, with keyed state from ``open(runtime_context)`` and timers."""
+    """A process function on a keyed stream, with keyed state from ``open(runtime_context)`` and timers.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+        from firesteel.datastream.state import ValueStateDescriptor
+
+
+        class OnlyFirst(KeyedProcessFunction):
+            def open(self, runtime_context):
+                self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.BOOLEAN()))
+
+            def process_element(self, value, ctx):
+                if not self.seen.value():
+                    self.seen.update(True)
+                    yield ctx.get_current_key(), value
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        words = env.from_collection(["tea", "milk", "toast"]).key_by(lambda word: word[0])
+        print(list(words.process(OnlyFirst()).execute_and_collect()))
+        ```
+
+        ```text
+        [('t', 'tea'), ('m', 'milk')]
+        ```
+    """
 
     class Context(_KeyedProcessContext):
         """Information about the current record, for ``process_element``."""
@@ -286,7 +565,30 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
 
 
 class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
-    """A process function over two connected streams."""
+    """A process function over two connected streams.
+
+    Examples:
+        ```python
+        from firesteel.datastream import CoProcessFunction, StreamExecutionEnvironment
+
+
+        class Sizes(CoProcessFunction):
+            def process_element1(self, value, ctx):
+                yield len(value)
+
+            def process_element2(self, value, ctx):
+                yield value
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        both = env.from_collection(["tea"]).connect(env.from_collection([7]))
+        print(sorted(both.process(Sizes()).execute_and_collect()))
+        ```
+
+        ```text
+        [3, 7]
+        ```
+    """
 
     class Context(_ProcessContext):
         """Information about the current record, for both methods."""
@@ -301,7 +603,39 @@ class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
-    """A process function over two connected keyed streams; both sides of a key share its state."""
+    """A process function over two connected keyed streams; both sides of a key share its state.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import KeyedCoProcessFunction, StreamExecutionEnvironment
+        from firesteel.datastream.state import ListStateDescriptor
+
+
+        class Pairs(KeyedCoProcessFunction):
+            def open(self, runtime_context):
+                self.left = runtime_context.get_list_state(ListStateDescriptor("left", Types.INT()))
+                self.right = runtime_context.get_list_state(ListStateDescriptor("right", Types.INT()))
+
+            def process_element1(self, value, ctx):
+                self.left.add(value[1])
+                yield from ((value[0], value[1], right) for right in self.right.get() or ())
+
+            def process_element2(self, value, ctx):
+                self.right.add(value[1])
+                yield from ((value[0], left, value[1]) for left in self.left.get() or ())
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        orders, payments = env.from_collection([("a", 1), ("b", 2)]), env.from_collection([("a", 10)])
+        both = orders.connect(payments).key_by(lambda order: order[0], lambda payment: payment[0])
+        print(list(both.process(Pairs()).execute_and_collect()))
+        ```
+
+        ```text
+        [('a', 1, 10)]
+        ```
+    """
 
     class Context(_KeyedProcessContext):
         """Information about the current record, for both methods."""

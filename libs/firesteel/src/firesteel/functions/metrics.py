@@ -75,6 +75,28 @@ class MetricGroup(ABC):
 
     The same name always gives the same metric. The number of metrics that a task reports is bounded
     (``firesteel.metrics.max-per-task``); further ones work, but are not shown.
+
+    Examples:
+        ```python
+        from firesteel.datastream import MapFunction, StreamExecutionEnvironment
+
+
+        class Counted(MapFunction):
+            def open(self, runtime_context):
+                self.words = runtime_context.get_metrics_group().add_group("text").counter("words")
+
+            def map(self, value):
+                self.words.inc(len(value.split()))
+                return value
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_collection(["to be"]).map(Counted()).execute_and_collect()))
+        ```
+
+        ```text
+        ['to be']
+        ```
     """
 
     @abstractmethod

@@ -25,6 +25,30 @@ class OutputTag(Generic[T]):
     Raises:
         ValueError: the id is empty.
         TypeError: the id is not a str, or the type is not type information.
+
+    Examples:
+        ```python
+        from firesteel.datastream import OutputTag, ProcessFunction, StreamExecutionEnvironment
+
+        BAD = OutputTag("bad")
+
+
+        class Parse(ProcessFunction):
+            def process_element(self, value, ctx):
+                if value.isdigit():
+                    yield int(value)
+                else:
+                    yield BAD, value
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        numbers = env.from_collection(["1", "x", "2"]).process(Parse())
+        print(list(numbers.get_side_output(BAD).execute_and_collect()))
+        ```
+
+        ```text
+        ['x']
+        ```
     """
 
     __slots__ = ("tag_id", "type_info")

@@ -143,7 +143,34 @@ class SinkWriter(ABC, Generic[T]):
 
 
 class Sink(ABC, Generic[T]):
-    """A sink; pickled into the chain of its vertex, so it holds configuration only."""
+    """A sink; pickled into the chain of its vertex, so it holds configuration only.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.connectors import Sink, SinkWriter
+
+
+        class Printer(SinkWriter):
+            def write(self, values, timestamps):
+                print(*values)
+
+
+        class Console(Sink):
+            def create_writer(self, context):
+                return Printer()
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        env.from_collection([1, 2]).sink_to(Console())
+        env.execute()
+        ```
+
+        ```text
+        1
+        2
+        ```
+    """
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:

@@ -21,6 +21,28 @@ class SourceFunction(Function, Generic[OUT]):
     the function is also a ``CheckpointedFunction``, it restarts with the state of the last checkpoint; it must then
     collect each record and change its state in one step, under ``ctx.get_checkpoint_lock()``. Prefer
     ``firesteel.functions.source.Source``: the positions of such sources are in the checkpoint.
+
+    Examples:
+        ```python
+        from firesteel.datastream import SourceFunction, StreamExecutionEnvironment
+
+
+        class Countdown(SourceFunction):
+            def run(self, ctx):
+                for number in (3, 2, 1):
+                    ctx.collect(number)
+
+            def cancel(self):
+                pass
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.add_source(Countdown()).execute_and_collect()))
+        ```
+
+        ```text
+        [3, 2, 1]
+        ```
     """
 
     class SourceContext(ABC, Generic[T]):

@@ -24,6 +24,18 @@ class Split:
             serializer of its own (``Source.get_split_serializer``).
         position: where reading continues; None = at the start. JSON-able.
         version: version of the layout of ``data`` and ``position``; the serializer's version, if there is one.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import Split
+
+        split = Split("lines.txt", {"path": "/data/lines.txt"}, position=0)
+        print(split.at(120).position)
+        ```
+
+        ```text
+        120
+        ```
     """
 
     id: str

@@ -53,7 +53,34 @@ class State(ABC):
 
 
 class ValueState(State, Generic[T]):
-    """One value for each key."""
+    """One value for each key.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import MapFunction, StreamExecutionEnvironment
+        from firesteel.datastream.state import ValueStateDescriptor
+
+
+        class Count(MapFunction):
+            def open(self, runtime_context):
+                self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
+
+            def map(self, value):
+                count = (self.count.value() or 0) + 1  # None at the first record of a key
+                self.count.update(count)
+                return value, count
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        words = env.from_collection(["a", "b", "a"]).key_by(lambda word: word)
+        print(list(words.map(Count()).execute_and_collect()))
+        ```
+
+        ```text
+        [('a', 1), ('b', 1), ('a', 2)]
+        ```
+    """
 
     @abstractmethod
     def value(self) -> T | None:
@@ -85,7 +112,33 @@ class MergingState(AppendingState[IN, OUT]):
 
 
 class ReducingState(MergingState[T, T]):
-    """One value for each key; the descriptor's function combines it with each value added."""
+    """One value for each key; the descriptor's function combines it with each value added.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import MapFunction, StreamExecutionEnvironment
+        from firesteel.datastream.state import ReducingStateDescriptor
+
+
+        class Largest(MapFunction):
+            def open(self, runtime_context):
+                self.largest = runtime_context.get_reducing_state(ReducingStateDescriptor("largest", max, Types.INT()))
+
+            def map(self, value):
+                self.largest.add(value[1])
+                return value[0], self.largest.get()
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        readings = env.from_collection([("a", 3), ("a", 7), ("a", 5)]).key_by(lambda reading: reading[0])
+        print(list(readings.map(Largest()).execute_and_collect()))
+        ```
+
+        ```text
+        [('a', 3), ('a', 7), ('a', 7)]
+        ```
+    """
 
 
 class AggregatingState(MergingState[IN, OUT]):
@@ -93,7 +146,34 @@ class AggregatingState(MergingState[IN, OUT]):
 
 
 class ListState(MergingState[T, Iterable[T]]):
-    """A list for each key (operator state: for each subtask)."""
+    """A list for each key (operator state: for each subtask).
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import MapFunction, StreamExecutionEnvironment
+        from firesteel.datastream.state import ListStateDescriptor
+
+
+        class LastTwo(MapFunction):
+            def open(self, runtime_context):
+                self.last = runtime_context.get_list_state(ListStateDescriptor("last", Types.INT()))
+
+            def map(self, value):
+                last = [*(self.last.get() or ()), value[1]][-2:]
+                self.last.update(last)
+                return value[0], last
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        readings = env.from_collection([("a", 1), ("a", 2), ("a", 3)]).key_by(lambda reading: reading[0])
+        print(list(readings.map(LastTwo()).execute_and_collect()))
+        ```
+
+        ```text
+        [('a', [1]), ('a', [1, 2]), ('a', [2, 3])]
+        ```
+    """
 
     @abstractmethod
     def get(self) -> Iterable[T]:
@@ -116,6 +196,32 @@ class MapState(State, Generic[K, V]):
 
     Iteration follows the order in which the keys were first put; with a time-to-live, the order in which entries
     expire. Do not change the map during an iteration: iterate over a copy instead.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import MapFunction, StreamExecutionEnvironment
+        from firesteel.datastream.state import MapStateDescriptor
+
+
+        class Visits(MapFunction):
+            def open(self, runtime_context):
+                self.pages = runtime_context.get_map_state(MapStateDescriptor("pages", Types.STRING(), Types.INT()))
+
+            def map(self, value):
+                user, page = value
+                self.pages.put(page, (self.pages.get(page) or 0) + 1)
+                return user, dict(self.pages.items())
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        visits = env.from_collection([("anna", "/"), ("anna", "/tea"), ("anna", "/")]).key_by(lambda visit: visit[0])
+        print(list(visits.map(Visits()).execute_and_collect())[-1])
+        ```
+
+        ```text
+        ('anna', {'/': 2, '/tea': 1})
+        ```
     """
 
     @abstractmethod
@@ -302,7 +408,22 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
 
 
 class ValueStateDescriptor(StateDescriptor):
-    """Describes a ``ValueState``: ``runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))``."""
+    """Describes a ``ValueState``: ``runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))``.
+
+    Examples:
+        ```python
+        from firesteel.common import Time, Types
+        from firesteel.datastream.state import StateTtlConfig, ValueStateDescriptor
+
+        descriptor = ValueStateDescriptor("last login", Types.LONG())
+        descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.days(30)).build())
+        print(descriptor.get_name())
+        ```
+
+        ```text
+        last login
+        ```
+    """
 
     def __init__(self, name: str, value_type_info: TypeDescriptor) -> None:
         super().__init__(name, value_type_info)
@@ -313,6 +434,18 @@ class ListStateDescriptor(StateDescriptor):
 
     Attributes:
         type_info: type of each element.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.state import ListStateDescriptor
+
+        print(ListStateDescriptor("open orders", Types.STRING()).get_name())
+        ```
+
+        ```text
+        open orders
+        ```
     """
 
     def __init__(self, name: str, elem_type_info: TypeDescriptor) -> None:
@@ -325,6 +458,18 @@ class MapStateDescriptor(StateDescriptor):
     Attributes:
         type_info: a ``MapTypeInfo``.
         key_type_info, value_type_info: types of the keys and values.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.state import MapStateDescriptor
+
+        print(MapStateDescriptor("prices", Types.STRING(), Types.DOUBLE()).get_name())
+        ```
+
+        ```text
+        prices
+        ```
     """
 
     def __init__(self, name: str, key_type_info: TypeDescriptor, value_type_info: TypeDescriptor) -> None:
@@ -353,6 +498,18 @@ class ReducingStateDescriptor(StateDescriptor):
 
     Raises:
         TypeError: the function is neither of the two.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.state import ReducingStateDescriptor
+
+        print(ReducingStateDescriptor("largest", max, Types.INT()).get_name())
+        ```
+
+        ```text
+        largest
+        ```
     """
 
     def __init__(

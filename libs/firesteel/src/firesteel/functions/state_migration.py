@@ -28,6 +28,16 @@ class StateMigration:
     Raises:
         ValueError: the version is negative.
         TypeError: the version is not an int.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.state import StateMigration, ValueStateDescriptor
+
+        user = Types.ROW_NAMED(["name", "country"], [Types.STRING(), Types.STRING()])
+        descriptor = ValueStateDescriptor("user", user)
+        descriptor.enable_state_migration(StateMigration(2).add_default("country", "unknown"))
+        ```
     """
 
     def __init__(self, version: int = 0) -> None:

@@ -279,7 +279,22 @@ class _Builder:
 
 
 class StateTtlConfig:
-    """Time-to-live of state: ``StateTtlConfig.new_builder(Time.hours(1)).build()``, for ``enable_time_to_live``."""
+    """Time-to-live of state: ``StateTtlConfig.new_builder(Time.hours(1)).build()``, for ``enable_time_to_live``.
+
+    Examples:
+        ```python
+        from firesteel.common import Time, Types
+        from firesteel.datastream.state import StateTtlConfig, ValueStateDescriptor
+
+        ttl = StateTtlConfig.new_builder(Time.hours(24)).update_ttl_on_read_and_write().never_return_expired().build()
+        ValueStateDescriptor("session", Types.STRING()).enable_time_to_live(ttl)
+        print(ttl.get_ttl().to_milliseconds())
+        ```
+
+        ```text
+        86400000
+        ```
+    """
 
     UpdateType = _UpdateType
     StateVisibility = _StateVisibility

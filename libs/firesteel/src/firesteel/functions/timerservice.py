@@ -20,6 +20,35 @@ class TimerService(ABC):
 
     All times are milliseconds since 1970-01-01 UTC. A timer that is set twice for the same time fires once. Timers need
     a keyed stream: elsewhere setting and deleting them raises ``ProgramError``.
+
+    Examples:
+        ```python
+        from firesteel.common import TimestampAssigner, WatermarkStrategy
+        from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+
+
+        class BySecond(TimestampAssigner):
+            def extract_timestamp(self, value, record_timestamp):
+                return value[1] * 1000
+
+
+        class Remind(KeyedProcessFunction):
+            def process_element(self, value, ctx):
+                ctx.timer_service().register_event_time_timer(ctx.timestamp() + 10_000)
+
+            def on_timer(self, timestamp, ctx):
+                yield ctx.get_current_key(), timestamp // 1000
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(BySecond())
+        orders = env.from_collection([("anna", 5)]).assign_timestamps_and_watermarks(strategy)
+        print(list(orders.key_by(lambda order: order[0]).process(Remind()).execute_and_collect()))
+        ```
+
+        ```text
+        [('anna', 15)]
+        ```
     """
 
     @abstractmethod

@@ -30,6 +30,34 @@ class AggregateFunction(Function, Generic[IN, ACC, OUT]):
     Attributes:
         combinable: set it to True if records may be added in any order, and in parts that ``merge`` combines. Batch
             mode then also aggregates before the exchange (tumbling windows only).
+
+    Examples:
+        ```python
+        from firesteel.datastream import AggregateFunction, StreamExecutionEnvironment
+
+
+        class Mean(AggregateFunction):
+            def create_accumulator(self):
+                return 0, 0
+
+            def add(self, value, accumulator):
+                return accumulator[0] + value, accumulator[1] + 1
+
+            def get_result(self, accumulator):
+                return accumulator[0] / accumulator[1]
+
+            def merge(self, acc_a, acc_b):
+                return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        numbers = env.from_collection([1, 2, 3, 6]).key_by(lambda number: "all")
+        print(list(numbers.count_window(2).aggregate(Mean()).execute_and_collect()))
+        ```
+
+        ```text
+        [1.5, 4.5]
+        ```
     """
 
     combinable: ClassVar[bool] = False
@@ -52,7 +80,27 @@ class AggregateFunction(Function, Generic[IN, ACC, OUT]):
 
 
 class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """Computes the results of one key's window."""
+    """Computes the results of one key's window.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment, WindowFunction
+
+
+        class Count(WindowFunction):
+            def apply(self, key, window, inputs):
+                yield key, len(list(inputs))
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        words = env.from_collection(["a", "a", "b"]).key_by(lambda word: word)
+        print(list(words.count_window(2).apply(Count()).execute_and_collect()))
+        ```
+
+        ```text
+        [('a', 2)]
+        ```
+    """
 
     @abstractmethod
     def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
@@ -66,7 +114,26 @@ class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
 
 class AllWindowFunction(Function, Generic[IN, OUT, W]):
-    """Computes the results of a window over all records of a stream."""
+    """Computes the results of a window over all records of a stream.
+
+    Examples:
+        ```python
+        from firesteel.datastream import AllWindowFunction, StreamExecutionEnvironment
+
+
+        class Together(AllWindowFunction):
+            def apply(self, window, inputs):
+                yield "".join(inputs)
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_collection(["a", "b"]).count_window_all(2).apply(Together()).execute_and_collect()))
+        ```
+
+        ```text
+        ['ab']
+        ```
+    """
 
     @abstractmethod
     def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
@@ -102,7 +169,28 @@ class _WindowContext(ABC, Generic[W2]):
 
 
 class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """Computes the results of one key's window, with access to times and state."""
+    """Computes the results of one key's window, with access to times and state.
+
+    Examples:
+        ```python
+        from firesteel.datastream import ProcessWindowFunction, StreamExecutionEnvironment
+
+
+        class Summary(ProcessWindowFunction):
+            def process(self, key, context, elements):
+                values = [value for _, value in elements]
+                yield key, len(values), max(values)
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        readings = env.from_collection([("a", 3), ("a", 5)]).key_by(lambda reading: reading[0])
+        print(list(readings.count_window(2).process(Summary()).execute_and_collect()))
+        ```
+
+        ```text
+        [('a', 2, 5)]
+        ```
+    """
 
     class Context(_WindowContext[W2]):
         """Times and state of the window, for ``process`` and ``clear``."""
@@ -124,7 +212,26 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
 
 class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
-    """Computes the results of a window over all records of a stream, with access to times and state."""
+    """Computes the results of a window over all records of a stream, with access to times and state.
+
+    Examples:
+        ```python
+        from firesteel.datastream import ProcessAllWindowFunction, StreamExecutionEnvironment
+
+
+        class Median(ProcessAllWindowFunction):
+            def process(self, context, elements):
+                yield sorted(elements)[1]
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_collection([5, 1, 3]).count_window_all(3).process(Median()).execute_and_collect()))
+        ```
+
+        ```text
+        [3]
+        ```
+    """
 
     class Context(_WindowContext[W2]):
         """Times and state of the window, for ``process`` and ``clear``."""

@@ -8,6 +8,19 @@ class ManualClock:
 
     Args:
         epoch_ms: wall-clock time at the start, in milliseconds.
+
+    Examples:
+        ```python
+        from firesteel.testing import ManualClock
+
+        clock = ManualClock(epoch_ms=1_000)
+        clock.advance(2.5)
+        print(clock.epoch_ms())
+        ```
+
+        ```text
+        3500
+        ```
     """
 
     def __init__(self, epoch_ms: int = 1_700_000_000_000) -> None:

@@ -209,31 +209,113 @@ class _SlidingWindows(FixedTimeWindows):
 
 
 class TumblingEventTimeWindows(_TumblingWindows):
-    """Windows of one size, one after the other, by the records' timestamps."""
+    """Windows of one size, one after the other, by the records' timestamps.
+
+    Examples:
+        ```python
+        from firesteel.common import Time, TimestampAssigner, WatermarkStrategy
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.window import TumblingEventTimeWindows
+
+
+        class BySecond(TimestampAssigner):
+            def extract_timestamp(self, value, record_timestamp):
+                return value[0] * 1000
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(BySecond())
+        sales = env.from_collection([(1, 5), (8, 2), (12, 3)]).assign_timestamps_and_watermarks(strategy)
+        windows = sales.window_all(TumblingEventTimeWindows.of(Time.seconds(10)))
+        print(list(windows.reduce(lambda one, other: (one[0], one[1] + other[1])).execute_and_collect()))
+        ```
+
+        ```text
+        [(1, 7), (12, 3)]
+        ```
+    """
 
     event_time = True
 
 
 class TumblingProcessingTimeWindows(_TumblingWindows):
-    """Windows of one size, one after the other, by the clock."""
+    """Windows of one size, one after the other, by the clock.
+
+    Examples:
+        ```python
+        from firesteel.common import Time
+        from firesteel.datastream.window import TumblingProcessingTimeWindows
+
+        assigner = TumblingProcessingTimeWindows.of(Time.minutes(1))  # stream.window(assigner)
+        print(assigner.is_event_time())
+        ```
+
+        ```text
+        False
+        ```
+    """
 
     event_time = False
 
 
 class SlidingEventTimeWindows(_SlidingWindows):
-    """Windows of one size that start each ``slide``, by the records' timestamps."""
+    """Windows of one size that start each ``slide``, by the records' timestamps.
+
+    Examples:
+        ```python
+        from firesteel.common import Time
+        from firesteel.datastream.window import SlidingEventTimeWindows
+
+        assigner = SlidingEventTimeWindows.of(Time.minutes(10), Time.minutes(1))  # stream.window(assigner)
+        print(assigner.is_event_time())
+        ```
+
+        ```text
+        True
+        ```
+    """
 
     event_time = True
 
 
 class SlidingProcessingTimeWindows(_SlidingWindows):
-    """Windows of one size that start each ``slide``, by the clock."""
+    """Windows of one size that start each ``slide``, by the clock.
+
+    Examples:
+        ```python
+        from firesteel.common import Time
+        from firesteel.datastream.window import SlidingProcessingTimeWindows
+
+        assigner = SlidingProcessingTimeWindows.of(Time.minutes(10), Time.minutes(1))  # stream.window(assigner)
+        print(assigner.is_event_time())
+        ```
+
+        ```text
+        False
+        ```
+    """
 
     event_time = False
 
 
 class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
-    """One window for all records; it needs a trigger of the program, since the default never fires."""
+    """One window for all records; it needs a trigger of the program, since the default never fires.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.window import CountTrigger, GlobalWindows, PurgingTrigger
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        numbers = env.from_collection([1, 2, 3, 4]).key_by(lambda number: "all")
+        windows = numbers.window(GlobalWindows.create()).trigger(PurgingTrigger.of(CountTrigger.of(2)))
+        print(list(windows.reduce(lambda one, other: one + other).execute_and_collect()))
+        ```
+
+        ```text
+        [3, 7]
+        ```
+    """
 
     @staticmethod
     def create() -> GlobalWindows:

@@ -57,7 +57,15 @@ class _QuietTrigger(Trigger[T, W]):
 
 
 class EventTimeTrigger(_QuietTrigger[T, W]):
-    """Fires when the watermark passes the end of the window, and then for each late record that it still takes."""
+    """Fires when the watermark passes the end of the window, and then for each late record that it still takes.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import EventTimeTrigger
+
+        trigger = EventTimeTrigger.create()  # the trigger of windows by event time, unless they name another one
+        ```
+    """
 
     @staticmethod
     def create() -> EventTimeTrigger[Any, Any]:
@@ -90,7 +98,15 @@ class EventTimeTrigger(_QuietTrigger[T, W]):
 
 
 class ProcessingTimeTrigger(_QuietTrigger[T, W]):
-    """Fires when the clock passes the end of the window."""
+    """Fires when the clock passes the end of the window.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import ProcessingTimeTrigger
+
+        trigger = ProcessingTimeTrigger.create()  # the trigger of windows by the clock, unless they name another one
+        ```
+    """
 
     @staticmethod
     def create() -> ProcessingTimeTrigger[Any, Any]:
@@ -147,7 +163,17 @@ class _ContinuousTrigger(_QuietTrigger[T, W]):
 
 
 class ContinuousEventTimeTrigger(_ContinuousTrigger[T, W]):
-    """Fires each time the watermark passes a multiple of the interval, and at the end of the window."""
+    """Fires each time the watermark passes a multiple of the interval, and at the end of the window.
+
+    Examples:
+        ```python
+        from firesteel.common import Time
+        from firesteel.datastream.window import ContinuousEventTimeTrigger, TumblingEventTimeWindows
+
+        assigner = TumblingEventTimeWindows.of(Time.hours(1))
+        trigger = ContinuousEventTimeTrigger.of(Time.minutes(5))  # stream.window(assigner).trigger(trigger)
+        ```
+    """
 
     @staticmethod
     def of(interval: Span) -> ContinuousEventTimeTrigger[Any, Any]:
@@ -192,7 +218,16 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger[T, W]):
 
 
 class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T, W]):
-    """Fires each time the clock passes a multiple of the interval, and at the end of the window."""
+    """Fires each time the clock passes a multiple of the interval, and at the end of the window.
+
+    Examples:
+        ```python
+        from firesteel.common import Time
+        from firesteel.datastream.window import ContinuousProcessingTimeTrigger
+
+        trigger = ContinuousProcessingTimeTrigger.of(Time.seconds(10))  # stream.window(...).trigger(trigger)
+        ```
+    """
 
     @staticmethod
     def of(interval: Span) -> ContinuousProcessingTimeTrigger[Any, Any]:
@@ -231,7 +266,15 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T, W]):
 
 
 class PurgingTrigger(Trigger[T, W]):
-    """Wraps another trigger so that the window's records are removed after each evaluation."""
+    """Wraps another trigger so that the window's records are removed after each evaluation.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import CountTrigger, PurgingTrigger
+
+        trigger = PurgingTrigger.of(CountTrigger.of(2))  # stream.window(...).trigger(trigger)
+        ```
+    """
 
     def __init__(self, nested_trigger: Trigger[T, W]) -> None:
         if not isinstance(nested_trigger, Trigger):
@@ -276,7 +319,23 @@ def _purging(result: TriggerResult) -> TriggerResult:
 
 
 class CountTrigger(_QuietTrigger[T, W]):
-    """Fires after every ``window_size`` records of a window."""
+    """Fires after every ``window_size`` records of a window.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.window import CountTrigger, GlobalWindows
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        numbers = env.from_collection([1, 2, 3, 4]).key_by(lambda number: "all")
+        windows = numbers.window(GlobalWindows.create()).trigger(CountTrigger.of(2))
+        print(list(windows.reduce(lambda one, other: one + other).execute_and_collect()))
+        ```
+
+        ```text
+        [3, 10]
+        ```
+    """
 
     def __init__(self, window_size: int) -> None:
         self.window_size = check_whole("the count of CountTrigger", window_size, 1)

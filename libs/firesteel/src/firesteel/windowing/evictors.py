@@ -97,7 +97,23 @@ class _OneSided(Evictor[T, W]):
 
 
 class CountEvictor(_OneSided[T, W]):
-    """Keeps the last ``max_count`` records of a window."""
+    """Keeps the last ``max_count`` records of a window.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.window import CountEvictor, CountTrigger, GlobalWindows
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        numbers = env.from_collection([1, 2, 3, 4]).key_by(lambda number: "all")
+        windows = numbers.window(GlobalWindows.create()).trigger(CountTrigger.of(2)).evictor(CountEvictor.of(3))
+        print(list(windows.reduce(lambda one, other: one + other).execute_and_collect()))
+        ```
+
+        ```text
+        [3, 9]
+        ```
+    """
 
     def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
@@ -117,6 +133,14 @@ class TimeEvictor(_OneSided[T, W]):
     """Keeps the records whose timestamps are less than ``window_size`` ms before the latest one.
 
     Records without timestamps are never evicted.
+
+    Examples:
+        ```python
+        from firesteel.common import Time
+        from firesteel.datastream.window import TimeEvictor
+
+        evictor = TimeEvictor.of(Time.seconds(30))  # keeps what is at most 30 seconds older than the newest
+        ```
     """
 
     def __init__(self, window_size: int, do_evict_after: bool = False) -> None:

@@ -26,7 +26,25 @@ __all__ = [
 
 
 class SessionWindowTimeGapExtractor(ABC):
-    """Extracts from a record how long its session lasts without a further record."""
+    """Extracts from a record how long its session lasts without a further record.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import SessionWindowTimeGapExtractor
+
+
+        class ByKind(SessionWindowTimeGapExtractor):
+            def extract(self, element):
+                return 60_000 if element["kind"] == "slow" else 5_000
+
+
+        print(ByKind().extract({"kind": "slow"}))
+        ```
+
+        ```text
+        60000
+        ```
+    """
 
     @abstractmethod
     def extract(self, element: Any) -> int:
@@ -109,7 +127,21 @@ class _DynamicGap(TimeSessions):
 
 
 class DynamicEventTimeSessionWindows(_DynamicGap):
-    """Sessions by the records' timestamps; each record has a gap of its own."""
+    """Sessions by the records' timestamps; each record has a gap of its own.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import EventTimeSessionWindows, SessionWindowTimeGapExtractor
+
+
+        class ByKind(SessionWindowTimeGapExtractor):
+            def extract(self, element):
+                return 60_000 if element["kind"] == "slow" else 5_000
+
+
+        assigner = EventTimeSessionWindows.with_dynamic_gap(ByKind())  # stream.window(assigner)
+        ```
+    """
 
     event_time = True
 
@@ -135,7 +167,32 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap):
 
 
 class EventTimeSessionWindows(_FixedGap):
-    """Sessions by the records' timestamps, with one gap for all."""
+    """Sessions by the records' timestamps, with one gap for all.
+
+    Examples:
+        ```python
+        from firesteel.common import Time, TimestampAssigner, WatermarkStrategy
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.window import EventTimeSessionWindows
+
+
+        class BySecond(TimestampAssigner):
+            def extract_timestamp(self, value, record_timestamp):
+                return value[1] * 1000
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(BySecond())
+        clicks = env.from_collection([("anna", 1), ("anna", 20), ("anna", 90)])
+        timed = clicks.assign_timestamps_and_watermarks(strategy)
+        sessions = timed.key_by(lambda click: click[0]).window(EventTimeSessionWindows.with_gap(Time.seconds(30)))
+        print(list(sessions.reduce(lambda first, last: (first[0], last[1])).execute_and_collect()))
+        ```
+
+        ```text
+        [('anna', 20), ('anna', 90)]
+        ```
+    """
 
     event_time = True
 
@@ -153,7 +210,21 @@ class EventTimeSessionWindows(_FixedGap):
 
 
 class ProcessingTimeSessionWindows(_FixedGap):
-    """Sessions by the clock, with one gap for all."""
+    """Sessions by the clock, with one gap for all.
+
+    Examples:
+        ```python
+        from firesteel.common import Time
+        from firesteel.datastream.window import ProcessingTimeSessionWindows
+
+        assigner = ProcessingTimeSessionWindows.with_gap(Time.minutes(5))  # stream.window(assigner)
+        print(assigner.is_event_time())
+        ```
+
+        ```text
+        False
+        ```
+    """
 
     event_time = False
 

@@ -15,7 +15,19 @@ W = TypeVar("W")
 
 
 class TriggerResult(Enum):
-    """Decision of a trigger about a window. A window without records is never evaluated."""
+    """Decision of a trigger about a window. A window without records is never evaluated.
+
+    Examples:
+        ```python
+        from firesteel.datastream import TriggerResult
+
+        print(TriggerResult.FIRE.is_fire(), TriggerResult.FIRE.is_purge())
+        ```
+
+        ```text
+        True False
+        ```
+    """
 
     CONTINUE = (False, False)
     """Nothing happens; the window goes on collecting records."""

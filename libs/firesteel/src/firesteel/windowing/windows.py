@@ -52,6 +52,18 @@ class TimeWindow(tuple[int, int], Window):
     """The time from ``start`` (included) to ``end`` (not included), in ms since 1970-01-01 UTC.
 
     It is a pair, so that hashing it, to look up the contents of a window, is fast.
+
+    Examples:
+        ```python
+        from firesteel.datastream import TimeWindow
+
+        window, later = TimeWindow(0, 10_000), TimeWindow(9_000, 12_000)
+        print(window.max_timestamp(), window.intersects(later), window.cover(later).end)
+        ```
+
+        ```text
+        9999 True 12000
+        ```
     """
 
     __slots__ = ()
@@ -107,7 +119,19 @@ class TimeWindow(tuple[int, int], Window):
 
 
 class CountWindow(Window):
-    """A window of a number of records of a key; ``id`` counts the key's windows."""
+    """A window of a number of records of a key; ``id`` counts the key's windows.
+
+    Examples:
+        ```python
+        from firesteel.datastream import CountWindow
+
+        print(CountWindow(3).id)
+        ```
+
+        ```text
+        3
+        ```
+    """
 
     __slots__ = ("id",)
 
@@ -132,7 +156,19 @@ class CountWindow(Window):
 
 
 class GlobalWindow(Window):
-    """The one window that contains all records."""
+    """The one window that contains all records.
+
+    Examples:
+        ```python
+        from firesteel.datastream import GlobalWindow
+
+        print(GlobalWindow.get() == GlobalWindow.get())
+        ```
+
+        ```text
+        True
+        ```
+    """
 
     __slots__ = ()
 

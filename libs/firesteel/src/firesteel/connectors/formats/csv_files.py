@@ -33,10 +33,32 @@ _ROWS_AT_ONCE: Final = 10_000
 
 
 class CsvReaderFormat(StreamFormat):
-    """Files of CSV as rows. Made by ``CsvReaderFormat.for_schema(schema)``.
+    r"""Files of CSV as rows. Made by ``CsvReaderFormat.for_schema(schema)``.
 
     Empty lines hold no row. A row with more or fewer fields than there are columns is malformed. As in Flink, files
     are not split, since a field in quotes may hold newlines; ``rows_are_lines()`` promises that no field does.
+
+    Examples:
+        ```python
+        import pathlib
+
+        from firesteel.common import Types, WatermarkStrategy
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.connectors.file_system import FileSource
+        from firesteel.datastream.formats.csv import CsvReaderFormat, CsvSchema
+
+        pathlib.Path("sales.csv").write_text("tea,2\nmilk,1\n")
+        path = pathlib.Path("sales.csv").absolute().as_uri()
+        schema = CsvSchema.builder().add_string_column("name").add_number_column("amount", Types.INT()).build()
+        source = FileSource.for_record_stream_format(CsvReaderFormat.for_schema(schema), path).build()
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        sales = env.from_source(source, WatermarkStrategy.no_watermarks(), "sales")
+        print([(sale.name, sale.amount) for sale in sales.execute_and_collect()])
+        ```
+
+        ```text
+        [('tea', 2), ('milk', 1)]
+        ```
     """
 
     def __init__(self, schema: CsvSchema, *, one_line: bool = False, wanted: Sequence[str] | None = None) -> None:
@@ -355,7 +377,17 @@ class _CsvCursor(SplitCursor[Any]):
 
 
 class CsvBulkWriters(BulkWriterFactory):
-    """Writes files of CSV. Made by ``CsvBulkWriters.for_schema(schema)``."""
+    """Writes files of CSV. Made by ``CsvBulkWriters.for_schema(schema)``.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileSink
+        from firesteel.datastream.formats.csv import CsvBulkWriters, CsvSchema
+
+        schema = CsvSchema.builder().add_string_column("name").add_number_column("amount").build()
+        sink = FileSink.for_bulk_format("file:///data/out", CsvBulkWriters.for_schema(schema)).build()
+        ```
+    """
 
     takes_columns = True
 

@@ -21,7 +21,22 @@ __all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]
 
 
 class CsvRowDeserializationSchema(DeserializationSchema):
-    """Reads a line of CSV as a row. Made by ``CsvRowDeserializationSchema.Builder(row_type).build()``."""
+    """Reads a line of CSV as a row. Made by ``CsvRowDeserializationSchema.Builder(row_type).build()``.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.formats.csv import CsvRowDeserializationSchema
+
+        row = Types.ROW_NAMED(["name", "amount"], [Types.STRING(), Types.INT()])
+        schema = CsvRowDeserializationSchema.Builder(row).build()
+        print(schema.deserialize(b"tea,2").amount)
+        ```
+
+        ```text
+        2
+        ```
+    """
 
     def __init__(self, schema: CsvSchema, *, ignore_parse_errors: bool) -> None:
         self._schema, self._ignore = schema, ignore_parse_errors
@@ -130,7 +145,22 @@ class CsvRowDeserializationSchema(DeserializationSchema):
 
 
 class CsvRowSerializationSchema(SerializationSchema):
-    """Writes a row as a line of CSV. Made by ``CsvRowSerializationSchema.Builder(row_type).build()``."""
+    """Writes a row as a line of CSV. Made by ``CsvRowSerializationSchema.Builder(row_type).build()``.
+
+    Examples:
+        ```python
+        from firesteel.common import Row, Types
+        from firesteel.datastream.formats.csv import CsvRowSerializationSchema
+
+        row = Types.ROW_NAMED(["name", "amount"], [Types.STRING(), Types.INT()])
+        schema = CsvRowSerializationSchema.Builder(row).set_field_delimiter(";").build()
+        print(schema.serialize(Row("tea", 2)).decode(), end="")
+        ```
+
+        ```text
+        tea;2
+        ```
+    """
 
     takes_columns = True
 

@@ -61,6 +61,18 @@ class CsvSchema:
         dialect: special characters and lines.
         array_separators: column -> separator of its elements, if it is not that of the dialect.
         digits: column -> precision and scale of its decimal numbers, if they are declared (``digits_of``).
+
+    Examples:
+        ```python
+        from firesteel.datastream.formats.csv import CsvReaderFormat, CsvSchema
+
+        schema = CsvSchema.builder().add_string_column("name").add_number_column("amount").build()
+        print(schema.size())
+        ```
+
+        ```text
+        2
+        ```
     """
 
     row_type: RowTypeInfo

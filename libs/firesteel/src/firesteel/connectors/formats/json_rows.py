@@ -30,7 +30,22 @@ __all__ = ["JsonLinesFormat", "JsonRowDeserializationSchema", "JsonRowSerializat
 
 
 class JsonRowDeserializationSchema(DeserializationSchema):
-    """Reads JSON objects as rows. Made by ``JsonRowDeserializationSchema.builder().type_info(row_type).build()``."""
+    """Reads JSON objects as rows. Made by ``JsonRowDeserializationSchema.builder().type_info(row_type).build()``.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.formats.json import JsonRowDeserializationSchema
+
+        row = Types.ROW_NAMED(["name", "amount"], [Types.STRING(), Types.INT()])
+        schema = JsonRowDeserializationSchema.builder().type_info(row).build()
+        print(schema.deserialize(b'{"name": "tea", "amount": 2}').name)
+        ```
+
+        ```text
+        tea
+        ```
+    """
 
     def __init__(self, type_info: TypeInformation, *, fail_on_missing_field: bool, ignore_parse_errors: bool) -> None:
         self._type_info = type_info
@@ -123,7 +138,22 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
 
 class JsonRowSerializationSchema(SerializationSchema):
-    """Writes rows as JSON. Made by ``JsonRowSerializationSchema.builder().with_type_info(row_type).build()``."""
+    """Writes rows as JSON. Made by ``JsonRowSerializationSchema.builder().with_type_info(row_type).build()``.
+
+    Examples:
+        ```python
+        from firesteel.common import Row, Types
+        from firesteel.datastream.formats.json import JsonRowSerializationSchema
+
+        row = Types.ROW_NAMED(["name", "amount"], [Types.STRING(), Types.INT()])
+        schema = JsonRowSerializationSchema.builder().with_type_info(row).build()
+        print(schema.serialize(Row("tea", 2)).decode())
+        ```
+
+        ```text
+        {"name":"tea","amount":2}
+        ```
+    """
 
     def __init__(self, type_info: TypeInformation) -> None:
         self._type_info = type_info
@@ -191,6 +221,16 @@ class JsonLinesFormat(StreamFormat):
     Args:
         type_info: type of the records, usually a row type; None = the decoded JSON (dicts, lists, ...).
         fail_on_missing_field: treat a line without one of the fields as malformed; otherwise the field is None.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.connectors.file_system import FileSource
+        from firesteel.datastream.formats.json import JsonLinesFormat
+
+        row = Types.ROW_NAMED(["name", "amount"], [Types.STRING(), Types.INT()])
+        source = FileSource.for_record_stream_format(JsonLinesFormat(row), "file:///data/sales.jsonl").build()
+        ```
     """
 
     def __init__(self, type_info: TypeDescriptor | None = None, *, fail_on_missing_field: bool = False) -> None:

@@ -53,6 +53,16 @@ class ParquetColumnarRowInputFormat(ContainerFormat, BulkFormat):
     Raises:
         ProgramError: the batch size is below 1.
         TypeError: the type is no row type, or a field's type can't be a column.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileSource
+        from firesteel.datastream.formats.parquet import ParquetColumnarRowInputFormat
+        from firesteel.table import DataTypes
+
+        row = DataTypes.ROW([DataTypes.FIELD("name", DataTypes.STRING()), DataTypes.FIELD("amount", DataTypes.INT())])
+        source = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(row), "file:///data/sales.parquet").build()
+        ```
     """
 
     def __init__(
@@ -286,7 +296,18 @@ def _begin_of(metadata: Any, group: int) -> int:
 
 
 class ParquetBulkWriters:
-    """Makes factories of writers of Parquet files."""
+    """Makes factories of writers of Parquet files.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileSink
+        from firesteel.datastream.formats.parquet import ParquetBulkWriters
+        from firesteel.table import DataTypes
+
+        row = DataTypes.ROW([DataTypes.FIELD("name", DataTypes.STRING()), DataTypes.FIELD("amount", DataTypes.INT())])
+        sink = FileSink.for_bulk_format("file:///data/out", ParquetBulkWriters.for_row_type(row)).build()
+        ```
+    """
 
     @staticmethod
     def for_row_type(row_type: Any, hadoop_config: Any = None, utc_timestamp: bool = False) -> ParquetRowWriterFactory:
