@@ -28,6 +28,16 @@ class AvroFormat(ContainerFormat, BulkFormat):
 
     Args:
         schema: schema to read records with, by Avro's rules of schema resolution; None = that of each file.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileSource
+        from firesteel.datastream.formats.avro import AvroFormat, AvroSchema
+
+        text = '{"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "int"}]}'
+        schema = AvroSchema.parse_string(text)
+        source = FileSource.for_bulk_file_format(AvroFormat(schema), "file:///data/sales.avro").build()
+        ```
     """
 
     def __init__(self, schema: AvroSchema | None = None) -> None:
@@ -168,6 +178,16 @@ class AvroBulkWriters(BulkWriterFactory):
     Args:
         schema: schema of the records.
         codec: compression of the blocks: ``null``, ``deflate``, ``bzip2``, ``xz``, ``snappy`` or ``zstandard``.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileSink
+        from firesteel.datastream.formats.avro import AvroBulkWriters, AvroSchema
+
+        text = '{"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "int"}]}'
+        schema = AvroSchema.parse_string(text)
+        sink = FileSink.for_bulk_format("file:///data/out", AvroBulkWriters.for_generic_record(schema)).build()
+        ```
     """
 
     def __init__(self, schema: AvroSchema, codec: str = "null") -> None:

@@ -100,6 +100,19 @@ class AvroRowDeserializationSchema(DeserializationSchema):
 
     Raises:
         ProgramError: the schema is missing or not one of records, or fastavro is not installed.
+
+    Examples:
+        ```python
+        from firesteel.datastream.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
+
+        text = '{"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "int"}]}'
+        message = AvroRowSerializationSchema(avro_schema_string=text).serialize({"amount": 2})
+        print(AvroRowDeserializationSchema(avro_schema_string=text).deserialize(message).amount)
+        ```
+
+        ```text
+        2
+        ```
     """
 
     def __init__(self, record_class: Any = None, avro_schema_string: str | None = None) -> None:

@@ -38,6 +38,18 @@ class JdbcGenericParameterValuesProvider:
 
     Attributes:
         parameters: parameters of the query for each split; values that JSON can hold.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.jdbc import JdbcGenericParameterValuesProvider
+
+        provider = JdbcGenericParameterValuesProvider([["tea"], ["milk"]])  # ... WHERE name = ?
+        print(len(provider.get_parameter_values()))
+        ```
+
+        ```text
+        2
+        ```
     """
 
     parameters: Sequence[Sequence[Any]]
@@ -53,6 +65,18 @@ class JdbcNumericBetweenParametersProvider:
     Args:
         min_val: first number.
         max_val: last number.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.jdbc import JdbcNumericBetweenParametersProvider
+
+        provider = JdbcNumericBetweenParametersProvider(1, 10).of_batch_num(2)  # ... WHERE id BETWEEN ? AND ?
+        print([list(bounds) for bounds in provider.get_parameter_values()])
+        ```
+
+        ```text
+        [[1, 5], [6, 10]]
+        ```
     """
 
     def __init__(self, min_val: int, max_val: int) -> None:
@@ -87,6 +111,33 @@ class JdbcSource(Source[Any]):
     The position in a split is a number of rows: after a restart the query is executed again, and so many rows are
     skipped. So with checkpoints the query needs ``ORDER BY``, and its rows must not change while the job runs.
     Values are converted to the declared types, whatever types the driver gives (``firesteel_jdbc.values``).
+
+    Examples:
+        ```python
+        import pathlib
+        import sqlite3
+
+        from firesteel.common import Types, WatermarkStrategy
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcSource
+
+        path = pathlib.Path("shop.db").absolute()  # slots have another working directory
+        with sqlite3.connect(path) as database:
+            database.execute("CREATE TABLE sales (name TEXT, amount INTEGER)")
+            database.execute("INSERT INTO sales VALUES ('tea', 2)")
+        row = Types.ROW_NAMED(["name", "amount"], [Types.STRING(), Types.LONG()])
+        connection = JdbcConnectionOptions.JdbcConnectionOptionsBuilder().with_url(f"jdbc:sqlite:{path}").build()
+        builder = JdbcSource.builder().set_connection_options(connection).set_sql("SELECT name, amount FROM sales")
+        source = builder.set_type_information(row).build()
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        sales = env.from_source(source, WatermarkStrategy.no_watermarks(), "sales")
+        print([(sale.name, sale.amount) for sale in sales.execute_and_collect()])
+        database.close()
+        ```
+
+        ```text
+        [('tea', 2)]
+        ```
     """
 
     def __init__(

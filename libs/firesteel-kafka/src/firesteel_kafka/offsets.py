@@ -14,7 +14,15 @@ __all__ = ["KafkaOffsetResetStrategy", "KafkaOffsetsInitializer", "OffsetLookup"
 
 
 class KafkaOffsetResetStrategy(Enum):
-    """Where to go on if there is no offset to begin at, or no record at the offset any more."""
+    """Where to go on if there is no offset to begin at, or no record at the offset any more.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.kafka import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
+
+        start = KafkaOffsetsInitializer.committed_offsets(KafkaOffsetResetStrategy.LATEST)  # where nothing is committed
+        ```
+    """
 
     LATEST = "latest"
     """Go on at the end."""

@@ -42,7 +42,28 @@ class KafkaProducerRecord(NamedTuple):
 
 
 class KafkaTopicSelector(ABC):
-    """Chooses the topic of each record."""
+    """Chooses the topic of each record.
+
+    Examples:
+        ```python
+        from firesteel.common import SimpleStringSchema
+        from firesteel.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaTopicSelector
+
+
+        class ByLength(KafkaTopicSelector):
+            def apply(self, data):
+                return "long" if len(data) > 10 else "short"
+
+
+        builder = KafkaRecordSerializationSchema.builder().set_topic_selector(ByLength())
+        schema = builder.set_value_serialization_schema(SimpleStringSchema()).build()
+        print(schema.serialize("tea", None).topic)
+        ```
+
+        ```text
+        short
+        ```
+    """
 
     @abstractmethod
     def apply(self, data: Any) -> str:
@@ -103,7 +124,18 @@ class KafkaRecordSerializationSchema(ABC):
 
 
 class KafkaRecordSerializationSchemaBuilder:
-    """Builds a ``KafkaRecordSerializationSchema``. A topic or selector and a schema for values are needed."""
+    """Builds a ``KafkaRecordSerializationSchema``. A topic or selector and a schema for values are needed.
+
+    Examples:
+        ```python
+        from firesteel.common import SimpleStringSchema
+        from firesteel.datastream.connectors.kafka import KafkaRecordSerializationSchema
+
+        builder = KafkaRecordSerializationSchema.builder().set_topic("words")
+        builder.set_key_serialization_schema(SimpleStringSchema())
+        schema = builder.set_value_serialization_schema(SimpleStringSchema()).build()
+        ```
+    """
 
     def __init__(self) -> None:
         self._topic: str | KafkaTopicSelector | Callable[[Any], str] | None = None

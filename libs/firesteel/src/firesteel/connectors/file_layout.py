@@ -60,7 +60,20 @@ class OutputFileConfig:
 
 
 class OutputFileConfigBuilder:
-    """Builds an ``OutputFileConfig``; by default names begin with ``part`` and have no suffix."""
+    """Builds an ``OutputFileConfig``; by default names begin with ``part`` and have no suffix.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import OutputFileConfig
+
+        config = OutputFileConfig.builder().with_part_prefix("day").build()
+        print(config.get_part_prefix())
+        ```
+
+        ```text
+        day
+        ```
+    """
 
     def __init__(self) -> None:
         self._prefix, self._suffix = "part", ""
@@ -152,7 +165,15 @@ class DefaultRollingPolicy(RollingPolicy):
 
 
 class OnCheckpointRollingPolicy(RollingPolicy):
-    """Rolls when results become visible; made by ``RollingPolicy.on_checkpoint_rolling_policy()``."""
+    """Rolls when results become visible; made by ``RollingPolicy.on_checkpoint_rolling_policy()``.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import RollingPolicy
+
+        policy = RollingPolicy.on_checkpoint_rolling_policy()  # a new file at each checkpoint; bulk formats need it
+        ```
+    """
 
     at_checkpoints = True
 

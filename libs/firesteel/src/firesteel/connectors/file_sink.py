@@ -260,11 +260,32 @@ class FileSinkBuilder:
 
 
 class RowFormatBuilder(FileSinkBuilder):
-    """Builds a ``FileSink`` of rows; new parts begin by default at 128 MiB, or after one minute."""
+    """Builds a ``FileSink`` of rows; new parts begin by default at 128 MiB, or after one minute.
+
+    Examples:
+        ```python
+        from firesteel.common import Encoder
+        from firesteel.datastream.connectors.file_system import FileSink, RollingPolicy
+
+        builder = FileSink.for_row_format("file:///data/out", Encoder.simple_string_encoder())
+        sink = builder.with_rolling_policy(RollingPolicy.default_rolling_policy()).build()
+        ```
+    """
 
 
 class BulkFormatBuilder(FileSinkBuilder):
-    """Builds a ``FileSink`` of a bulk format; by default each writer has one part in each bucket."""
+    """Builds a ``FileSink`` of a bulk format; by default each writer has one part in each bucket.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileSink
+        from firesteel.datastream.formats.csv import CsvBulkWriters, CsvSchema
+
+        schema = CsvSchema.builder().add_string_column("name").build()
+        builder = FileSink.for_bulk_format("file:///data/out", CsvBulkWriters.for_schema(schema))
+        sink = builder.build()
+        ```
+    """
 
     def __init__(self, base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> None:
         super().__init__(base_path, writer_factory)

@@ -131,7 +131,16 @@ class HybridSource(Source[T]):
 
 
 class HybridSourceBuilder(Generic[T]):
-    """Builds a ``HybridSource`` of sources in the order in which they are added."""
+    """Builds a ``HybridSource`` of sources in the order in which they are added.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import HybridSource, NumberSequenceSource
+
+        builder = HybridSource.builder(NumberSequenceSource(1, 2))
+        source = builder.add_source(NumberSequenceSource(3, 4)).build()
+        ```
+    """
 
     def __init__(self, first_source: Source[T]) -> None:
         self._sources: list[Source[T]] = []

@@ -20,6 +20,15 @@ class MalformedToSideOutput(ProcessFunction[Any, Any]):
 
     Args:
         tag: tag of the side output, without a type, because malformed records are Python objects.
+
+    Examples:
+        ```python
+        from firesteel.datastream import OutputTag
+        from firesteel.datastream.connectors.file_system import MalformedToSideOutput
+
+        MALFORMED = OutputTag("malformed")
+        divide = MalformedToSideOutput(MALFORMED)  # stream.process(divide), behind a source with MalformedPolicy.EMIT
+        ```
     """
 
     def __init__(self, tag: OutputTag[Any]) -> None:

@@ -984,6 +984,17 @@ class BroadcastStream:
     Args:
         input_stream: already partitioned by ``broadcast()``.
         broadcast_state_descriptors: of the states.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.state import MapStateDescriptor
+
+        env = StreamExecutionEnvironment.get_execution_environment()
+        prices = MapStateDescriptor("prices", Types.STRING(), Types.INT())
+        broadcast = env.from_collection([("tea", 3)]).broadcast(prices)  # orders.connect(broadcast).process(...)
+        ```
     """
 
     def __init__(self, input_stream: DataStream, broadcast_state_descriptors: list[MapStateDescriptor]) -> None:
@@ -1491,7 +1502,33 @@ class _StreamPair(NearNames):
 
 
 class JoinedStreams(_StreamPair):
-    """Two streams that are to be joined: ``a.join(b).where(f).equal_to(g).window(w).apply(h)``."""
+    """Two streams that are to be joined: ``a.join(b).where(f).equal_to(g).window(w).apply(h)``.
+
+    Examples:
+        ```python
+        from firesteel.common import Time, TimestampAssigner, WatermarkStrategy
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.window import TumblingEventTimeWindows
+
+
+        class BySecond(TimestampAssigner):
+            def extract_timestamp(self, value, record_timestamp):
+                return value[1] * 1000
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(BySecond())
+        orders = env.from_collection([("a", 1), ("b", 2)]).assign_timestamps_and_watermarks(strategy)
+        payments = env.from_collection([("a", 4)]).assign_timestamps_and_watermarks(strategy)
+        joined = orders.join(payments).where(lambda order: order[0]).equal_to(lambda payment: payment[0])
+        windows = joined.window(TumblingEventTimeWindows.of(Time.seconds(10)))
+        print(list(windows.apply(lambda order, payment: (order, payment)).execute_and_collect()))
+        ```
+
+        ```text
+        [(('a', 1), ('a', 4))]
+        ```
+    """
 
     def where(self, key_selector: KeyArgument) -> Where[WithWindowJoined]:
         """Says what the key of a record of the first stream is; as for ``key_by``."""
@@ -1499,7 +1536,38 @@ class JoinedStreams(_StreamPair):
 
 
 class CoGroupedStreams(_StreamPair):
-    """Two streams that are to be grouped: ``a.co_group(b).where(f).equal_to(g).window(w).apply(h)``."""
+    """Two streams that are to be grouped: ``a.co_group(b).where(f).equal_to(g).window(w).apply(h)``.
+
+    Examples:
+        ```python
+        from firesteel.common import Time, TimestampAssigner, WatermarkStrategy
+        from firesteel.datastream import CoGroupFunction, StreamExecutionEnvironment
+        from firesteel.datastream.window import TumblingEventTimeWindows
+
+
+        class BySecond(TimestampAssigner):
+            def extract_timestamp(self, value, record_timestamp):
+                return value[1] * 1000
+
+
+        class Unpaid(CoGroupFunction):
+            def co_group(self, first, second):
+                if not list(second):
+                    yield from first
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(BySecond())
+        orders = env.from_collection([("a", 1), ("b", 2)]).assign_timestamps_and_watermarks(strategy)
+        payments = env.from_collection([("a", 4)]).assign_timestamps_and_watermarks(strategy)
+        grouped = orders.co_group(payments).where(lambda order: order[0]).equal_to(lambda payment: payment[0])
+        print(list(grouped.window(TumblingEventTimeWindows.of(Time.seconds(10))).apply(Unpaid()).execute_and_collect()))
+        ```
+
+        ```text
+        [('b', 2)]
+        ```
+    """
 
     _verb = "co_group"
 
@@ -1637,7 +1705,36 @@ class WithWindowGrouped(_WithWindow):
 
 
 class IntervalJoin(NearNames):
-    """Two keyed streams that are to be joined; ``between`` comes next."""
+    """Two keyed streams that are to be joined; ``between`` comes next.
+
+    Examples:
+        ```python
+        from firesteel.common import Time, TimestampAssigner, WatermarkStrategy
+        from firesteel.datastream import ProcessJoinFunction, StreamExecutionEnvironment
+
+
+        class BySecond(TimestampAssigner):
+            def extract_timestamp(self, value, record_timestamp):
+                return value[1] * 1000
+
+
+        class Waited(ProcessJoinFunction):
+            def process_element(self, left, right, ctx):
+                yield left[0], right[1] - left[1]
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(BySecond())
+        orders = env.from_collection([("a", 1), ("b", 2)]).assign_timestamps_and_watermarks(strategy)
+        payments = env.from_collection([("a", 4), ("b", 60)]).assign_timestamps_and_watermarks(strategy)
+        joined = orders.key_by(lambda order: order[0]).interval_join(payments.key_by(lambda payment: payment[0]))
+        print(list(joined.between(Time.seconds(0), Time.seconds(30)).process(Waited()).execute_and_collect()))
+        ```
+
+        ```text
+        [('a', 3)]
+        ```
+    """
 
     def __init__(self, stream1: KeyedStream, stream2: KeyedStream) -> None:
         self._streams = (stream1, stream2)

@@ -50,7 +50,21 @@ class HashMapStateBackend(StateBackend):
 
 
 class PredefinedOptions(Enum):
-    """Sets of settings of RocksDB."""
+    """Sets of settings of RocksDB.
+
+    Examples:
+        ```python
+        from firesteel.datastream import EmbeddedRocksDBStateBackend, PredefinedOptions
+
+        backend = EmbeddedRocksDBStateBackend()
+        backend.set_predefined_options(PredefinedOptions.SPINNING_DISK_OPTIMIZED)
+        print(backend.get_predefined_options().name)
+        ```
+
+        ```text
+        SPINNING_DISK_OPTIMIZED
+        ```
+    """
 
     DEFAULT = "DEFAULT"
     SPINNING_DISK_OPTIMIZED = "SPINNING_DISK_OPTIMIZED"

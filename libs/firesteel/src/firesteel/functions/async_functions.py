@@ -167,7 +167,19 @@ class RetryPredicate(AsyncRetryPredicate[OUT], Generic[OUT]):
 
 
 class NoRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]):
-    """Fails the call at its first error."""
+    """Fails the call at its first error.
+
+    Examples:
+        ```python
+        from firesteel.datastream.async_retry_strategies import NoRetryStrategy
+
+        print(NoRetryStrategy().can_retry(1))
+        ```
+
+        ```text
+        False
+        ```
+    """
 
     @override
     def can_retry(self, current_attempts: int) -> bool:
@@ -230,6 +242,18 @@ class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]
 
     Raises:
         ValueError: fewer than one call, a negative pause, or a multiplier below 1.
+
+    Examples:
+        ```python
+        from firesteel.datastream.async_retry_strategies import ExponentialBackoffDelayRetryStrategy
+
+        strategy = ExponentialBackoffDelayRetryStrategy(5, 100, 1000, 2.0, None, lambda error: True)
+        print([strategy.get_backoff_time_millis(attempt) for attempt in (1, 2, 3)])
+        ```
+
+        ```text
+        [100, 200, 400]
+        ```
     """
 
     def __init__(

@@ -46,6 +46,35 @@ class CheckpointedFunction(ABC):
     """Gives a function operator state: derive the function from this class as well.
 
     Example: ``class Buffering(MapFunction, CheckpointedFunction)``.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import CheckpointedFunction, MapFunction, StreamExecutionEnvironment
+        from firesteel.datastream.state import ListStateDescriptor
+
+
+        class Counted(MapFunction, CheckpointedFunction):
+            def initialize_state(self, context):
+                store = context.get_operator_state_store()
+                self.counts = store.get_list_state(ListStateDescriptor("counts", Types.LONG()))
+                self.count = sum(self.counts.get() or ())
+
+            def snapshot_state(self, context):
+                self.counts.update([self.count])
+
+            def map(self, value):
+                self.count += 1
+                return self.count
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        print(list(env.from_collection(["a", "b"]).map(Counted()).execute_and_collect()))
+        ```
+
+        ```text
+        [1, 2]
+        ```
     """
 
     @abstractmethod
@@ -64,6 +93,19 @@ class CheckpointListener(ABC):
     """Notifies a function of the end of checkpoints: derive the function from this class as well.
 
     Both methods are called between two records.
+
+    Examples:
+        ```python
+        from firesteel.datastream import CheckpointListener, MapFunction
+
+
+        class Confirm(MapFunction, CheckpointListener):
+            def map(self, value):
+                return value
+
+            def notify_checkpoint_complete(self, checkpoint_id):
+                print("checkpoint", checkpoint_id, "is complete")
+        ```
     """
 
     @abstractmethod

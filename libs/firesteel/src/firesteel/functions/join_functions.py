@@ -16,7 +16,25 @@ OUT = TypeVar("OUT")
 
 
 class JoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """Computes one result for each pair of records with the same key in the same window."""
+    """Computes one result for each pair of records with the same key in the same window.
+
+    Examples:
+        ```python
+        from firesteel.datastream import JoinFunction
+
+
+        class Bill(JoinFunction):  # one.join(other).where(...).equal_to(...).window(...).apply(Bill())
+            def join(self, first, second):
+                return first["name"], second["price"]
+
+
+        print(Bill().join({"name": "tea"}, {"price": 3}))
+        ```
+
+        ```text
+        ('tea', 3)
+        ```
+    """
 
     @abstractmethod
     def join(self, first: IN1, second: IN2) -> OUT:
@@ -24,7 +42,26 @@ class JoinFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class FlatJoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """Computes any number of results for each pair of records with the same key in the same window."""
+    """Computes any number of results for each pair of records with the same key in the same window.
+
+    Examples:
+        ```python
+        from firesteel.datastream import FlatJoinFunction
+
+
+        class Affordable(FlatJoinFunction):  # one.join(other).where(...).equal_to(...).window(...).apply(Affordable())
+            def join(self, first, second):
+                if second["price"] < 10:
+                    yield first["name"], second["price"]
+
+
+        print(list(Affordable().join({"name": "tea"}, {"price": 3})))
+        ```
+
+        ```text
+        [('tea', 3)]
+        ```
+    """
 
     @abstractmethod
     def join(self, first: IN1, second: IN2) -> Iterable[OUT] | None:
@@ -32,7 +69,26 @@ class FlatJoinFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
-    """Computes results from all records with the same key in the same window; one of the groups may be empty."""
+    """Computes results from all records with the same key in the same window; one of the groups may be empty.
+
+    Examples:
+        ```python
+        from firesteel.datastream import CoGroupFunction
+
+
+        class LeftJoin(CoGroupFunction):
+            def co_group(self, first, second):
+                others = list(second) or [None]
+                yield from ((one, other) for one in first for other in others)
+
+
+        print(list(LeftJoin().co_group([1], [])))
+        ```
+
+        ```text
+        [(1, None)]
+        ```
+    """
 
     @abstractmethod
     def co_group(self, first: Iterable[IN1], second: Iterable[IN2]) -> Iterable[OUT] | None:
@@ -40,7 +96,18 @@ class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """Computes the results for each pair of records that an interval join finds."""
+    """Computes the results for each pair of records that an interval join finds.
+
+    Examples:
+        ```python
+        from firesteel.datastream import ProcessJoinFunction
+
+
+        class Waited(ProcessJoinFunction):  # left.interval_join(right).between(lower, upper).process(Waited())
+            def process_element(self, left, right, ctx):
+                yield left["order"], ctx.get_right_timestamp() - ctx.get_left_timestamp()
+        ```
+    """
 
     class Context(ABC):
         """Information about the current pair, for ``process_element``. All times are ms since 1970-01-01 UTC."""

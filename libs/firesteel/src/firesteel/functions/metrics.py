@@ -35,7 +35,23 @@ that of the fastest one, ``still_ms`` since the slowest one has risen. The slowe
 
 
 class Counter(ABC):
-    """A number that goes up and down."""
+    """A number that goes up and down.
+
+    Examples:
+        ```python
+        from firesteel.datastream import MapFunction
+
+
+        class Errors(MapFunction):
+            def open(self, runtime_context):
+                self.errors = runtime_context.get_metrics_group().counter("errors")
+
+            def map(self, value):
+                if value < 0:
+                    self.errors.inc()
+                return value
+        ```
+    """
 
     @abstractmethod
     def inc(self, n: int = 1) -> None:
@@ -51,7 +67,22 @@ class Counter(ABC):
 
 
 class Meter(ABC):
-    """Rate of events, shown as events per second over the meter's time span."""
+    """Rate of events, shown as events per second over the meter's time span.
+
+    Examples:
+        ```python
+        from firesteel.datastream import MapFunction
+
+
+        class Rated(MapFunction):
+            def open(self, runtime_context):
+                self.orders = runtime_context.get_metrics_group().meter("orders")  # events a second
+
+            def map(self, value):
+                self.orders.mark_event()
+                return value
+        ```
+    """
 
     @abstractmethod
     def mark_event(self, value: int = 1) -> None:
@@ -63,7 +94,22 @@ class Meter(ABC):
 
 
 class Distribution(ABC):
-    """Distribution of values, shown as minimum, maximum, mean and percentiles."""
+    """Distribution of values, shown as minimum, maximum, mean and percentiles.
+
+    Examples:
+        ```python
+        from firesteel.datastream import MapFunction
+
+
+        class Sizes(MapFunction):
+            def open(self, runtime_context):
+                self.sizes = runtime_context.get_metrics_group().distribution("size")
+
+            def map(self, value):
+                self.sizes.update(len(value))
+                return value
+        ```
+    """
 
     @abstractmethod
     def update(self, value: float) -> None:

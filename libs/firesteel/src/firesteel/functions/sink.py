@@ -98,7 +98,25 @@ class WriterContext(SubtaskContext):
 
 
 class SinkWriter(ABC, Generic[T]):
-    """Writes the records of one subtask."""
+    """Writes the records of one subtask.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import SinkWriter
+
+
+        class Printer(SinkWriter):
+            def write(self, values, timestamps):
+                print(*values)
+
+
+        Printer().write(["tea", "milk"], None)
+        ```
+
+        ```text
+        tea milk
+        ```
+    """
 
     blocking: bool = False
     """Whether ``write`` may wait for long; if so, the chain gets a thread of its own."""

@@ -61,7 +61,19 @@ T = TypeVar("T")
 
 
 class Boundedness(Enum):
-    """Whether a source ends by itself."""
+    """Whether a source ends by itself.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import NumberSequenceSource
+
+        print(NumberSequenceSource(1, 4).boundedness.name)
+        ```
+
+        ```text
+        BOUNDED
+        ```
+    """
 
     BOUNDED = "BOUNDED"
     CONTINUOUS_UNBOUNDED = "CONTINUOUS_UNBOUNDED"
@@ -105,6 +117,17 @@ class Wait:
     Attributes:
         seconds: time until the next poll (at least a quarter of a millisecond, unless it is 0); new splits and
             ``ReaderContext.wake_up`` end it early. None = wait for those only.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import Wait
+
+        print(Wait(0.5).seconds)  # what poll() of a reader returns if nothing comes before
+        ```
+
+        ```text
+        0.5
+        ```
     """
 
     seconds: float | None = None

@@ -82,4 +82,18 @@ class SourceFunction(Function, Generic[OUT]):
 
 
 class ParallelSourceFunction(SourceFunction[OUT]):
-    """A source function that runs in each subtask; the context of ``open`` has the subtask's index."""
+    """A source function that runs in each subtask; the context of ``open`` has the subtask's index.
+
+    Examples:
+        ```python
+        from firesteel.datastream import ParallelSourceFunction
+
+
+        class Ticks(ParallelSourceFunction):  # env.add_source(Ticks()).set_parallelism(4): each subtask calls run()
+            def run(self, ctx):
+                ctx.collect("tick")
+
+            def cancel(self):
+                pass
+        ```
+    """

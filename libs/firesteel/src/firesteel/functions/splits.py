@@ -58,7 +58,33 @@ class Split:
 
 
 class SimpleVersionedSerializer(ABC, Generic[T]):
-    """Serializes objects, and deserializes them from the bytes of any of its versions."""
+    """Serializes objects, and deserializes them from the bytes of any of its versions.
+
+    Examples:
+        ```python
+        import json
+
+        from firesteel.datastream.connectors import SimpleVersionedSerializer
+
+
+        class AsJson(SimpleVersionedSerializer):
+            def get_version(self):
+                return 1
+
+            def serialize(self, obj):
+                return json.dumps(obj).encode()
+
+            def deserialize(self, version, serialized):
+                return json.loads(serialized)
+
+
+        print(AsJson().deserialize(1, AsJson().serialize([1, 2])))
+        ```
+
+        ```text
+        [1, 2]
+        ```
+    """
 
     @abstractmethod
     def get_version(self) -> int:

@@ -45,7 +45,25 @@ OUT = TypeVar("OUT")
 
 
 class State(ABC):
-    """Root of all kinds of state."""
+    """Root of all kinds of state.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import MapFunction
+        from firesteel.datastream.state import ValueStateDescriptor
+
+
+        class Changes(MapFunction):
+            def open(self, runtime_context):
+                self.last = runtime_context.get_state(ValueStateDescriptor("last", Types.STRING()))
+
+            def map(self, value):
+                if value == "forget":
+                    self.last.clear()  # of this key alone
+                return value
+        ```
+    """
 
     @abstractmethod
     def clear(self) -> None:
@@ -142,7 +160,48 @@ class ReducingState(MergingState[T, T]):
 
 
 class AggregatingState(MergingState[IN, OUT]):
-    """An accumulator for each key; the values added and the result read may have different types."""
+    """An accumulator for each key; the values added and the result read may have different types.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import AggregateFunction, MapFunction, StreamExecutionEnvironment
+        from firesteel.datastream.state import AggregatingStateDescriptor
+
+
+        class Mean(AggregateFunction):
+            def create_accumulator(self):
+                return 0, 0
+
+            def add(self, value, accumulator):
+                return accumulator[0] + value, accumulator[1] + 1
+
+            def get_result(self, accumulator):
+                return accumulator[0] / accumulator[1]
+
+            def merge(self, acc_a, acc_b):
+                return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+
+
+        class RunningMean(MapFunction):
+            def open(self, runtime_context):
+                descriptor = AggregatingStateDescriptor("mean", Mean(), Types.TUPLE([Types.INT(), Types.INT()]))
+                self.mean = runtime_context.get_aggregating_state(descriptor)
+
+            def map(self, value):
+                self.mean.add(value[1])
+                return value[0], self.mean.get()
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        readings = env.from_collection([("a", 2), ("a", 4)]).key_by(lambda reading: reading[0])
+        print(list(readings.map(RunningMean()).execute_and_collect()))
+        ```
+
+        ```text
+        [('a', 2.0), ('a', 3.0)]
+        ```
+    """
 
 
 class ListState(MergingState[T, Iterable[T]]):
@@ -317,6 +376,24 @@ class BroadcastState(ReadOnlyBroadcastState[K, V]):
     """A map that is the same in all subtasks, since each of them receives all broadcast records.
 
     Change it by the content of broadcast records only, never by anything that differs between subtasks.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import BroadcastProcessFunction
+        from firesteel.datastream.state import MapStateDescriptor
+
+        PRICES = MapStateDescriptor("prices", Types.STRING(), Types.INT())
+
+
+        class Price(BroadcastProcessFunction):
+            def process_element(self, value, ctx):
+                yield value, ctx.get_broadcast_state(PRICES).get(value)  # may only be read here
+
+            def process_broadcast_element(self, value, ctx):
+                name, price = value
+                ctx.get_broadcast_state(PRICES).put(name, price)
+        ```
     """
 
     @abstractmethod

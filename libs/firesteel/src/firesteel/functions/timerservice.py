@@ -9,7 +9,21 @@ __all__ = ["TimeDomain", "TimerService"]
 
 
 class TimeDomain(Enum):
-    """The time that a timer follows."""
+    """The time that a timer follows.
+
+    Examples:
+        ```python
+        from firesteel.datastream import KeyedProcessFunction, TimeDomain
+
+
+        class Remind(KeyedProcessFunction):
+            def process_element(self, value, ctx):
+                ctx.timer_service().register_event_time_timer(ctx.timestamp() + 1000)
+
+            def on_timer(self, timestamp, ctx):
+                yield ctx.time_domain() is TimeDomain.EVENT_TIME
+        ```
+    """
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1

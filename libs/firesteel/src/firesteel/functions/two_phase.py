@@ -189,7 +189,60 @@ class TwoPhaseWriter(SinkWriter[T]):
 
 
 class TwoPhaseCommitSink(Sink[T]):
-    """A sink with a two-phase commit; pickled into the chain of its vertex, so it holds configuration only."""
+    """A sink with a two-phase commit; pickled into the chain of its vertex, so it holds configuration only.
+
+    Examples:
+        ```python
+        import pathlib
+
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.connectors import COMMITTED, Committer, TwoPhaseCommitSink, TwoPhaseWriter
+
+
+        class Writer(TwoPhaseWriter):
+            def __init__(self):
+                self.lines = []
+
+            def write(self, values, timestamps):
+                self.lines += values
+
+            def prepare_commit(self, end_of_input):
+                lines, self.lines = self.lines, []
+                return ["|".join(lines).encode()] if lines else []
+
+
+        class Shown(Committer):
+            def __init__(self, folder):
+                self.folder = folder
+
+            def commit(self, committables):  # may be called again for the same ones: has to change nothing then
+                for committable in committables:
+                    (self.folder / "lines.txt").write_bytes(committable.data)
+                return [COMMITTED for _ in committables]
+
+
+        class Lines(TwoPhaseCommitSink):
+            def __init__(self, folder):
+                self.folder = folder
+
+            def create_writer(self, context):
+                return Writer()
+
+            def create_committer(self, context):
+                return Shown(self.folder)
+
+
+        folder = pathlib.Path.cwd()
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        env.from_collection(["tea", "milk"]).sink_to(Lines(folder))
+        env.execute()
+        print((folder / "lines.txt").read_text())
+        ```
+
+        ```text
+        tea|milk
+        ```
+    """
 
     version: ClassVar[int] = 1
     """Version of the format of committables and states; the sink must also understand all older versions."""

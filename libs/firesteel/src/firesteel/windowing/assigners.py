@@ -391,7 +391,15 @@ class CountWindows(WindowAssigner[Any, CountWindow]):
 
 
 class CountTumblingWindowAssigner(CountWindows):
-    """Windows of ``window_size`` records of a key, one after the other."""
+    """Windows of ``window_size`` records of a key, one after the other.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import CountTumblingWindowAssigner
+
+        assigner = CountTumblingWindowAssigner.of(100)  # stream.window(assigner), or stream.count_window(100)
+        ```
+    """
 
     def __init__(self, window_size: int) -> None:
         super().__init__(window_size, "tumble-count-assigner")
@@ -413,7 +421,15 @@ class CountTumblingWindowAssigner(CountWindows):
 
 
 class CountSlidingWindowAssigner(CountWindows):
-    """Windows of ``window_size`` records of a key; one starts each ``window_slide`` records."""
+    """Windows of ``window_size`` records of a key; one starts each ``window_slide`` records.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import CountSlidingWindowAssigner
+
+        assigner = CountSlidingWindowAssigner.of(100, 10)  # the last 100 records, after each 10
+        ```
+    """
 
     def __init__(self, window_size: int, window_slide: int) -> None:
         super().__init__(window_size, "slide-count-assigner")

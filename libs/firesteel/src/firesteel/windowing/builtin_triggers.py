@@ -376,6 +376,14 @@ class DeltaTrigger(_QuietTrigger[T, W]):
 
     ``delta(old, new)`` returns the difference. As in Flink the trigger can't be used with sessions: its state can't be
     merged.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.window import DeltaTrigger
+
+        trigger = DeltaTrigger.of(5.0, lambda old, new: new - old, Types.DOUBLE())  # fires when it grew by more than 5
+        ```
     """
 
     def __init__(

@@ -34,6 +34,19 @@ class Evictor(ABC, Generic[T, W]):
 
     Both methods change the list in place (``del elements[:3]``); the window keeps the records that remain. A window
     with an evictor stores all its records until it ends, also with ``reduce`` and ``aggregate``.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import Evictor
+
+
+        class WithoutNone(Evictor):
+            def evict_before(self, elements, size, window, evictor_context):
+                elements[:] = [element for element in elements if element.value is not None]
+
+            def evict_after(self, elements, size, window, evictor_context):
+                pass
+        ```
     """
 
     class EvictorContext(ABC):
@@ -164,6 +177,13 @@ class DeltaEvictor(_OneSided[T, W]):
     """Removes the records that differ from the last one by the threshold or more.
 
     ``delta(old, new)`` returns the difference.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import DeltaEvictor
+
+        evictor = DeltaEvictor.of(5.0, lambda old, last: last - old)  # forgets what is 5 or more below the last value
+        ```
     """
 
     def __init__(self, threshold: float, delta: Callable[[T, T], float], do_evict_after: bool = False) -> None:

@@ -53,6 +53,37 @@ class Trigger(ABC, Generic[T, W]):
     One object serves all keys and windows of a subtask, so keep data of a key and window in
     ``ctx.get_partitioned_state(descriptor)``, never in attributes. For windows that merge, ``can_merge`` has to return
     True, and ``on_merge`` has to move state and timers of the merged windows to the new one.
+
+    Examples:
+        ```python
+        from firesteel.datastream import Trigger, TriggerResult
+
+
+        class AtTheEnd(Trigger):
+            def on_element(self, element, timestamp, window, ctx):
+                if element == "end":
+                    return TriggerResult.FIRE_AND_PURGE
+                return TriggerResult.CONTINUE
+
+            def on_processing_time(self, time, window, ctx):
+                return TriggerResult.CONTINUE
+
+            def on_event_time(self, time, window, ctx):
+                return TriggerResult.CONTINUE
+
+            def on_merge(self, window, ctx):
+                pass
+
+            def clear(self, window, ctx):
+                pass
+
+
+        print(AtTheEnd().on_element("end", 0, None, None).name)
+        ```
+
+        ```text
+        FIRE_AND_PURGE
+        ```
     """
 
     class TriggerContext(ABC):

@@ -104,7 +104,21 @@ class CsvSchema:
 
 
 class CsvSchemaBuilder:
-    """Builds a ``CsvSchema``. Columns have the order in which they are added."""
+    """Builds a ``CsvSchema``. Columns have the order in which they are added.
+
+    Examples:
+        ```python
+        from firesteel.datastream.formats.csv import CsvSchema
+
+        builder = CsvSchema.builder().add_string_column("name").add_boolean_column("paid")
+        schema = builder.set_column_separator(";").set_null_value("-").build()
+        print(schema.size())
+        ```
+
+        ```text
+        2
+        ```
+    """
 
     def __init__(self) -> None:
         self._columns: list[tuple[str, TypeInformation]] = []
