@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel_jobmaster.alignment import MAX_WATERMARK, AlignmentGroups
+from firesteel_jobmaster.sources import MAX_WATERMARK, AlignmentGroups
 
 
 def test_the_slowest_live_member_counts() -> None:

@@ -19,45 +19,38 @@ class SendStartJob:
 
 
 @dataclass(frozen=True)
+class _OfJobMaster:
+    """An instruction about the JobMaster of a job, with its address and fencing token."""
+
+    job_id: str
+    address: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
 class AskHost:
     """Ask the JobMaster host which JobMasters it has, until it answers: ``host_lists`` follows, and ``host_away`` after
     each failure."""
 
 
 @dataclass(frozen=True)
-class TakeOver:
+class TakeOver(_OfJobMaster):
     """A job runs that has no record: ``taken_over`` follows, with the graph from the host's list."""
 
-    job_id: str
-    address: str
-    token: str = field(repr=False)
-
 
 @dataclass(frozen=True)
-class SendAdoptJob:
+class SendAdoptJob(_OfJobMaster):
     """Tell a JobMaster that this Dispatcher leads: ``adopted``, ``jobmaster_lost`` or ``unreachable`` follows."""
 
-    job_id: str
-    address: str
-    token: str = field(repr=False)
-
 
 @dataclass(frozen=True)
-class ProbeJobMaster:
+class ProbeJobMaster(_OfJobMaster):
     """Look whether a connection to the JobMaster can be made: if not, ``jobmaster_lost`` follows."""
 
-    job_id: str
-    address: str
-    token: str = field(repr=False)
-
 
 @dataclass(frozen=True)
-class RememberJobMaster:
+class RememberJobMaster(_OfJobMaster):
     """Store where the JobMaster of a job is."""
-
-    job_id: str
-    address: str
-    token: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -68,12 +61,8 @@ class ForgetJobMaster:
 
 
 @dataclass(frozen=True)
-class CancelJob:
+class CancelJob(_OfJobMaster):
     """Tell a JobMaster to cancel its job."""
-
-    job_id: str
-    address: str
-    token: str = field(repr=False)
 
 
 @dataclass(frozen=True)

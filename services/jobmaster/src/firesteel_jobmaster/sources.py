@@ -1,8 +1,8 @@
-"""Splits for the job's sources, and what enumerators of users and their readers tell each other."""
+"""Splits for the job's sources, the alignment of their watermarks, and events between enumerators and readers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from firesteel.checkpoint.restore_point import RestorePoint
 from firesteel.core.errors import GraphError, ProgramError, ProtocolError, RpcError
@@ -14,9 +14,30 @@ from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 from firesteel.protocol.split_messages import OperatorEvents
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.alignment import AlignmentGroups
 from firesteel_jobmaster.job_state import SPLITS_TIMER, JobState
 from firesteel_jobmaster.splits import EnumeratorFactory, SplitAssigner
+
+MAX_WATERMARK = 2**63 - 1
+
+
+class AlignmentGroups:
+    """Watermarks of the source subtasks of a job, by group.
+
+    Args:
+        is_live: whether an execution still runs; one that has ended holds its group back no more.
+    """
+
+    def __init__(self, is_live: Callable[[str], bool]) -> None:
+        self._is_live = is_live
+        self._groups: dict[str, dict[str, int]] = {}
+
+    def report(self, group: str, execution_id: str, watermark: int) -> int:
+        """Take the watermark of a subtask (``MAX_WATERMARK``: it is idle); returns the smallest one of its group."""
+        members = self._groups.setdefault(group, {})
+        members[execution_id] = watermark
+        for member in [member for member in members if not self._is_live(member)]:
+            del members[member]
+        return min(members.values(), default=MAX_WATERMARK)
 
 
 class JobSources:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.core.by_name import ByName
+from firesteel.spark.mains import ByName
 
 
 def test_only_who_calls_it_imports_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
