@@ -307,11 +307,7 @@ class _JobProcess:
         else:
             logger.warning("job %s is left to others: its end was not taken, or it could not clean up", job.job_id)
         logger.info("job %s is over; late questions are answered for %g s", job.job_id, LINGER_SECONDS)
-        try:
-            async with asyncio.timeout(LINGER_SECONDS):
-                await self._stop.wait()
-        except TimeoutError:
-            pass
+        await first_of(self._stop.wait(), asyncio.sleep(LINGER_SECONDS))
 
     async def _is_clean(self, job: JobMaster) -> bool:
         """Wait until checkpoints that had to go are removed; returns whether they are."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 from firesteel.config import Settings
 from firesteel.core.call_pool import CallPool, close_in_time
 from firesteel.core.errors import FencedError
 from firesteel.ha.cells import AwayError
+from firesteel.service.background import first_of
 from firesteel.service.base import Service
 from firesteel_kubernetes.api import KubernetesApi, Watched
 from firesteel_kubernetes.high_availability import KubernetesCells
@@ -88,9 +88,7 @@ class OperatorService(Service):
             self._changed.clear()
             waits = [due - now for key, due in self._due.items() if key not in self._busy]
             pause = min([CAMPAIGN_SECONDS, *(max(0.05, wait) for wait in waits)])
-            with suppress(TimeoutError):  # wait_for of Python 3.11 may lose a cancellation
-                async with asyncio.timeout(pause):
-                    await self._changed.wait()
+            await first_of(self._changed.wait(), asyncio.sleep(pause))
 
     async def _campaign(self) -> None:
         while self._epoch is None:
