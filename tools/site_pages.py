@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import posixpath
 import re
 from html import escape
@@ -28,6 +29,7 @@ PAGES = {
     "benchmarks/README.md": "benchmarks.md",
 }
 """Texts beside the code, and their places in the docs."""
+EXAMPLES = ROOT / "examples"
 OPTIONS = "options.md"
 ENTRIES = {OPTIONS: ("Key",), "rest-api.md": ("Method and path", "Type"), "helm-values.md": ("Value",)}
 """Pages whose tables with these first columns are shown as entries, one below the other."""
@@ -70,9 +72,10 @@ _REMOTE = re.compile(
 
 
 def programs() -> dict[str, str]:
-    """Programs of examples/, each with its place in the docs."""
-    paths = sorted((ROOT / "examples").glob("*.py"))
-    return {f"examples/{path.name}": f"examples/{path.stem}.md" for path in paths}
+    """Programs and notebooks of examples/, each with its place in the docs."""
+    paths = [path for pattern in ("*.py", "recipes/*.py", "notebooks/*.ipynb") for path in EXAMPLES.glob(pattern)]
+    sources = sorted(path.relative_to(ROOT) for path in paths if not path.name.startswith("_"))
+    return {source.as_posix(): source.with_suffix(".md").as_posix() for source in sources}
 
 
 def linked_in_docs(text: str, source: str) -> str:
@@ -98,8 +101,12 @@ def linked_in_docs(text: str, source: str) -> str:
 
 
 def program_page(source: str) -> str:
-    """The page of a program: what its docstring says, then the file as it is."""
+    """The page of a program: what its docstring says, then the file as it is. Of a notebook: its cells."""
     code = (ROOT / source).read_text(encoding="utf-8")
+    if source.endswith(".ipynb"):
+        cells = ((cell["cell_type"], "".join(cell["source"])) for cell in json.loads(code)["cells"])
+        texts = [f"```python\n{text}\n```" if kind == "code" else text for kind, text in cells]
+        return "\n\n".join([*texts, f"The notebook is `{source}`.", ""])
     about = (ast.get_docstring(ast.parse(code)) or "").replace("``", "`")
     return f'# {posixpath.basename(source)}\n\n{about}\n\n```python title="{source}"\n{code}```\n'
 
