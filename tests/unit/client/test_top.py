@@ -7,11 +7,12 @@ from typing import Any
 
 import rich.console
 
+from firesteel.client.cli.show import stages_text
 from firesteel.client.cli.top import _table
-from firesteel.client.cli.top_table import HEADER, JobRows, VertexRow, lines
+from firesteel.client.cli.top_table import HEADER, STAGE_HEADER, JobRows, VertexRow, lines
 
 VERTEX = {"id": "v1", "name": "Map -> Sink", "status": "RUNNING", "parallelism": 2, "tasks": {"RUNNING": 1}}
-DETAILS = {
+DETAILS: dict[str, Any] = {
     "jid": "a" * 32,
     "name": "words",
     "state": "RUNNING",
@@ -136,3 +137,61 @@ def test_the_live_table_cuts_names_and_no_figures() -> None:
     assert "…" in line
     assert line.split()[-7:] == ["RUNNING", "1/2", "408", "2,346", "100%", "25%", "0:01:38"]
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def stage(name: str, status: str, start: int, **figures: Any) -> dict[str, Any]:
+    return {
+        "id": name, "name": name, "status": status, "start-time": start, "parallelism": 4, "tasks": {},
+        "metrics": {"read-records": 40_000, "write-records": 7},
+        "firesteel-stage": {"tasks-done": 1, "tasks": 4, "shuffled-bytes": 1536, "spilled-bytes": 0, **figures},
+    }  # fmt: skip
+
+
+BATCH: dict[str, Any] = {
+    **DETAILS, "job-type": "BATCH",
+    "vertices": [
+        stage("read", "FINISHED", 1, percent=100.0), stage("sum", "RUNNING", 5, **{"percent": 45.5, "left-ms": 61_000}),
+        stage("write", "CREATED", -1),
+    ],
+}  # fmt: skip
+
+
+def test_stages_of_a_batch_job_have_bars_on_a_terminal_and_figures_in_a_pipe() -> None:
+    rows = [VertexRow.of(vertex, [], 0) for vertex in BATCH["vertices"]]
+    job = JobRows.of(BATCH, None, 0, rows)
+    _, head, _, piped, waits = lines([job])
+    figures = ["40,000", "7", "1.50", "KiB", "0", "B"]
+    assert head.split() == list(STAGE_HEADER)
+    assert piped.split() == [
+        "sum",
+        "RUNNING",
+        "1/4",
+        "45",
+        "%",
+        "1",
+        "min",
+        "1",
+        "s",
+        "40,000",
+        "7",
+        "1.50",
+        "KiB",
+        "0",
+        "B",
+    ]
+    assert waits.split() == ["write", "CREATED", "1/4", "-", "-", *figures]
+    assert "[#########...........] 45 %" in lines([job], 120)[3]
+    assert "[####################] 100 %" in lines([job], 120)[2]
+    screen = rich.console.Console(width=120, file=io.StringIO())
+    with screen.capture() as shown:
+        screen.print(_table([job], "", screen.width))
+    assert "[#########...........] 45 %" in shown.get()
+    assert job.plain()["vertices"][1]["stage"]["left-ms"] == 61_000
+
+
+def test_the_live_line_of_wait_says_how_far_a_batch_job_is() -> None:
+    assert stages_text(BATCH) == ": 1 of 3 stages done, sum [#########...........] 45 %, 1 min 1 s left"
+    unknown = {"vertices": [stage("read", "RUNNING", 1)]}
+    assert stages_text(unknown) == ": 0 of 1 stages done, read 1 of 4 tasks"
+    assert stages_text({"vertices": [stage("read", "CREATED", -1)]}) == ": 0 of 1 stages done"
+    assert stages_text(DETAILS) == "", "a streaming job has no stages"

@@ -1,6 +1,6 @@
 // Levels, percentiles and tracebacks, for pages that say why a job is slow or has failed. Its findings are the Dispatcher's. Pure.
-import { isNumber } from "./format";
-import type { JobDetails, Vertex } from "./types";
+import { duration, isNumber } from "./format";
+import type { JobDetails, Stage, Vertex } from "./types";
 
 const HIGH = 500;
 const LOW = 100;
@@ -12,11 +12,11 @@ export function level(perThousand: number | undefined): "ok" | "low" | "high" {
 
 export const isBatch = (job: JobDetails): boolean => job["job-type"] === "BATCH";
 
-/** Tasks of a stage that are done, and all that it has: their number may depend on its input. */
-export function tasksDone(vertex: Vertex): { done: number; all: number } {
-  const all = vertex.status === "FINISHED" ? vertex.parallelism : (vertex["firesteel-tasks"] ?? vertex.parallelism);
-  const idle = vertex.status === "FINISHED" ? 0 : vertex.parallelism - all; // these end as soon as the others' number is known
-  return { done: Math.max(0, (vertex.tasks["FINISHED"] ?? 0) - idle), all };
+/** How far a stage is, in words: nothing of one that is done, and no time where none can be known. */
+export function stageText(stage: Stage | undefined): string {
+  if (stage?.percent === undefined || stage.percent >= 100) return "";
+  const left = stage["left-ms"];
+  return `${Math.floor(stage.percent)} %${left === undefined ? "" : `, ${duration(left)} left`}`;
 }
 
 /** The share of values that is below; nearest rank. NaN of nothing. */

@@ -1,6 +1,6 @@
 // The graph of a job: what each vertex does now, and what goes along the edges.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { carried, isBatch, level, tasksDone } from "./diagnose";
+import { carried, isBatch, level, stageText } from "./diagnose";
 import { count, duration, isNumber, percent, share, subtaskOf, watermark } from "./format";
 import { HEIGHT, layout, path, WIDTH } from "./layout";
 import { tone } from "./parts";
@@ -152,7 +152,7 @@ function Node({ vertex, batch, x, y, now, chosen, choose }: NodeProps) {
         parallelism {vertex.parallelism}
       </span>
       {batch ? (
-        <Stage vertex={vertex} />
+        <StageBar vertex={vertex} />
       ) : worst?.busy ? (
         <>
           <Bar title="busy" kind="busy" of={worst.busy.value} subtask={worst.busy.subtask} parallelism={vertex.parallelism} />
@@ -179,20 +179,22 @@ function Node({ vertex, batch, x, y, now, chosen, choose }: NodeProps) {
 }
 
 /** A stage of a batch job: tasks that are done, and what they have read and written so far. */
-function Stage({ vertex }: { vertex: Vertex }) {
-  const { done, all } = tasksDone(vertex);
+function StageBar({ vertex }: { vertex: Vertex }) {
+  const stage = vertex["firesteel-stage"];
+  const [done, all] = [stage?.["tasks-done"] ?? 0, stage?.tasks ?? vertex.parallelism];
   const begun = vertex["start-time"] >= 0;
+  const metrics = vertex.metrics;
   return (
     <>
       <span class="node-bar" title="tasks that are done">
         <span class="node-bar-title">tasks done</span>
         <span class="track">
-          <span class="fill state-FINISHED" style={{ width: `${all ? (100 * done) / all : 0}%` }} />
+          <span class="fill state-FINISHED" style={{ width: `${stage?.percent ?? (all ? (100 * done) / all : 0)}%` }} />
         </span>
         <span class="node-bar-number">{done}/{all}</span>
       </span>
       <span class="node-line small" data-stage={begun ? "begun" : "waits"}>
-        {begun ? `${count(vertex.metrics["read-records"])} records in, ${count(vertex.metrics["write-records"])} out · ${duration(vertex.duration)}` : "waits for its input"}
+        {begun ? [stageText(stage), `${count(metrics["read-records"])} in, ${count(metrics["write-records"])} out`, duration(vertex.duration)].filter(Boolean).join(" · ") : "waits for its input"}
       </span>
     </>
   );

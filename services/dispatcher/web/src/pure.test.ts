@@ -5,7 +5,7 @@ import { depthOf, folded, label, type Frame } from "./flames";
 import { checkpointAge, illFirst, severity, sparkLines } from "./health";
 import { joined, uncounted } from "./history";
 import { mainLog } from "./log_files";
-import { carried, quantile, splitTrace, tasksDone } from "./diagnose";
+import { carried, quantile, splitTrace, stageText } from "./diagnose";
 import { bytes, count, counted, duration, percent, shortTime, SIZE_STEPS, subtaskOf, time, watermark, WHOLE } from "./format";
 import { layout } from "./layout";
 import { inChain, ownShares } from "./operators";
@@ -39,11 +39,10 @@ test("bytes that nobody counts are not shown as none", () => {
   assert.deepEqual(Object.keys(series).filter((name) => uncounted(series, name)), ["numBytesInPerSecond"]);
 });
 
-test("tasks without anything to read are no tasks to do", () => {
-  const stage = (id: string, status: string, tasks: Record<string, number>, begun: number): Vertex => ({ ...vertex(id, {}), parallelism: 4, status, tasks, "firesteel-tasks": begun });
-  const read = stage("read", "FINISHED", { FINISHED: 4 }, 4);
-  const sum = stage("sum", "RUNNING", { RUNNING: 1, FINISHED: 2 + 1 }, 3); // one of four had nothing to read
-  assert.deepEqual([tasksDone(read), tasksDone(sum)], [{ done: 4, all: 4 }, { done: 2, all: 3 }]);
+test("a stage says how far it is, and how long it takes where that can be known", () => {
+  const stage = { "tasks-done": 1, tasks: 4, "spilled-bytes": 0, "shuffled-bytes": 0 };
+  const texts = [undefined, stage, { ...stage, percent: 99.9 }, { ...stage, percent: 25.4, "left-ms": 61_000 }, { ...stage, percent: 100 }].map(stageText);
+  assert.deepEqual(texts, ["", "", "99 %", "25 %, 1 min 1 s left", ""]);
 });
 
 test("the time of a vertex divides among the operators of its chain", () => {

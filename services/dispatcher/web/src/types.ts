@@ -72,6 +72,15 @@ export interface WatermarkHold {
   causeSubtask: number;
   text: string;
 }
+/** How far a stage of a batch job is. */
+export interface Stage {
+  "tasks-done": number;
+  tasks: number; // their number may depend on the input
+  percent?: number; // missing where nobody can know
+  "left-ms"?: number;
+  "spilled-bytes": number;
+  "shuffled-bytes": number;
+}
 export interface Vertex {
   id: string;
   name: string;
@@ -86,6 +95,7 @@ export interface Vertex {
   "firesteel-worst"?: Worst;
   "firesteel-event-time"?: EventTime;
   "firesteel-tasks"?: number; // batch mode: so many subtasks have something to do
+  "firesteel-stage"?: Stage; // batch mode
   "firesteel-spark"?: string; // batch mode: Spark's own page about its stage
 }
 export interface PlanNode {

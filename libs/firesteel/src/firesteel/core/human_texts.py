@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
 
 def duration_text(ms: float) -> str:
     """A duration for people, as the dashboard writes it."""
@@ -18,3 +22,12 @@ def duration_text(ms: float) -> str:
     if minutes:
         return f"{minutes} min {seconds % 60} s" if seconds % 60 else f"{minutes} min"
     return f"{ms / 1000:.1f} s"
+
+
+def size_text(size: float) -> str:
+    """Bytes for people, as the dashboard writes them."""
+    unit = 0
+    while size >= 1024 and unit < len(_SIZES) - 1:
+        size, unit = size / 1024, unit + 1
+    digits = 0 if unit == 0 or size >= 100 else 1 if size >= 10 else 2
+    return f"{size:.{digits}f} {_SIZES[unit]}"

@@ -20,6 +20,7 @@ from firesteel.graph.event_time import VertexEventTime
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, ExecutionJobVertex, FailureRecord
 from firesteel.graph.execution_states import TERMINAL_STATES, ExecutionState, aggregate_state
 from firesteel.graph.plan import job_plan
+from firesteel.graph.stage_work import StageWork
 
 T = TypeVar("T")
 _COUNTERS = {
@@ -59,6 +60,8 @@ EVENT_TIME = "firesteel-event-time"
 """Of a vertex: ``subtask``, whose event time is furthest behind, with the progress of its ``inputs``
 (``firesteel.graph.event_time``), each with the id of the vertex in front of it (``source``); ``idle``, numbers of
 subtasks that are idle (the first ones), and ``idle-count``."""
+STAGE_WORK = "firesteel-stage-work"
+"""Of a vertex in batch mode: what its tasks have read, and how fast (``firesteel.graph.stage_work``)."""
 SLOT = "firesteel-slot"
 """Of a subtask: number of its slot at the TaskManager, which names the slot's output there; -1 = it has no slot."""
 REACTIVE = "firesteel-reactive"
@@ -382,6 +385,11 @@ def _vertex(
             packed.append(pack(rows))
         if vertex.parallelism > ROWS_AT_ONCE:
             yield
+    work = None
+    if is_batch(graph.job_graph):
+        work = StageWork()
+        for execution in job_vertex.executions():
+            work.add(execution, now)
     ended = sum(sums.states[state] for state in TERMINAL_STATES) == vertex.parallelism
     return {
         "id": vertex.id,
@@ -398,6 +406,7 @@ def _vertex(
         WORST: sums.loads.shown(),
         **_event_time(graph, sums.event_time),
         **({} if job_vertex.tasks is None else {TASKS: job_vertex.tasks}),
+        **({} if work is None else {STAGE_WORK: work.figures()}),
         **_link(graph, job_vertex),
         "subtasks": packed,
     }

@@ -307,6 +307,17 @@ IoMetrics = TypedDict(
 )
 
 
+StageInfo = TypedDict(
+    "StageInfo",
+    {
+        "tasks-done": int,
+        "tasks": int,
+        "percent": NotRequired[float],
+        "left-ms": NotRequired[int],
+        "spilled-bytes": int,
+        "shuffled-bytes": int,
+    },
+)
 Vertex = TypedDict(
     "Vertex",
     {
@@ -325,6 +336,7 @@ Vertex = TypedDict(
         "firesteel-event-time": NotRequired[EventTime],
         "firesteel-tasks": NotRequired[int],
         "firesteel-spark": NotRequired[str],
+        "firesteel-stage": NotRequired[StageInfo],
         "firesteel-slot-sharing-group": NotRequired[str],
     },
 )

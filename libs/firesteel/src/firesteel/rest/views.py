@@ -19,6 +19,7 @@ from firesteel.rest.archive_cache import Archive
 from firesteel.rest.findings import cause_of, findings, health
 from firesteel.rest.job_settings import all_for_job
 from firesteel.rest.picking import picked
+from firesteel.rest.stages import stages
 from firesteel.rest.subtask_views import aggregated
 from firesteel.rest.watermark_views import watermark_holds
 
@@ -66,6 +67,7 @@ def job_details(archive: Archive) -> t.JobDetails:
     """/jobs/:jobid, without what has a path of its own: clients ask for this again and again."""
     warning = (archive.get("checkpoints") or {}).get("warning")
     holds = watermark_holds(archive)
+    stage_of = stages(archive)
     return picked(
         t.JobDetails,
         {
@@ -76,7 +78,15 @@ def job_details(archive: Archive) -> t.JobDetails:
             "application-id": application_id(archive),
             "schedulerType": _scheduler(archive),
             "vertices": [
-                picked(t.Vertex, {**vertex, **_sharing_group(archive, vertex)}) for vertex in archive["vertices"]
+                picked(
+                    t.Vertex,
+                    {
+                        **vertex,
+                        **_sharing_group(archive, vertex),
+                        **({"firesteel-stage": stage_of[vertex["id"]]} if stage_of else {}),
+                    },
+                )
+                for vertex in archive["vertices"]
             ],
             "pending-operators": 0,
             "firesteel-findings": findings(archive),

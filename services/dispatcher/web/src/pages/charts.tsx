@@ -29,6 +29,9 @@ const OF_VERTEX: Drawn[] = [
   { title: "Event time behind the clock", show: duration, lines: [["behind", "watermarkLag"]] },
 ]; // prettier-ignore
 
+/** Spark tells nothing of busy tasks. */
+const OF_STAGE = OF_VERTEX.filter(({ title }) => title === "Records" || title === "Bytes");
+
 const OF_JOB: Drawn[] = [
   { title: "Duration of the last checkpoint", show: duration, lines: [["duration", "lastCheckpointDuration"]] },
   { title: "Size of the last checkpoint", show: bytes, steps: SIZE_STEPS, lines: [["written", "lastCheckpointSize"], ["full", "lastCheckpointFullSize"]] },
@@ -96,12 +99,11 @@ export function ChartsTab({ job }: { job: JobDetails }) {
 
 export function VertexCharts({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
   const found = useHistory(job.jid, vertex.id);
-  if (isBatch(job)) return <p class="empty">The tasks of a batch job report totals, which the graph and the timeline show; rates and times are measured of streaming jobs.</p>;
   return (
     <>
       <Remembered of={found} ended={job["end-time"] >= 0} />
       {found?.truncated && found.times.length > 0 && Object.keys(found.series).length === 0 && <p class="trouble quiet">The job has too many vertices: nothing is remembered of this one.</p>}
-      {found && <Drawings of={found} drawn={OF_VERTEX} />}
+      {found && <Drawings of={found} drawn={isBatch(job) ? OF_STAGE : OF_VERTEX} />}
       <OwnMetrics job={job} vertex={vertex} />
     </>
   );

@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { at, usePolled } from "../api";
 import { JobActions } from "../actions";
-import { isBatch, tasksDone } from "../diagnose";
+import { isBatch, stageText } from "../diagnose";
 import { count, counted, duration, percent, subtaskOf, watermark } from "../format";
 import { Graph, lagOf } from "../graph";
 import { Badge, Bytes, Card, Copy, Count, Tabs, Trouble, When } from "../parts";
@@ -120,8 +120,8 @@ const tasksOf = (vertex: Vertex, batch: boolean) => {
   const states = Object.entries(vertex.tasks).filter(([, number]) => number > 0).map(([state, number]) => `${number} ${state.toLowerCase()}`);
   const tasks = vertex["firesteel-tasks"];
   if (tasks !== undefined && tasks < vertex.parallelism) states.push(`${tasks} had something to read`);
-  const { done, all } = tasksDone(vertex);
-  return <span title={states.join(", ")}>{batch ? `${done}/${all}` : `${(vertex.tasks["RUNNING"] ?? 0) + (vertex.tasks["FINISHED"] ?? 0)}/${vertex.parallelism}`}</span>;
+  const stage = vertex["firesteel-stage"];
+  return <span title={states.join(", ")}>{batch && stage ? `${stage["tasks-done"]}/${stage.tasks}` : `${(vertex.tasks["RUNNING"] ?? 0) + (vertex.tasks["FINISHED"] ?? 0)}/${vertex.parallelism}`}</span>;
 };
 
 function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => void }) {
@@ -135,6 +135,9 @@ function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => vo
     { key: "name", title: "Vertex", value: (one) => one.name, wide: 1.5, show: (one) => <span class="two-lines" title={one.name}>{one.name}</span> },
     { key: "status", title: "State", value: (one) => one.status, wide: 1.4, show: stateOf },
     { key: "tasks", title: batch ? "Tasks done" : "Tasks", value: (one) => one.parallelism, number: true, wide: 1.3, show: (one) => tasksOf(one, batch) },
+    { key: "progress", title: "Progress", help: "share of its input that was worked through, or of its tasks that are done; time that is left, where it can be known", value: (one) => one["firesteel-stage"]?.percent ?? NaN, number: true, wide: 1.7, show: (one) => stageText(one["firesteel-stage"]) || (one.status === "FINISHED" ? "100 %" : "–") },
+    { key: "start", title: "Started", value: (one) => one["start-time"], number: true, wide: 1.2, show: (one) => <When ms={one["start-time"]} short /> },
+    { key: "end", title: "Ended", value: (one) => one["end-time"], number: true, wide: 1.2, show: (one) => <When ms={one["end-time"]} short /> },
     { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, wide: 1.15, show: (one) => highest(one, "busy") },
     { key: "held", title: "Back-pressured", help: "the subtask that is back-pressured most, over the last minute", value: (one) => worst(one).backPressured?.value ?? NaN, number: true, wide: 1.4, show: (one) => highest(one, "backPressured") },
     { key: "in-rate", title: "In /s", value: (one) => worst(one).numRecordsInPerSecond ?? NaN, number: true, wide: 0.85, show: (one) => count(worst(one).numRecordsInPerSecond) },
@@ -143,10 +146,12 @@ function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => vo
     { key: "out", title: "Written", help: "records", value: (one) => one.metrics["write-records"], number: true, wide: 1, show: (one) => <Count of={one.metrics["write-records"]} /> },
     { key: "bytes-in", title: "Bytes in", help: "bytes read", value: (one) => one.metrics["read-bytes"], number: true, wide: 1.2, show: (one) => <Bytes of={counted(one.metrics["read-bytes"], one.metrics["read-records"])} /> },
     { key: "bytes-out", title: "Bytes out", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, wide: 1.2, show: (one) => <Bytes of={counted(one.metrics["write-bytes"], one.metrics["write-records"])} /> },
+    { key: "spilled", title: "Spilled", help: "bytes written to local files, since they did not fit into memory", value: (one) => one["firesteel-stage"]?.["spilled-bytes"] ?? NaN, number: true, wide: 1.1, show: (one) => <Bytes of={one["firesteel-stage"]?.["spilled-bytes"]} /> },
     { key: "watermark", title: "Event time", help: "how far it is behind the clock", value: (one) => watermark(worst(one).watermark?.value).ms, number: true, wide: 1.35, show: (one) => lagOf(worst(one), job.now).replace(" behind", "") },
     { key: "duration", title: "Duration", value: (one) => one.duration, number: true, wide: 1.35, show: (one) => duration(one.duration) },
   ]; // prettier-ignore
   const streaming = new Set(["busy", "held", "in-rate", "out-rate", "watermark"]); // Spark tells nothing of these
-  const shown = batch ? columns.filter((one) => !streaming.has(one.key)) : columns;
+  const stages = new Set(["progress", "start", "end", "spilled"]);
+  const shown = columns.filter((one) => !(batch ? streaming : stages).has(one.key));
   return <Table name="vertices" columns={shown} rows={job.vertices} id={(one) => one.id} open={(one) => choose(one.id)} filter={job.vertices.length > 8} />;
 }

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,16 +16,19 @@ from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.named_jobs import ENDED, named_jobs
 from firesteel.client.cli.top import Looking
-from firesteel.client.cli.top_table import JobRows, lines
+from firesteel.client.cli.top_table import JobRows, lines, progress_text
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
 from firesteel.client.progress import clock_text
 from firesteel.client.rest_client import RestClient
 from firesteel.client.waiting import wait_for
+from firesteel.core.human_texts import duration_text
 from firesteel.core.ids import JobId
 
 _ASK_MS: Final = 10_000
 """The cluster is asked again after this time whether a job has ended."""
+_ASK_BATCH_MS: Final = 2000
+"""The same of a batch job, to say how far it is."""
 
 
 def show(parsed: argparse.Namespace, console: Console) -> int:
@@ -96,7 +99,8 @@ def wait(parsed: argparse.Namespace, console: Console) -> int:
     try:
         connection = connect(settings_of(parsed))
         for job_id in named_jobs(console, connection, parsed.jobs, ended=True):
-            details = wait_for(console, connection, f"Waiting for job {job_id}", end_of(connection.rest, job_id))
+            waiting = _Waiting(job_id)
+            details = wait_for(console, connection, waiting.text, end_of(connection.rest, job_id, waiting.seen))
             ends.append({"job": job_id, "name": details["name"], "state": details["state"]})
             if not parsed.json:
                 took = clock_text(details["duration"] / 1000)
@@ -108,10 +112,42 @@ def wait(parsed: argparse.Namespace, console: Console) -> int:
     return exit_codes.DONE if all(end["state"] == "FINISHED" for end in ends) else exit_codes.FAILED
 
 
-async def end_of(rest: RestClient, job_id: JobId) -> Mapping[str, Any]:
-    """The details of a job as soon as it has ended."""
+class _Waiting:
+    """The live line while a job is waited for: how far it is, if it is a batch job."""
+
+    def __init__(self, job_id: JobId) -> None:
+        self._what, self._stages = f"Waiting for job {job_id}", ""
+
+    def text(self) -> str:
+        return self._what + self._stages
+
+    def seen(self, details: Mapping[str, Any]) -> None:
+        """Take over details of the job."""
+        self._stages = stages_text(details)
+
+
+def stages_text(details: Mapping[str, Any]) -> str:
+    """How far a batch job is, as part of a line; empty for other jobs."""
+    vertices = [vertex for vertex in details["vertices"] if "firesteel-stage" in vertex]
+    done = sum(vertex["status"] == "FINISHED" for vertex in vertices)
+    running = next((v for v in vertices if v["status"] != "FINISHED" and v["start-time"] >= 0), None)
+    if not vertices:
+        return ""
+    if running is None:
+        return f": {done} of {len(vertices)} stages done"
+    stage = running["firesteel-stage"]
+    left = f", {duration_text(stage['left-ms'])} left" if "left-ms" in stage else ""
+    bar = progress_text(stage, bar=True) if "percent" in stage else f"{stage['tasks-done']} of {stage['tasks']} tasks"
+    return f": {done} of {len(vertices)} stages done, {running['name']:.40} {bar}{left}"
+
+
+async def end_of(
+    rest: RestClient, job_id: JobId, seen: Callable[[Mapping[str, Any]], None] = lambda _: None
+) -> Mapping[str, Any]:
+    """The details of a job as soon as it has ended; until then ``seen`` is called with them now and then."""
     while True:
         details: Mapping[str, Any] = await rest.get(f"/jobs/{job_id}")
         if details["state"] in ENDED:
             return details
-        await rest.execution_result(job_id, _ASK_MS)
+        seen(details)
+        await rest.execution_result(job_id, _ASK_BATCH_MS if details.get("job-type") == "BATCH" else _ASK_MS)

@@ -17,7 +17,7 @@ from typing import Any
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.named_jobs import ENDED, named_jobs
-from firesteel.client.cli.top_table import HEADER, WANTED, JobRows, VertexRow, lines
+from firesteel.client.cli.top_table import WANTED, JobRows, VertexRow, lines
 from firesteel.client.connections import ClusterConnection, close_connections, connect
 from firesteel.client.console import Console
 from firesteel.client.rest_client import RestClient
@@ -29,7 +29,7 @@ _NEEDS_RICH = (
     "and --json all figures of it"
 )
 
-NARROW, GIVES_WAY = 76, (HEADER.index("STATE"), HEADER.index("OUT/S"))
+NARROW, GIVES_WAY = 76, frozenset({"STATE", "OUT/S", "SHUFFLED", "SPILLED", "WRITTEN"})
 """Width of a terminal below which the columns of ``GIVES_WAY`` are left out, so that names stay readable."""
 
 
@@ -162,10 +162,10 @@ def _table(jobs: Sequence[JobRows], trouble: str, width: int = NARROW) -> Any:
         parts.append(Text("No running jobs."))
     for job in jobs:
         table = Table(title=Text(job.title()), title_justify="left", expand=True, box=None, header_style="bold")
-        rows = [row.cells() for row in job.vertices]
-        columns = [number for number in range(len(HEADER)) if width >= NARROW or number not in GIVES_WAY]
+        rows = [row.cells(bars=True) for row in job.vertices]
+        columns = [number for number, name in enumerate(job.header) if width >= NARROW or name not in GIVES_WAY]
         for number in columns:
-            name = HEADER[number]
+            name = job.header[number]
             # Names give way: figures that are cut say nothing.
             widest = None if number == 0 else max([len(name), *(len(cells[number]) for cells in rows)])
             table.add_column(
@@ -173,8 +173,8 @@ def _table(jobs: Sequence[JobRows], trouble: str, width: int = NARROW) -> Any:
                 ratio=1 if number == 0 else None,
             )  # fmt: skip
         for row in job.vertices:
-            cells = [Text(cell) for cell in row.cells()]
-            for position, share in ((5, row.busy), (6, row.back_pressured)):
+            cells = [Text(cell) for cell in row.cells(bars=True)]
+            for position, share in ((5, row.busy), (6, row.back_pressured)) if row.stage is None else ():
                 cells[position].stylize("red" if (share or 0) >= 0.8 else "yellow" if (share or 0) >= 0.5 else "")
             table.add_row(*(cells[number] for number in columns))
         parts.append(table)

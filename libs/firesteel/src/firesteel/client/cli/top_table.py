@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from firesteel.client.progress import clock_text
+from firesteel.core.human_texts import duration_text, size_text
 from firesteel.graph.job_archive import WAITING
 
 RATES: Final = ("numRecordsInPerSecond", "numRecordsOutPerSecond")
@@ -17,6 +18,10 @@ WANTED: Final = (*RATES, *TIMES, *WATERMARKS)
 _NO_WATERMARK: Final = -(1 << 62)
 _LAST_WATERMARK: Final = 1 << 62
 HEADER: Final = ("VERTEX", "STATE", "TASKS", "IN/S", "OUT/S", "BUSY", "BACKPRESSURED", "WM LAG")
+STAGE_HEADER: Final = ("STAGE", "STATE", "TASKS", "PROGRESS", "LEFT", "READ", "WRITTEN", "SHUFFLED", "SPILLED")
+"""Of a batch job, whose tasks report totals."""
+_BAR: Final = 20
+"""Characters of a bar."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class VertexRow:
         records_in, records_out: a second, of all subtasks; None = not known.
         busy, back_pressured: share of the time from 0 to 1 of the subtask that has most of it.
         watermark_lag_ms: of the subtask that is furthest behind; None = it has no watermark.
+        records_read, records_written: so far.
+        stage: how far the stage of a batch job is, as ``firesteel-stage`` of ``GET /jobs/:jobid``; None: it is none.
     """
 
     id: str
@@ -43,6 +50,9 @@ class VertexRow:
     busy: float | None
     back_pressured: float | None
     watermark_lag_ms: int | None
+    records_read: int = 0
+    records_written: int = 0
+    stage: Mapping[str, Any] | None = None
 
     @staticmethod
     def of(vertex: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]], now_ms: int) -> VertexRow:
@@ -71,10 +81,26 @@ class VertexRow:
             _share(_number(metrics_by_name, TIMES[0], "max")),
             _share(_number(metrics_by_name, TIMES[1], "max")),
             lag,
+            int(vertex.get("metrics", {}).get("read-records", 0)),
+            int(vertex.get("metrics", {}).get("write-records", 0)),
+            vertex.get("firesteel-stage"),
         )
 
-    def cells(self) -> tuple[str, ...]:
-        """Texts of the columns of ``HEADER``."""
+    def cells(self, bars: bool = False) -> tuple[str, ...]:
+        """Texts of the columns of ``HEADER``, or of ``STAGE_HEADER``; with or without bars."""
+        if self.stage is not None:
+            left_ms = self.stage.get("left-ms")
+            return (
+                self.name,
+                self.status,
+                f"{self.stage['tasks-done']}/{self.stage['tasks']}",
+                progress_text(self.stage, bars),
+                "-" if left_ms is None else duration_text(left_ms),
+                f"{self.records_read:,}",
+                f"{self.records_written:,}",
+                size_text(self.stage["shuffled-bytes"]),
+                size_text(self.stage["spilled-bytes"]),
+            )
         return (
             self.name,
             self.status,
@@ -162,6 +188,11 @@ class JobRows:
             parts.append(f"{self.restarts} restarts")
         return "\n".join(["  ".join(parts), *(f"warning: {text}" for text in self.findings)])
 
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Titles of the columns of its vertices."""
+        return STAGE_HEADER if any(row.stage is not None for row in self.vertices) else HEADER
+
     def plain(self) -> dict[str, Any]:
         """The job as JSON shows it."""
         return asdict(self)
@@ -172,18 +203,28 @@ def lines(jobs: Sequence[JobRows], width: int | None = None) -> list[str]:
 
     Args:
         jobs: to show.
-        width: columns of the terminal: names are cut; None = no limit.
+        width: columns of the terminal, where names are cut, and stages have bars; None = it is none.
     """
     if not jobs:
         return ["No running jobs."]
     text_lines: list[str] = []
     for job in jobs:
-        cells = [HEADER, *(row.cells() for row in job.vertices)]
-        widths = [max(len(row[column]) for row in cells) for column in range(len(HEADER))]
+        cells = [job.header, *(row.cells(bars=width is not None) for row in job.vertices)]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(job.header))]
         if width is not None:
-            widths[0] = max(12, min(widths[0], width - sum(widths[1:]) - 2 * (len(HEADER) - 1)))
+            widths[0] = max(12, min(widths[0], width - sum(widths[1:]) - 2 * (len(job.header) - 1)))
         text_lines += [job.title(), *(_line(row, widths) for row in cells), ""]
     return text_lines[:-1]
+
+
+def progress_text(stage: Mapping[str, Any], bar: bool) -> str:
+    """How far a stage is, with a bar for terminals; ``-``: nobody can know."""
+    percent = stage.get("percent")
+    if percent is None:
+        return "-"
+    full = int(_BAR * percent / 100)
+    shown_bar = f"[{'#' * full}{'.' * (_BAR - full)}] " if bar else ""
+    return f"{shown_bar}{int(percent)} %"
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
