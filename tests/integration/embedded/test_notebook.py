@@ -132,6 +132,9 @@ async def doubled(n):
 print(await asyncio.gather(doubled(2), doubled(3)))
 """
     assert printed(kernel, source) == "[[2, 4], [2, 4, 6]]\n"
+    awaited = "env.from_sequence(1, 2).filter(lambda i: False).print()\nresult = await env.execute_async('awaited')"
+    text = printed(kernel, awaited + ".get_job_execution_result(); print(type(result).__name__)")
+    assert text == "JobExecutionResult\n"
 
 
 def test_what_a_job_prints_stands_below_its_own_cell(kernel: Notebook) -> None:

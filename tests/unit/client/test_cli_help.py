@@ -293,7 +293,7 @@ def test_savepoints_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     done = {"status": "COMPLETED", "is_savepoint": True, "discarded": False}
     history = [
         {**done, "external_path": "/s/savepoint-1"},
-        {**done, "external_path": "/s/chk-7", "is_savepoint": False},
+        {**done, "external_path": "/s/chk-7/_metadata", "is_savepoint": False},
         {**done, "external_path": "/s/chk-6", "discarded": True},
         {"status": "FAILED", "is_savepoint": True},
         {**done, "external_path": ""},
@@ -301,9 +301,11 @@ def test_savepoints_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [("a1", "orders", "RUNNING"), ("a2", "gone", "FAILED")]
     cluster = Cluster(jobs, {"a1": history, "a2": JobNotFoundError("gone")})
     paths = {"/s/savepoint-1": "savepoint of orders", "/s/chk-7": "checkpoint of orders"}
-    for destination in ("restore_path", "dispose", "path"):
+    for destination in ("restore_path", "path"):
         action = argparse.Action([], destination, metavar="PATH")
         assert offered_by(monkeypatch, cluster, "run", action) == paths
+    removed = offered_by(monkeypatch, cluster, "savepoint", argparse.Action([], "dispose", metavar="PATH"))
+    assert removed == {"/s/savepoint-1": "savepoint of orders"}, "a checkpoint belongs to its job"
     assert offered_by(monkeypatch, cluster, "run", argparse.Action([], "config_dir", metavar="PATH")) == {}
 
 

@@ -59,6 +59,16 @@ def test_frames_of_ours_are_one_line_and_the_users_stay(monkeypatch: pytest.Monk
     assert isinstance(error.__cause__, ZeroDivisionError), "it is still there for the program"
 
 
+def test_errors_in_a_terminals_ipython_are_shown_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = in_notebook(monkeypatch)
+    in_terminal: Any = SimpleNamespace(InteractiveTB=shell.InteractiveTB)
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: in_terminal)
+    assert kernel_shell() is None
+    assert ProgramError("no")._render_traceback_() == ["head", "ProgramError: no"]
+    monkeypatch.delitem(sys.modules, "IPython")
+    assert ProgramError("no")._render_traceback_()[-1].endswith("ProgramError: no\n")
+
+
 def test_ctrl_c_keeps_its_name() -> None:
     assert InterruptedCellError.__name__ == "KeyboardInterrupt"
     assert isinstance(InterruptedCellError(), KeyboardInterrupt)

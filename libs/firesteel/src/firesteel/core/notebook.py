@@ -6,6 +6,7 @@ IPython is not imported: a kernel of Jupyter has imported it before any cell run
 from __future__ import annotations
 
 import sys
+import traceback
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
@@ -27,10 +28,14 @@ class Cell(NamedTuple):
 
 def kernel_shell() -> Any | None:
     """The shell of the kernel in which the program runs; None outside of notebooks, in a terminal's IPython too."""
-    ipython = sys.modules.get("IPython")
-    get_shell = getattr(ipython, "get_ipython", None)
-    shell = None if get_shell is None else get_shell()
+    shell = _shell()
     return shell if hasattr(shell, "kernel") else None
+
+
+def _shell() -> Any | None:
+    """The shell of IPython that runs the program, in a notebook or in a terminal; None if none does."""
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return None if get_shell is None else get_shell()
 
 
 def current_cell() -> Cell | None:
@@ -79,15 +84,17 @@ InterruptedCellError.__name__ = InterruptedCellError.__qualname__ = "KeyboardInt
 
 
 def render_traceback(error: BaseException) -> list[str]:
-    """The traceback of an error as a cell shows it: frames of Firesteel and of what waits for it are one line."""
-    shell = kernel_shell()
+    """The traceback of an error as IPython shows it: frames of Firesteel and of what waits for it are one line."""
+    shell = _shell()
+    if shell is None:  # another tool that uses the method by IPython's name
+        return traceback.format_exception(error)
     trace, hidden = _without_our_frames(error.__traceback__)
     cause, suppressed = error.__cause__, error.__suppress_context__
     try:
         if cause is not None and cause.__traceback__ is None:  # it was raised in a slot: the error's own text tells it
             error.__cause__ = None
             error.__suppress_context__ = True
-        lines: list[str] = shell.InteractiveTB.structured_traceback(type(error), error, trace)  # type: ignore[union-attr]
+        lines: list[str] = shell.InteractiveTB.structured_traceback(type(error), error, trace)
     finally:
         error.__cause__, error.__suppress_context__ = cause, suppressed
     if hidden:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import os
 import threading
 from collections import Counter
@@ -38,7 +39,7 @@ _SAVEPOINTS: Final = frozenset({"restore_path", "dispose", "path"})
 _OF_ENDED_JOBS: Final = frozenset({"show", "open", "wait", "logs"})
 """Verbs for jobs that have ended, too."""
 _JOBS_WITH_SAVEPOINTS: Final = 10
-_ANSWER_SECONDS: Final = 0.8
+_ANSWER_SECONDS: Final = 0.7
 """The cluster is given so long: with the start of this process a shell waits for a second, while somebody holds Tab."""
 
 
@@ -88,7 +89,10 @@ class ValuesCompleter(BaseCompleter):
         placeholder = action.metavar if isinstance(action.metavar, str) else ""
         if placeholder in _FILES:
             words = dict.fromkeys(FilesCompleter()(prefix), "")
-            return words | _answer(_savepoints, parsed_args) if action.dest in _SAVEPOINTS else words
+            if action.dest not in _SAVEPOINTS:
+                return words
+            checkpoints = action.dest != "dispose"  # those of a job that runs are its own to remove
+            return words | _answer(lambda rest: _savepoints(rest, checkpoints=checkpoints), parsed_args)
         if placeholder == "KEY=VALUE":
             return _settings(prefix)
         choices = placeholder.strip("{}").split("," if placeholder.startswith("{") else "|")
@@ -118,6 +122,8 @@ def _answer(ask: _Question, parsed: argparse.Namespace) -> dict[str, str]:
     A connection is patient with a cluster that is just being restarted, and nobody should be who holds the Tab key. So
     a thread asks, which argcomplete ends with the process if it still waits.
     """
+    # The limit is for the cluster: what this process itself needs is loaded before.
+    importlib.import_module("firesteel.client.connections")
     words: dict[str, str] = {}
     thread = threading.Thread(target=lambda: words.update(_ask(ask, parsed)), daemon=True)
     thread.start()
@@ -165,8 +171,13 @@ async def _jobs(rest: RestClient, *, ended: bool) -> dict[str, str]:
     return names | {job["jid"]: f"{job['name']} ({job['state']})" for job in jobs}
 
 
-async def _savepoints(rest: RestClient) -> dict[str, str]:
-    """Savepoints and checkpoints that the last jobs can go on from."""
+async def _savepoints(rest: RestClient, *, checkpoints: bool) -> dict[str, str]:
+    """Savepoints of the last jobs.
+
+    Args:
+        rest: of the cluster.
+        checkpoints: what else a job can go on from, too.
+    """
     overview = (await rest.get("/jobs/overview"))["jobs"]
     jobs = sorted(overview, key=lambda job: -job["start-time"])[:_JOBS_WITH_SAVEPOINTS]
     requests = (rest.get(f"/jobs/{job['jid']}/checkpoints") for job in jobs)
@@ -177,7 +188,9 @@ async def _savepoints(rest: RestClient) -> dict[str, str]:
             continue
         for checkpoint in answer["history"]:
             path = checkpoint.get("external_path")
-            if path and checkpoint["status"] == "COMPLETED" and not checkpoint.get("discarded"):
-                kind = "savepoint" if checkpoint["is_savepoint"] else "checkpoint"
-                paths[path] = f"{kind} of {job['name']}"
+            is_savepoint = checkpoint["is_savepoint"]
+            is_there = checkpoint["status"] == "COMPLETED" and not checkpoint.get("discarded")
+            if path and is_there and (is_savepoint or checkpoints):
+                kind = "savepoint" if is_savepoint else "checkpoint"
+                paths[path.removesuffix("/_metadata")] = f"{kind} of {job['name']}"
     return paths
