@@ -181,12 +181,13 @@ def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 class SavepointWriter:
-    """Builds a savepoint::
+    """Builds a savepoint, from which a job can begin. ``write`` stores it.
 
-    rows = OperatorTransformation.bootstrap_with(table).key_by(lambda row: row.id).transform(Totals())
-    SavepointWriter.new_savepoint(max_parallelism=128).with_operator(
-        OperatorIdentifier.for_uid("totals"), rows
-    ).write("/mnt/savepoints/begin")
+    ::
+
+        rows = OperatorTransformation.bootstrap_with(table).key_by(lambda row: row.id).transform(Totals())
+        writer = SavepointWriter.new_savepoint(max_parallelism=128)
+        writer.with_operator(OperatorIdentifier.for_uid("totals"), rows).write("/mnt/savepoints/begin")
     """
 
     def __init__(self, max_parallelism: int, source: CheckpointMetadata | None, settings: Settings) -> None:
@@ -196,10 +197,10 @@ class SavepointWriter:
 
     @staticmethod
     def new_savepoint(max_parallelism: int = 128, configuration: Configuration | None = None) -> SavepointWriter:
-        """One with nothing in it.
+        """Begins a savepoint without operators.
 
         Args:
-            max_parallelism: of its operators: the program's have to have the same.
+            max_parallelism: of its operators; those of the program need the same one.
             configuration: options ``s3.*``, on top of those of the configuration directory.
 
         Raises:
@@ -211,7 +212,7 @@ class SavepointWriter:
 
     @staticmethod
     def from_existing_savepoint(path: str, configuration: Configuration | None = None) -> SavepointWriter:
-        """One with what another one has, which stays as it is.
+        """Begins a savepoint with the operators of another one, which stays as it is.
 
         Raises:
             CheckpointError: there is none, or it is damaged.
