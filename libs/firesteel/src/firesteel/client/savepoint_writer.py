@@ -317,7 +317,7 @@ class SavepointWriter:
         return OperatorState(identifier.operator_id, name, identifier.uid, 1, most, {0: written})
 
     def _copied(self, operator: OperatorState, directory: SavepointDirectory) -> OperatorState:
-        """The same, with files of the new savepoint."""
+        """The state of an operator that is taken over, with files of the new savepoint."""
         copy = partial(self._copy, StateReader(self._settings), directory)
         subtasks = {number: subtask.moved(copy) for number, subtask in operator.subtasks.items()}
         return OperatorState(

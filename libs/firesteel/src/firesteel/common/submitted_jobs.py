@@ -80,4 +80,4 @@ class SubmittedJobs:
 
 
 submitted_jobs: Final = SubmittedJobs()
-"""Those of this process."""
+"""The jobs that this process has submitted."""

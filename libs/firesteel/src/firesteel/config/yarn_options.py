@@ -198,5 +198,5 @@ YARN_JVM_OPTIONS: Option[str | None] = Option(
 MASTER_ENVIRONMENT: Final = "containerized.master.env."
 """Prefix of options, each of which names a variable of the ApplicationMaster's environment."""
 TASKMANAGER_ENVIRONMENT: Final = "containerized.taskmanager.env."
-"""The same of TaskManagers."""
+"""Prefix of options, each of which names a variable of a TaskManager's environment."""
 ENVIRONMENT_PREFIXES: Final = (MASTER_ENVIRONMENT, TASKMANAGER_ENVIRONMENT)

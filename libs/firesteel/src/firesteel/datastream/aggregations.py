@@ -177,5 +177,5 @@ class OneKey:
     """The key of all records where windows are over a whole stream."""
 
     def __call__(self, value: Any) -> int:
-        """The same for all."""
+        """The key, which is the same for all records."""
         return 0

@@ -17,7 +17,7 @@ _owned: weakref.WeakSet[OwnedProcess] = weakref.WeakSet()
 
 
 class OwnedProcess:
-    """One such process, in a process group of its own: Ctrl-C in the terminal is the client's business."""
+    """A process that ends with this one, in a process group of its own: Ctrl-C is for the client alone."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         """Start it; what it writes is appended to ``log``.

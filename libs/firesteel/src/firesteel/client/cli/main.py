@@ -53,7 +53,7 @@ VERBS: Final = {
 TWO_WORDS: Final = {"savepoint-inspect": "savepoint inspect", "savepoint-compare": "savepoint compare"}
 """Verbs that users write as two words."""
 PLUGIN_VERBS: Final = ("kubernetes-session", "yarn-session", "yarn-logs")
-"""Those whose functions are entry points of ``firesteel.commands``, of distributions that need not be installed."""
+"""Verbs whose functions are entry points of ``firesteel.commands``, of distributions that need not be installed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

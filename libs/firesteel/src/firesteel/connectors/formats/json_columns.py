@@ -97,7 +97,7 @@ def _read_as(declared: TypeInformation) -> pa.DataType | None:
 
 
 def _exact(declared: TypeInformation) -> pa.DataType | None:
-    """The same for parts of values, which are taken as Arrow reads them."""
+    """The type as which Arrow reads parts of values, if it reads them exactly; None if it does not."""
     declared, row = resolved(declared)
     data_type = arrow_type(declared)
     if isinstance(row, ScalarRow):

@@ -215,7 +215,7 @@ class TaskLoop(ForkAware):
         self._ready.clear()
 
     def run_once(self, block: bool = True) -> bool:
-        """One pass.
+        """Do one pass: calls, sockets, timers, then a step of one task.
 
         Args:
             block: wait for something to do if there is nothing.
