@@ -73,7 +73,7 @@ _REMOTE = re.compile(
 
 def programs() -> dict[str, str]:
     """Programs and notebooks of examples/, each with its place in the docs."""
-    paths = [path for pattern in ("*.py", "recipes/*.py", "notebooks/*.ipynb") for path in EXAMPLES.glob(pattern)]
+    paths = [path for pattern in ("*.py", "notebooks/*.ipynb") for path in EXAMPLES.glob(pattern)]
     sources = sorted(path.relative_to(ROOT) for path in paths if not path.name.startswith("_"))
     return {source.as_posix(): source.with_suffix(".md").as_posix() for source in sources}
 

@@ -42,6 +42,27 @@ def test_the_tables_are_of_today(page: Path, table: object) -> None:
     assert filled(text, table(read())) == text, "write them anew: python -m benchmarks.record"
 
 
+def test_the_comparison_with_other_systems_has_the_figures_of_today() -> None:
+    results = {comparison.id: comparison for comparison in latest(read())}
+    page = " ".join((FIRST_LOOK.parent / "docs" / "choose.md").read_text(encoding="utf-8").split())
+
+    def times(name: str, system: str) -> str:
+        result = results[name]
+        return f"{result.ratio(next(figure for figure in result.beside if figure.system.startswith(system))):.3g}"
+
+    count, kafka = results["w2"].ours.value, results["kafka-read"].ours.value
+    of_columns = [results[name].ratio(results[name].beside[0]) for name in ("w1c", "w1cp", "w2c", "w3c", "w4c")]
+    for sentence in (
+        f"runs at {count:g} million records a second, {times('w2', 'Bytewax')} times Bytewax's rate",
+        f"runs at {kafka:g} million, {times('kafka-read', 'PyFlink 2.3, functions in processes')} times PyFlink's",
+        f"and {times('kafka-read', 'Quix')} times Quix Streams'",
+        f"ran at {min(of_columns):.2g} to {max(of_columns):.2g} times the rate of Flink in Java",
+        f"99 of 100 records pass a keyed count within {results['latency'].ours.value:g} ms",
+        f"the next record comes within {results['recovery'].ours.value:g} s",
+    ):
+        assert sentence in page
+
+
 def test_the_latest_of_each_comparison_is_shown(tmp_path: Path) -> None:
     for date, rate in (("2026-11-21", 1.0), ("2026-11-26", 1.25)):
         write(comparison(date, rate), tmp_path)
