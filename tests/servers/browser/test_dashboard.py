@@ -108,6 +108,12 @@ def test_subtasks_are_sorted_and_filtered_and_the_link_says_so(browser: Chromium
     browser.go(f"#/jobs/{watched.id}/overview/{vertex}/watermarks")
     said_watermarks = watched.ask(f"/vertices/{vertex}/watermarks")
     assert len(rows(browser, "watermarks", len(said_watermarks))) == len(said_watermarks)
+    browser.go(f"#/jobs/{watched.id}/overview/{vertex}/operators")
+    said_operators = watched.ask(f"/vertices/{vertex}/operators")["operators"]
+    shown_operators = [row[0] for row in rows(browser, "operators", len(said_operators))]
+    assert shown_operators == [operator["name"] for operator in said_operators]
+    browser.go(f"#/jobs/{watched.id}/overview/{vertex}/hotkeys")
+    assert {row[0] for row in rows(browser, "hotkeys", 7)} == {f"'c{number}'" for number in range(7)}
 
 
 def test_an_exception_has_its_traceback_its_place_and_its_record(browser: Chromium, watched: Shop) -> None:

@@ -26,6 +26,7 @@ from firesteel.rest.job_endpoints import (
 )
 from firesteel_dispatcher import job_logs, log_levels
 from firesteel_dispatcher import rest_cluster as cluster
+from firesteel_dispatcher import rest_hot_keys as hot_keys
 from firesteel_dispatcher import rest_jobs as jobs
 from firesteel_dispatcher import rest_processes as processes
 from firesteel_dispatcher import rest_profiles as profiles
@@ -178,6 +179,10 @@ ENDPOINTS: Final = (
         f"{VERTEX}/flamegraph", profiles.flame_graph, "what its tasks spend their time on, in Python",
         Parameter("type", "full, on_cpu or off_cpu", default="full", choices=KINDS),
         Parameter("subtaskindex", "only this subtask", "number"),
+    ),
+    get(
+        f"{VERTEX}/hot-keys", hot_keys.hot_keys, "the most frequent keys that it gets, and their subtasks",
+        Parameter("most", "number of keys", "number", 10, least=1, most=50), ours=True,
     ),
     # -- TaskManagers
     get("/taskmanagers", processes.taskmanagers, "all TaskManagers"),

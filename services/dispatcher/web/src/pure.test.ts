@@ -8,7 +8,7 @@ import { mainLog } from "./log_files";
 import { carried, quantile, splitTrace, stageText } from "./diagnose";
 import { bytes, count, counted, duration, percent, shortTime, SIZE_STEPS, subtaskOf, time, watermark, WHOLE } from "./format";
 import { layout } from "./layout";
-import { inChain, ownShares } from "./operators";
+import { hottest, inChain, ownShares } from "./operators";
 import { jobPieces, pieces } from "./pieces";
 import { change, spread } from "./rescaling";
 import { apart, growth, signed, stateRows } from "./state";
@@ -56,6 +56,13 @@ test("the time of a vertex divides among the operators of its chain", () => {
   const nothing = ownShares({ "busy-time-ms-per-second": 0, operators: [row("read", 0, 0)] }, false);
   assert.deepEqual([nothing.shares.get("read"), nothing.rest], [0, 0]);
   assert.match(inChain([], new Map(), 0), /^Counts are exact/);
+});
+
+test("a key that makes more than the share of a subtask is told", () => {
+  const of = { parallelism: 4, records: 1000, lost: 0, problems: [], keys: [{ key: "'hot'", share: 0.6, records: 600, subtask: 2 }] };
+  assert.match(hottest(of), /^The most frequent key makes 60 % of the records, all for subtask 3\/4: more than the 25 % that each/);
+  assert.match(hottest({ ...of, lost: 50, keys: [{ ...of.keys[0]!, share: 0.3 }] }), /makes 30 % of the records, up to 5 % more, all for subtask 3\/4\. Keys/);
+  assert.match(hottest({ ...of, keys: [] }), /^Keys are counted in a sample/);
 });
 
 test("times are those of the zone that is chosen", () => {

@@ -27,6 +27,14 @@ export interface Worst {
   busyTimeMsPerSecond?: number;
   backPressuredTimeMsPerSecond?: number;
 }
+/** The most frequent keys of what a vertex reads, about. */
+export interface HotKeys {
+  parallelism: number;
+  records: number;
+  lost: number; // by so many records a count may be too small
+  keys: { key: string; share: number; records: number; subtask: number }[];
+  problems: string[];
+}
 /** An operator of a chain, over all subtasks of its vertex. */
 export interface OperatorRow {
   name: string;

@@ -116,3 +116,26 @@ class Inspection:
             else:
                 samples_by_subtask |= {subtasks[execution_id]: samples for execution_id, samples in answer.items()}
         return m.StackSamples(samples_by_subtask)
+
+    @answers(InspectionGateway.find_hot_keys)
+    async def find_hot_keys(self, message: m.FindHotKeys) -> m.HotKeys:
+        requests: list[Any] = []
+        for slot in self._core.slots.of_job(message.job_id):
+            executions = [
+                task.execution_id
+                for task in slot.tasks.values()
+                if not task.is_final and task.descriptor.get("vertex_id") in message.vertices
+            ]
+            if executions and slot.process is not None:
+                fields = {"executions": executions, "hot_keys": message.most}
+                requests.append(self._slots.inspect(slot.process.channel, _SLOT_SECONDS, fields))
+        outputs: list[Any] = []
+        failures: list[str] = []
+        for answer in await asyncio.gather(*requests, return_exceptions=True):
+            if isinstance(answer, RpcFault):
+                failures.append(str(answer))
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                outputs += answer
+        return m.HotKeys(tuple(outputs), tuple(failures))

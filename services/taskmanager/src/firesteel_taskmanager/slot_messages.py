@@ -182,7 +182,7 @@ class SlotMessages:
             async with asyncio.timeout(seconds):
                 return await future
         except TimeoutError as error:
-            raise RpcFault(RpcCode.INTERNAL, "a slot did not say in time what its threads do") from error
+            raise RpcFault(RpcCode.INTERNAL, "a slot did not answer in time") from error
         finally:
             self._inspections.pop(request, None)
 

@@ -211,6 +211,13 @@ METRICS_MAX_PER_TASK = Option(
     at_least=0,
     at_most=2000,
 )
+HOT_KEYS = Option(
+    "firesteel.metrics.hot-keys",
+    enum_of("shown", "masked", "off"),
+    "shown",
+    "Whether the dashboard names the most frequent keys of an exchange: as shortened texts, or as checksums that tell "
+    "nothing of them; off: none are counted.",
+)
 TYPES_STRICT_INTEGERS = Option(
     "firesteel.types.strict-integers",
     BOOL,

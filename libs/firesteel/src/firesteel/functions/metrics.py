@@ -22,6 +22,12 @@ OPERATOR_METRICS = (
     "ownTimeMsPerSecond",
 )
 """Own time is that in which the operator itself worked, without those in front of it or behind it in the chain."""
+HOT_KEYS = "hot_keys"
+"""Field of a task's report: of each keyed output the largest key, without its name.
+
+A list of mappings: ``target`` (id of the vertex that reads), ``share`` of the records that have this key, ``subtask``
+to which they go, ``records``: about the number of records of the last minute.
+"""
 WATERMARK_PROGRESS = "watermark_progress"
 """Field of a task's report: how far event time is for each input of the task, and what holds it back there.
 

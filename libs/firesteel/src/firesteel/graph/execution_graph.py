@@ -14,7 +14,7 @@ from firesteel.core.clock import Clock
 from firesteel.core.ids import AllocationId, ExecutionId, VertexId, execution_id
 from firesteel.core.secret import new_salt
 from firesteel.core.state_machine import StateMachine
-from firesteel.functions.metrics import OPERATORS, USER_COUNTERS, USER_METRICS, WATERMARK_PROGRESS
+from firesteel.functions.metrics import HOT_KEYS, OPERATORS, USER_COUNTERS, USER_METRICS, WATERMARK_PROGRESS
 from firesteel.graph.event_time import Progress, progress_in
 from firesteel.graph.execution_states import (
     EXECUTION_MOVES,
@@ -25,6 +25,7 @@ from firesteel.graph.execution_states import (
     progress_between,
 )
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex
+from firesteel.graph.key_shares import KeyShare, key_shares_in
 from firesteel.graph.pipelined_regions import pipelined_regions
 
 KEPT_RESTARTS = 1000
@@ -159,6 +160,7 @@ class Execution:
         user_metrics: metrics of user functions, by ``<operator>.<group>.<name>``.
         user_counters: ids of those user metrics that are counters.
         event_time: how far event time is at each input of the task.
+        key_shares: the largest key of each of its keyed outputs.
         metrics_complete: whether the metrics are the final ones.
         results_given: whether the client has received some of its results.
     """
@@ -174,6 +176,7 @@ class Execution:
         self.user_metrics: dict[str, float | str] = {}
         self.user_counters: tuple[str, ...] = ()
         self.event_time: tuple[Progress, ...] = ()
+        self.key_shares: tuple[KeyShare, ...] = ()
         self.metrics_complete = False
         self._end_of_data = False
         self.results_given = False
@@ -254,6 +257,7 @@ class Execution:
                 if isinstance(value, int | float | str) and not isinstance(value, bool)
             }
         self.event_time = progress_in(metrics.get(WATERMARK_PROGRESS))
+        self.key_shares = key_shares_in(metrics.get(HOT_KEYS))
         counters = metrics.get(USER_COUNTERS)
         if isinstance(counters, list):
             self.user_counters = tuple(name for name in counters if isinstance(name, str))

@@ -19,6 +19,7 @@ from firesteel.graph.bounded import is_batch
 from firesteel.graph.event_time import VertexEventTime
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, ExecutionJobVertex, FailureRecord
 from firesteel.graph.execution_states import TERMINAL_STATES, ExecutionState, aggregate_state
+from firesteel.graph.key_shares import KeyShare, largest_key
 from firesteel.graph.plan import job_plan
 from firesteel.graph.stage_work import StageWork
 
@@ -130,8 +131,12 @@ def archive_in_slices(
     """
     now = graph.clock.epoch_ms()
     vertices, at = [], Counter[str]()
+    keys: dict[str, list[KeyShare]] = {}
     for vertex in graph.vertices.values():
-        vertices.append((yield from _vertex(graph, vertex, now, at, wanted is None or vertex.vertex.id in wanted)))
+        vertices.append(
+            (yield from _vertex(graph, vertex, now, at, keys, wanted is None or vertex.vertex.id in wanted))
+        )
+    _add_largest_keys(vertices, keys)
     job = graph.job_graph
     stamps = job_timestamps(graph)
     end = stamps[graph.state.name] if graph.is_terminal else -1
@@ -331,8 +336,8 @@ class _Sums:
     loads: _Loads = field(default_factory=lambda: _Loads())
     event_time: VertexEventTime = field(default_factory=VertexEventTime)
 
-    def add(self, execution: Execution, at: Counter[str]) -> None:
-        """Add an attempt; ``at`` counts live attempts by TaskManager."""
+    def add(self, execution: Execution, at: Counter[str], keys: dict[str, list[KeyShare]]) -> None:
+        """Add an attempt; ``at`` counts live attempts by TaskManager, ``keys`` gets their largest keys by reader."""
         state, slot = execution.state, execution.slot
         self.states[state] += 1
         if state in _LIVE and slot is not None:
@@ -350,6 +355,8 @@ class _Sums:
             if state in _LIVE:
                 self.loads.add(execution.subtask, execution.metrics, execution.user_metrics)
                 self.event_time.add(execution.subtask, execution.event_time)
+                for share in execution.key_shares:
+                    keys.setdefault(share.target, []).append(share)
             elif self.keeps_read:
                 self.loads.add_read(execution.metrics)
 
@@ -367,13 +374,18 @@ def _began_by(graph: ExecutionGraph) -> ExecutionState:
 
 
 def _vertex(
-    graph: ExecutionGraph, job_vertex: ExecutionJobVertex, now: int, at: Counter[str], include_rows: bool
+    graph: ExecutionGraph,
+    job_vertex: ExecutionJobVertex,
+    now: int,
+    at: Counter[str],
+    keys: dict[str, list[KeyShare]],
+    include_rows: bool,
 ) -> Generator[None, None, dict[str, Any]]:
     vertex, sums, packed = job_vertex.vertex, _Sums(job_vertex.tasks is not None, _began_by(graph)), list[str]()
     for first in range(0, vertex.parallelism, ROWS_AT_ONCE):
         subtasks = job_vertex.subtasks[first : first + ROWS_AT_ONCE]
         for subtask in subtasks:
-            sums.add(subtask.current, at)
+            sums.add(subtask.current, at, keys)
         if include_rows:
             rows = [
                 {
@@ -410,6 +422,14 @@ def _vertex(
         **_link(graph, job_vertex),
         "subtasks": packed,
     }
+
+
+def _add_largest_keys(vertices: list[dict[str, Any]], keys: Mapping[str, Sequence[KeyShare]]) -> None:
+    """Add to ``WORST`` of vertices the largest key that they get, which the vertices in front of them know."""
+    for vertex in vertices:
+        largest = largest_key(keys.get(vertex["id"], ()))
+        if largest is not None and vertex[WORST]:
+            vertex[WORST]["hotKey"] = largest
 
 
 def _event_time(graph: ExecutionGraph, event_time: VertexEventTime) -> dict[str, Any]:

@@ -152,6 +152,9 @@ class InspectionGateway(Gateway, fence=Fence.NONE):
     )
     """Sample the stacks of tasks."""
 
+    find_hot_keys = Method(m.FindHotKeys, m.HotKeys, by=_DISPATCHER, at_least=15.0)
+    """Find the most frequent keys that tasks send."""
+
 
 class JobMasterHostGateway(Gateway, fence=Fence.NONE):
     """Calls to a host of JobMasters."""

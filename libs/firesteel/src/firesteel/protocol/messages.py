@@ -612,6 +612,28 @@ class SampleStacks(Message):
 
 
 @dataclass(frozen=True)
+class FindHotKeys(Message):
+    """Ask for the most frequent keys that the tasks of some vertices send; ``most`` of each output."""
+
+    job_id: str
+    vertices: tuple[str, ...]
+    most: int
+
+
+@dataclass(frozen=True)
+class HotKeys(Message):
+    """The most frequent keys of outputs.
+
+    Each row has ``target`` (the vertex that reads), ``records`` and ``lost`` (about the numbers of all records, and of
+    those by which counts may be too small), ``refusal`` (why no keys are counted), and ``keys``: text, records and
+    subtask of each. ``failures``: slots that did not answer, in words.
+    """
+
+    outputs: tuple[Mapping[str, Any], ...]
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class SampleThreads(Message):
     """Ask for samples of the stacks of all threads: number of looks, and ms between two of them."""
 

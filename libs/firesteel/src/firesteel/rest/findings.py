@@ -230,11 +230,33 @@ def _stages(archive: Archive) -> t.JobFinding:
 
 
 def _skewed(archive: Archive) -> Iterator[t.JobFinding]:
+    """Vertices of which one key makes more than its subtask can take, and those whose subtasks read unevenly."""
     for vertex in archive["vertices"]:
+        hot_key, busiest = _hot_key(vertex)
+        if hot_key is not None and busiest is not None:
+            yield {
+                "kind": "warn",
+                "text": f"{_short(vertex)}: one key makes {_percent(1000 * hot_key['value'])} of its records, more "
+                f"than subtask {_subtask(hot_key, vertex)} can take, which is {_percent(busiest['value'])} busy; more "
+                "subtasks do not help. Hot keys of the vertex names it.",
+                "vertex": vertex["id"],
+                "subtask": hot_key["subtask"],
+            }
+            continue
         skew = vertex.get(WORST, {}).get("skew", 0)
         if skew > _SKEWED and vertex["parallelism"] > 1:
             text = f"{_short(vertex)}: subtasks get very different numbers of records (skew {round(skew)} %)."
             yield {"kind": "warn", "text": text, "vertex": vertex["id"]}
+
+
+def _hot_key(vertex: Vertex) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """The key that is too much for its subtask, with that subtask's load: it has no time left, and gets far more."""
+    loads = vertex.get(WORST, {})
+    hot_key, busiest = loads.get("hotKey"), loads.get("busy")
+    if hot_key is None or busiest is None or vertex["parallelism"] < 2:
+        return None, None
+    is_too_much = busiest["subtask"] == hot_key["subtask"] and busiest["value"] > FULL
+    return (hot_key, busiest) if is_too_much and hot_key["value"] > 1.5 / vertex["parallelism"] else (None, None)
 
 
 def _event_time(archive: Archive) -> Iterator[t.JobFinding]:

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from firesteel.rest import (
     checkpoint_views,
+    load_types,
     metric_views,
     operator_views,
     rescale_views,
@@ -98,7 +99,7 @@ async def subtasks_accumulators(service: ArchiveReader, call: RestCall) -> t.Sub
     return subtask_views.subtasks_accumulators(views.find_vertex(archive, call.vertex_id))
 
 
-async def back_pressure(service: ArchiveReader, call: RestCall) -> t.BackPressure:
+async def back_pressure(service: ArchiveReader, call: RestCall) -> load_types.BackPressure:
     archive = await service.archive_of(call.job_id, call.vertex_id)
     return subtask_views.back_pressure(views.find_vertex(archive, call.vertex_id), archive["now"])
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 
 Id = Annotated[str, Meta(pattern="^[0-9a-f]{32}$", description="32 hex digits")]
 Number = float | int | Literal["NaN", "Infinity", "-Infinity"]
+Level = Literal["ok", "low", "high"]
 
 
 class WorstSubtask(TypedDict):
@@ -21,6 +22,7 @@ class WorstSubtasks(TypedDict, total=False):
     watermark: WorstSubtask
     inPool: WorstSubtask
     outPool: WorstSubtask
+    hotKey: WorstSubtask
     skew: float
     numRecordsInPerSecond: float
     numRecordsOutPerSecond: float
@@ -85,3 +87,45 @@ class WatermarkHold(TypedDict):
     cause: Id
     causeSubtask: int
     text: str
+
+
+class HotKey(TypedDict):
+    key: str
+    share: float
+    records: float
+    subtask: int
+
+
+class VertexHotKeys(TypedDict):
+    id: Id
+    name: str
+    parallelism: int
+    records: float
+    lost: float
+    keys: list[HotKey]
+    problems: list[str]
+
+
+SubtaskBackPressure = TypedDict(
+    "SubtaskBackPressure",
+    {
+        "subtask": int,
+        "attempt-number": int,
+        "backpressureLevel": Level,
+        "backpressure-level": Level,
+        "ratio": Number,
+        "idleRatio": Number,
+        "busyRatio": Number,
+        "other-concurrent-attempts": NotRequired[list[Any] | None],
+    },
+)
+BackPressure = TypedDict(
+    "BackPressure",
+    {
+        "status": Literal["ok", "deprecated"],
+        "backpressureLevel": NotRequired[Level],
+        "backpressure-level": NotRequired[Level],
+        "end-timestamp": NotRequired[int],
+        "subtasks": NotRequired[list[SubtaskBackPressure]],
+    },
+)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from firesteel.graph.job_archive import COUNTERS, TASK_METRICS
+from firesteel.rest import load_types
 from firesteel.rest import types as t
 
 SubtaskRow = Mapping[str, Any]
@@ -48,14 +49,14 @@ def _statistics(numbers: Iterable[float]) -> t.Statistics:
     }
 
 
-def level_of(ratio: float) -> t.Level:
+def level_of(ratio: float) -> load_types.Level:
     """Flink's words for a share of time spent back-pressured."""
     return "high" if ratio > _HIGH else "low" if ratio > _LOW else "ok"
 
 
-def back_pressure(vertex: Mapping[str, Any], now: int) -> t.BackPressure:
+def back_pressure(vertex: Mapping[str, Any], now: int) -> load_types.BackPressure:
     """/jobs/:jobid/vertices/:vertexid/backpressure: shares of the last minute; nothing before a subtask has run."""
-    rows: list[t.SubtaskBackPressure] = []
+    rows: list[load_types.SubtaskBackPressure] = []
     ratios = []
     for subtask in vertex["subtasks"]:
         metrics = subtask.get(TASK_METRICS, {})

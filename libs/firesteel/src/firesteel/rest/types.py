@@ -25,7 +25,6 @@ ApplicationState = Literal["CREATED", "RUNNING", "FAILING", "FAILED", "CANCELING
 TaskCounts = dict[TaskState, int]
 SchedulerType = Literal["Default", "Adaptive", "AdaptiveBatch"]
 EndStatus = Literal["SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN"]
-Level = Literal["ok", "low", "high"]
 ProfileStatus = Literal["RUNNING", "FINISHED", "FAILED"]
 AggregateName = Literal["min", "max", "avg", "sum", "skew"]
 Text: Final = "text/plain"
@@ -807,29 +806,6 @@ class SubtasksAccumulators(TypedDict):
 
 AttemptAccumulators = TypedDict(
     "AttemptAccumulators", {"subtask": int, "attempt": int, "id": str, "user-accumulators": list[Accumulator]}
-)
-SubtaskBackPressure = TypedDict(
-    "SubtaskBackPressure",
-    {
-        "subtask": int,
-        "attempt-number": int,
-        "backpressureLevel": Level,
-        "backpressure-level": Level,
-        "ratio": Number,
-        "idleRatio": Number,
-        "busyRatio": Number,
-        "other-concurrent-attempts": NotRequired[list[Any] | None],
-    },
-)
-BackPressure = TypedDict(
-    "BackPressure",
-    {
-        "status": Literal["ok", "deprecated"],
-        "backpressureLevel": NotRequired[Level],
-        "backpressure-level": NotRequired[Level],
-        "end-timestamp": NotRequired[int],
-        "subtasks": NotRequired[list[SubtaskBackPressure]],
-    },
 )
 
 

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { inChain, ownShares } from "../operators";
+import { hottest, inChain, ownShares } from "../operators";
 import { at, usePolled, type Polled } from "../api";
 import { quantile } from "../diagnose";
 import { bytes, count, counted, duration, isNumber, percent, share, subtaskOf, watermark } from "../format";
@@ -7,7 +7,7 @@ import { Answer, Badge, Bytes, Card, Count, Share, Tabs, useTime, When } from ".
 import { go, href } from "../router";
 import { config, useStore } from "../store";
 import { Table, type Column } from "../table";
-import type { InputProgress, JobDetails, MetricList, OperatorRow, Subtask, Vertex, VertexDetails, VertexOperators } from "../types";
+import type { HotKeys, InputProgress, JobDetails, MetricList, OperatorRow, Subtask, Vertex, VertexDetails, VertexOperators } from "../types";
 import { FlameGraph } from "./flamegraph";
 import { VertexCharts } from "./charts";
 
@@ -15,6 +15,7 @@ const PANELS: [string, string][] = [
   ["subtasks", "Subtasks"],
   ["operators", "Operators"],
   ["backpressure", "Back pressure"],
+  ["hotkeys", "Hot keys"],
   ["watermarks", "Watermarks"],
   ["charts", "Charts"],
   ["taskmanagers", "TaskManagers"],
@@ -24,7 +25,9 @@ const PANELS: [string, string][] = [
 
 export function VertexPanel({ job, vertex, panel }: { job: JobDetails; vertex: Vertex; panel: string }) {
   const history = useStore(config)?.features["web-history"] ?? false;
-  const panels = history ? PANELS.filter(([key]) => !["charts", "flamegraph"].includes(key)) : PANELS;
+  const keyed = job.plan.nodes.find((node) => node.id === vertex.id)?.inputs?.some((input) => input.ship_strategy === "HASH") ?? false;
+  const hidden = [...(history ? ["charts", "flamegraph", "hotkeys"] : []), ...(keyed && job["end-time"] < 0 && job["job-type"] !== "BATCH" ? [] : ["hotkeys"])];
+  const panels = PANELS.filter(([key]) => !hidden.includes(key));
   const now = panels.some(([key]) => key === panel) ? panel : "subtasks";
   const rows = ["subtasks", "backpressure"].includes(now);
   const details = usePolled<VertexDetails>(rows ? at("jobs", job.jid, "vertices", vertex.id) : null);
@@ -43,6 +46,7 @@ export function VertexPanel({ job, vertex, panel }: { job: JobDetails; vertex: V
       {now === "subtasks" && <Subtasks of={details} />}
       {now === "backpressure" && <BackPressure of={details} />}
       {now === "operators" && <Operators job={job} vertex={vertex} />}
+      {now === "hotkeys" && <HotKeyTable job={job} vertex={vertex} />}
       {now === "watermarks" && <Watermarks job={job} vertex={vertex} />}
       {now === "charts" && <VertexCharts job={job} vertex={vertex} />}
       {now === "taskmanagers" && <TaskManagers job={job} vertex={vertex} />}
@@ -191,6 +195,7 @@ function Operators({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
         const part = (row: OperatorRow): number => shares.get(row.name) ?? NaN;
         const columns: Column<OperatorRow>[] = [
           { key: "name", title: "Operator", value: (row) => row.name, wide: 2.6 },
+          { key: "share", title: runs ? "Share of busy time" : "Share of own time", value: part, number: true, wide: 2, show: (row) => <Share of={1000 * part(row)} kind="busy" /> },
           { key: "in-rate", title: "In /s", value: (row) => row["records-in-per-second"], number: true, show: (row) => count(row["records-in-per-second"]) },
           { key: "out-rate", title: "Out /s", value: (row) => row["records-out-per-second"], number: true, show: (row) => count(row["records-out-per-second"]) },
           { key: "in", title: "Records in", value: (row) => row["records-in"], number: true, show: (row) => <Count of={row["records-in"]} /> },
@@ -198,7 +203,6 @@ function Operators({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
           { key: "late", title: "Late", help: "records that came behind the watermark and were dropped", value: (row) => row["late-records"] ?? NaN, number: true, show: (row) => (row["late-records"] === undefined ? "–" : <Count of={row["late-records"]} />) },
           { key: "own", title: "Own time", help: "in which the operator itself worked, over all subtasks", value: (row) => row["own-time-ms"], number: true, show: (row) => duration(row["own-time-ms"]) },
           { key: "busiest", title: "Busiest", help: "share of each second in the subtask where it is largest", value: (row) => row.busiest.value, number: true, wide: 1.2, show: (row) => (runs ? <>{percent(row.busiest.value)} <small>{subtaskOf(row.busiest.subtask, vertex.parallelism)}</small></> : "–") },
-          { key: "share", title: runs ? "Share of busy time" : "Share of own time", value: part, number: true, wide: 2, show: (row) => <Share of={1000 * part(row)} kind="busy" /> },
         ]; // prettier-ignore
         return (
           <>
@@ -207,6 +211,28 @@ function Operators({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
           </>
         );
       }}
+    </Answer>
+  );
+}
+
+/** Which keys make most of the records. Keys become texts in the slots that send them, and only while somebody looks. */
+function HotKeyTable({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
+  const of = usePolled<HotKeys>(at("jobs", job.jid, "vertices", vertex.id, "hot-keys"));
+  const columns: Column<HotKeys["keys"][number]>[] = [
+    { key: "key", title: "Key", value: (row) => row.key, wide: 4, show: (row) => <code class="wrap">{row.key}</code> },
+    { key: "share", title: "Share of records", value: (row) => row.share, number: true, wide: 2, show: (row) => <Share of={1000 * row.share} kind="busy" /> },
+    { key: "records", title: "Records", help: "about, of the last minute; those of long ago count less", value: (row) => row.records, number: true, show: (row) => count(row.records) },
+    { key: "subtask", title: "Subtask", help: "to which all records of this key go", value: (row) => row.subtask, number: true, show: (row) => subtaskOf(row.subtask, vertex.parallelism) },
+  ]; // prettier-ignore
+  return (
+    <Answer of={of} what="hot keys">
+      {(found) => (
+        <>
+          <p>{hottest(found)}</p>
+          {found.problems.map((problem) => <p key={problem} class="dim">{problem}</p>)}
+          <Table name="hotkeys" columns={columns} rows={found.keys} id={(row) => `${row.subtask} ${row.key}`} empty="No keys have been counted: with one subtask they decide nothing, and firesteel.metrics.hot-keys may be off." />
+        </>
+      )}
     </Answer>
   );
 }

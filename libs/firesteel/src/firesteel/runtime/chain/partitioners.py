@@ -29,6 +29,7 @@ from firesteel.expressions.values import VALUES, values_of
 from firesteel.functions.functions import KeySelector, Partitioner
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OutputSpec, PartitionerKind
+from firesteel.runtime.chain.hot_keys import KeySketch
 from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.operator_base.base import method_of
 from firesteel.runtime.operator_base.sites import UserCode
@@ -48,7 +49,14 @@ class Output(UserCode, ABC):
     Args:
         name: name of the operator whose results the edge carries, for errors.
         channels: one channel for each subtask downstream to which it is connected, in ascending order.
+
+    Attributes:
+        sketch: counts the most frequent keys; None = the output looks at no keys, or nobody wants to know them.
+        target: id of the vertex that reads the edge; empty = not known.
     """
+
+    sketch: KeySketch | None = None
+    target = ""
 
     def __init__(self, name: str, channels: Sequence[OutputChannel]) -> None:
         self.name = name
@@ -58,6 +66,10 @@ class Output(UserCode, ABC):
     def takes_columns(self) -> bool:
         """Whether the output routes columns; if not, they are converted to rows."""
         return True
+
+    def drop_sketch(self) -> None:
+        """Count no keys."""
+        self.sketch = None
 
     @abstractmethod
     def route(self, batch: Batch) -> Routed:
@@ -74,7 +86,13 @@ class NarrowedOutput(Output):
 
     def __init__(self, output: Output, names: Sequence[str], indexes: Sequence[int]) -> None:
         super().__init__(output.name, output.channels)
+        self.sketch = output.sketch
         self._output, self._names, self._indexes = output, tuple(names), tuple(indexes)
+
+    @override
+    def drop_sketch(self) -> None:
+        super().drop_sketch()
+        self._output.drop_sketch()
 
     @property
     @override
@@ -220,6 +238,7 @@ class HashOutput(_KeyedOutput):
     ) -> None:
         super().__init__(name, channels, key_selector)
         self._assigner = assigner
+        self.sketch = KeySketch() if len(channels) > 1 else None
         one_column = type(key_selector) is ColumnKey and len(key_selector.indexes) == 1
         self._repeated = RepeatedTexts() if dictionaries and one_column else None
 
@@ -243,6 +262,9 @@ class HashOutput(_KeyedOutput):
         """
         codes, keys = encoded.indices.to_numpy(), encoded.dictionary
         target_of_key = self._assigner.assign_columns([keys])
+        if self.sketch is not None and self.sketch.passed(len(codes)):
+            positions = self.sketch.positions(len(codes))
+            self.sketch.add(encoded.take(pa.array(positions)).to_pylist(), target_of_key[codes[positions]].tolist())
         by_channel = np.argsort(target_of_key, kind="stable")
         counts = np.bincount(target_of_key, minlength=len(self.channels))
         starts = np.cumsum(counts) - counts
@@ -264,11 +286,16 @@ class HashOutput(_KeyedOutput):
     def targets(self, values: list[Any]) -> list[int]:
         keys = self.keys(values)
         try:
-            return self._assigner.assign(keys)
+            targets = self._assigner.assign(keys)
         except TaskInterrupt:
             raise
         except BaseException as error:  # also what a key's own __hash__ or __eq__ raises
             refusal = error
+        else:
+            if self.sketch is not None and self.sketch.passed(len(keys)):
+                positions = self.sketch.positions(len(keys))
+                self.sketch.add([keys[i] for i in positions], [targets[i] for i in positions])
+            return targets
         # Assign the keys one by one, so that the error is raised while ``value`` is the record at fault. Outside of the
         # handler, or the same error would be shown twice: as itself and as its own context.
         for value, key in zip(values, keys, strict=True):  # noqa: B007 - ``value`` is read from the traceback
@@ -285,7 +312,14 @@ class HashOutput(_KeyedOutput):
         if not isinstance(self._selector, ColumnKey):
             return None
         arrays, fields = self._selector.arrays(batch), self._selector.fields(batch.schema)
-        return self.targets_of_keys(arrays, fields, batch.num_rows)
+        targets = self.targets_of_keys(arrays, fields, batch.num_rows)
+        if self.sketch is not None and arrays and self.sketch.passed(batch.num_rows):
+            positions = self.sketch.positions(batch.num_rows)
+            chosen = pa.array(positions)
+            columns = [values_of(array.take(chosen), field) for array, field in zip(arrays, fields, strict=True)]
+            keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+            self.sketch.add(keys, targets[positions].tolist())
+        return targets
 
     def targets_of_keys(self, arrays: Sequence[pa.Array], fields: Sequence[pa.Field], count: int) -> npt.NDArray[Any]:
         """Compute the channel of each of ``count`` keys from their columns; without columns all have the key ()."""

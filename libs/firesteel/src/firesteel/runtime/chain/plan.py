@@ -13,6 +13,8 @@ from firesteel.common.typeinfo import TupleTypeInfo
 from firesteel.common.typeinfo_basic import BasicTypeInfo
 from firesteel.core.clock import Clock
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec
+from firesteel.runtime.chain.hot_keys import KeySketch
+from firesteel.runtime.chain.partitioners import Output
 from firesteel.runtime.chain.stages import (
     AsyncStage,
     ChainStage,
@@ -130,6 +132,12 @@ class ChainPlan:
             last_results[stage] = results
             flows.append((operator.name, records, results))
         return flows
+
+    def sketched_outputs(self) -> list[tuple[Output, KeySketch]]:
+        """Outputs that count their most frequent keys; may be called from any thread."""
+        outlets = [outlet for stage in self.stages for outlet in (stage.outlet, *list(stage.sides.values()))]
+        outputs = [output for outlet in outlets for output in outlet.outputs]
+        return [(output, output.sketch) for output in outputs if output.sketch is not None]
 
     def own_times(self) -> list[float]:
         """Seconds that each operator has worked, in the order of ``flows``; may be called from any thread.

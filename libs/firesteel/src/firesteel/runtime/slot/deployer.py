@@ -33,6 +33,7 @@ from firesteel.config.options import (
     CHECKPOINTING_LOCAL_BACKUP,
     CHECKPOINTING_MAX_DELTA_RATIO,
     CHECKPOINTING_UNALIGNED,
+    HOT_KEYS,
     METRICS_MAX_PER_TASK,
     PIPELINE_AUTO_WATERMARK_INTERVAL,
     PIPELINE_GLOBAL_JOB_PARAMETERS,
@@ -45,7 +46,8 @@ from firesteel.graph.specs import OperatorKind, PartitionerKind
 from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
 from firesteel.protocol.operator_events import Event
 from firesteel.runtime.chain.chain import ChainPlan
-from firesteel.runtime.chain.partitioners import create_output
+from firesteel.runtime.chain.hot_keys import masked
+from firesteel.runtime.chain.partitioners import Output, create_output
 from firesteel.runtime.checkpoints.background import Apart, at_once
 from firesteel.runtime.checkpoints.in_flight import must_align, partitioners
 from firesteel.runtime.checkpoints.restore import open_inline
@@ -447,14 +449,23 @@ class Deployer:
                     channel = BridgedOutput(channel, self._services.loop, thread.loop)
                 channels.append(channel)
                 outputs.append((channel, edge.buffer_timeout_ms))
-            plan.outlet_of(spec).outputs.append(
-                create_output(
-                    spec,
-                    plan.operators[spec.operator_index].name,
-                    channels,
-                    edge.max_parallelism,
-                    random.Random(),
-                    dictionaries=True,
-                )
+            output = create_output(
+                spec,
+                plan.operators[spec.operator_index].name,
+                channels,
+                edge.max_parallelism,
+                random.Random(),
+                dictionaries=True,
             )
+            output.target = edge.target
+            self._show_keys(output)
+            plan.outlet_of(spec).outputs.append(output)
         return outputs
+
+    def _show_keys(self, output: Output) -> None:
+        """Let an output count its most frequent keys as the job wants it."""
+        shows = self._settings.get(HOT_KEYS)
+        if shows == "off":
+            output.drop_sketch()
+        elif output.sketch is not None and shows == "masked":
+            output.sketch.shown = masked(self._deployment.secret)

@@ -1,4 +1,5 @@
-"""Shows what the threads of a slot are doing (thread dumps, flame graphs), without disturbing the tasks."""
+"""Shows what the threads of a slot are doing (thread dumps, flame graphs), and which keys its tasks send most, without
+disturbing the tasks."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from firesteel.runtime.slot.deployer import RunningTask
 logger = logging.getLogger(__name__)
 MOST_AT_ONCE: Final = 4
 """Most samplings at the same time."""
+MOST_KEYS: Final = 50
+"""Most keys of an output that are shown."""
 ELSEWHERE: Final = "(another task of the slot has the thread)"
 _LONGEST: Final = 120.0
 Message = Mapping[str, Any]
@@ -44,7 +47,8 @@ class Inspector:
         if len(self._threads) >= MOST_AT_ONCE or self._closing.is_set():
             self._send({"type": "inspected", "request_id": request, "error": "the slot is being sampled already"}, b"")
             return
-        thread = threading.Thread(target=self._sample, args=(request, message), name="firesteel-sampler", daemon=True)
+        look = self._find_hot_keys if "hot_keys" in message else self._sample
+        thread = threading.Thread(target=look, args=(request, message), name="firesteel-sampler", daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -69,6 +73,27 @@ class Inspector:
             self._reply(request, {key: samples.to_plain() for key, samples in samples_by_execution.items()})
         except Exception as error:  # trouble of sampling must not hurt the slot
             logger.exception("sampling of a slot")
+            self._send({"type": "inspected", "request_id": request, "error": f"{type(error).__name__}: {error}"}, b"")
+
+    def _find_hot_keys(self, request: int, message: Message) -> None:
+        """Answer with the most frequent keys that some tasks send, as texts: the ``repr`` of a key is user code."""
+        try:
+            executions, most = set(map(str, message["executions"])), min(MOST_KEYS, int(message["hot_keys"]))
+            rows = [
+                {
+                    "target": output.target,
+                    "records": sketch.records,
+                    "lost": sketch.lost,
+                    "refusal": sketch.refusal,
+                    "keys": [[key.text, key.records, output.channels[key.channel].id.down] for key in sketch.top(most)],
+                }
+                for execution_id, task in self._tasks().items()
+                if execution_id in executions
+                for output, sketch in task.task.plan.sketched_outputs()
+            ]
+            self._reply(request, rows)
+        except Exception as error:  # trouble of a look must not hurt the slot
+            logger.exception("hot keys of a slot")
             self._send({"type": "inspected", "request_id": request, "error": f"{type(error).__name__}: {error}"}, b"")
 
     def _pause(self, seconds: float) -> None:

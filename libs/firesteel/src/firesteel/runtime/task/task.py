@@ -17,7 +17,7 @@ from firesteel.checkpoint.assign import TaskRestore
 from firesteel.core.errors import CheckpointError
 from firesteel.core.forks import end_if_child
 from firesteel.core.state_machine import StateMachine
-from firesteel.functions.metrics import OPERATORS, USER_COUNTERS, USER_METRICS, WATERMARK_PROGRESS
+from firesteel.functions.metrics import HOT_KEYS, OPERATORS, USER_COUNTERS, USER_METRICS, WATERMARK_PROGRESS
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import CHECKPOINT_TIMES, POOL_USAGES, QUEUE_SIZES, TaskFailure
@@ -183,10 +183,21 @@ class StreamTask:
             "currentOutputWatermark": self.executor.output_watermark,
             **self._inputs.input_watermarks(self.executor.input_watermark),
             OPERATORS: self._operator_rates.update(self.plan.flows(), self._own_times()),
+            HOT_KEYS: self._hot_keys(),
             WATERMARK_PROGRESS: self._watermark_progress(),
             USER_METRICS: self._context.metrics.values(),
             USER_COUNTERS: self._context.metrics.counters(),
         }
+
+    def _hot_keys(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for output, sketch in self.plan.sketched_outputs():
+            largest = sketch.largest()
+            if largest is not None:
+                share, channel = largest
+                row = {"target": output.target, "share": round(share, 4), "subtask": output.channels[channel].id.down}
+                rows.append({**row, "records": round(sketch.records)})
+        return rows
 
     def _own_times(self) -> list[float]:
         first, *others = self.plan.own_times()
