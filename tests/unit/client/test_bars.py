@@ -83,7 +83,7 @@ def test_a_savepoint_says_how_many_subtasks_have_written(monkeypatch: pytest.Mon
 
     assert asyncio.run(follow(None)) == "/s/savepoint-1"
     assert lines[:4] == ["The savepoint is taken"] * 4
-    assert lines[4:] == ["The savepoint is taken [#####...............]  25 %  2 of 8 subtasks, 3.0 MiB"] * 2
+    assert lines[4:] == ["Savepoint [#####...............]  25 %  2 of 8 subtasks, 3.0 MiB"] * 2
     with pytest.raises(CheckpointError, match="no"):
         asyncio.run(follow(CheckpointError("no")))
 

@@ -144,7 +144,7 @@ class SavepointProgress:
         if not total:
             return "The savepoint is taken"
         size = self._figures["state_size"] / _MIB
-        return f"The savepoint is taken {bar(done, total)}  {done} of {total} subtasks, {size:,.1f} MiB"
+        return f"Savepoint {bar(done, total)}  {done} of {total} subtasks, {size:,.1f} MiB"
 
     async def followed(self, location: Coroutine[Any, Any, str]) -> str:
         """Wait for the location of the savepoint, and look at the job's checkpoints meanwhile."""
