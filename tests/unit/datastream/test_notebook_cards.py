@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
 
-from firesteel.common import Configuration, JobExecutionResult, JobStatus, Types
+from firesteel.common import CompletableFuture, Configuration, JobExecutionResult, JobStatus, Types
 from firesteel.common.submitted_jobs import SubmittedJobs, submitted_jobs
 from firesteel.core.errors import JobCancelledError, JobFailedError, PeerUnreachableError, RpcError
 from firesteel.datastream import StreamExecutionEnvironment
@@ -165,6 +166,36 @@ def test_a_job_is_forgotten_only_if_it_has_ended(answer: Exception, cluster: tup
     jobs.add(client, cluster)
     assert [status for _, status in jobs.running(lambda job: True)] == ([None] if runs_on else [])
     assert bool(jobs._jobs) == runs_on
+
+
+@pytest.mark.parametrize(("cluster", "runs_on"), [(("local",), False), (("remote", "http://h:1"), True)])
+def test_a_job_whose_connection_was_closed_hinders_nobody(cluster: tuple[str, ...], runs_on: bool) -> None:
+    class Closed(FakeJobClient):
+        def get_job_status(self) -> Any:
+            raise PeerUnreachableError("the connection to the cluster has been closed")
+
+    jobs = SubmittedJobs()
+    jobs.add(Closed(JobFailedError("-"), FakeResultStream([])), cluster)
+    assert bool(jobs.running(lambda job: True)) == runs_on
+
+
+def test_a_cluster_that_is_away_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firesteel.common.submitted_jobs._ANSWER_SECONDS", 0.05)
+    questions: list[CompletableFuture[JobStatus]] = []
+
+    class Away(FakeJobClient):
+        def get_job_status(self) -> CompletableFuture[JobStatus]:
+            questions.append(CompletableFuture())
+            return questions[-1]
+
+    jobs = SubmittedJobs()
+    for _ in range(50):
+        jobs.add(Away(JobFailedError("-"), FakeResultStream([])), ("remote", "http://h:1"))
+    before = time.monotonic()
+    assert [status for _, status in jobs.running(lambda job: True)] == [None] * 50
+    assert time.monotonic() - before < 1
+    assert len(questions) == 50
+    assert all(question.cancelled() for question in questions), "nobody waits for the answers any more"
 
 
 def test_a_program_of_many_jobs_keeps_few() -> None:

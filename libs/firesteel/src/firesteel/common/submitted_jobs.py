@@ -7,9 +7,11 @@ know it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from firesteel.common.completable_future import CompletableFuture
 from firesteel.common.executor import CollectingJobClient
 from firesteel.common.job_status import JobStatus
 from firesteel.core.errors import JobError, PeerUnreachableError, RpcError
@@ -61,22 +63,33 @@ class SubmittedJobs:
         """The matching jobs that have not ended, with their states; None = the cluster does not answer for now."""
         with self._lock:
             jobs = [job for job in self._jobs if matches(job)]
-        requests = [(job, job.client.get_job_status()) for job in jobs]
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        requests = [(job, _status_of(job.client)) for job in jobs]  # all at once: a cluster may be away
         running: list[tuple[SubmittedJob, JobStatus | None]] = []
         for job, request in requests:
             status: JobStatus | None = None
             try:
-                status = request.result(_ANSWER_SECONDS)
+                status = request.result(max(0.0, deadline - time.monotonic()))
                 has_ended = status.is_globally_terminal_state()
             except JobError:  # the cluster has forgotten it
                 has_ended = True
             except (RpcError, TimeoutError) as error:  # a cluster inside this process that can't be reached has ended
                 has_ended = isinstance(error, PeerUnreachableError) and job.cluster == LOCAL
+                request.cancel()
             if has_ended:
                 self.remove(job.client)
             else:
                 running.append((job, status))
         return running
+
+
+def _status_of(client: CollectingJobClient) -> CompletableFuture[JobStatus]:
+    try:
+        return client.get_job_status()
+    except PeerUnreachableError as error:  # its connection was closed
+        future: CompletableFuture[JobStatus] = CompletableFuture()
+        future.set_exception(error)
+        return future
 
 
 submitted_jobs: Final = SubmittedJobs()
