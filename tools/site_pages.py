@@ -35,6 +35,7 @@ ENTRIES = {OPTIONS: ("Key",), "rest-api.md": ("Method and path", "Type"), "helm-
 """Pages whose tables with these first columns are shown as entries, one below the other."""
 TEXT_COLUMNS = {"What it does", "What", "Fields", ""}
 """Columns of entries that take a line of their own."""
+_RECIPE = re.compile(r"^\[`(?P<source>examples/recipes/\w+\.py)`\]\([^)\s]+\)$", re.MULTILINE)
 _LINK = re.compile(r"\[(?P<text>[^\]\n]*)\]\((?P<target>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 _OPTION_ROW = re.compile(r"^\| `([\w.-]+)` \| .* \| .* \| .* \|$", re.MULTILINE)
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
@@ -72,10 +73,26 @@ _REMOTE = re.compile(
 
 
 def programs() -> dict[str, str]:
-    """Programs and notebooks of examples/, each with its place in the docs."""
+    """Programs and notebooks of examples/, each with its place in the docs; recipes have pages of their own."""
     paths = [path for pattern in ("*.py", "notebooks/*.ipynb") for path in EXAMPLES.glob(pattern)]
     sources = sorted(path.relative_to(ROOT) for path in paths if not path.name.startswith("_"))
     return {source.as_posix(): source.with_suffix(".md").as_posix() for source in sources}
+
+
+def recipes() -> dict[str, str]:
+    """Programs of examples/recipes/, each with the page about it."""
+    paths = sorted(EXAMPLES.glob("recipes/*.py"))
+    return {f"examples/recipes/{path.name}": f"recipes/{path.stem}.md" for path in paths}
+
+
+def with_programs(markdown: str) -> str:
+    """A page with the whole program in place of each line that is nothing but a link to a recipe."""
+
+    def program(line: re.Match[str]) -> str:
+        source = line["source"]
+        return f'```python title="{source}"\n{(ROOT / source).read_text(encoding="utf-8")}```'
+
+    return _RECIPE.sub(program, markdown)
 
 
 def linked_in_docs(text: str, source: str) -> str:
@@ -85,7 +102,7 @@ def linked_in_docs(text: str, source: str) -> str:
         text: in Markdown.
         source: where it lies in the repository; its links are relative to that.
     """
-    places = PAGES | programs()
+    places = PAGES | programs() | recipes()
     page = places.get(source, source.removeprefix("docs/"))
 
     def moved(link: re.Match[str]) -> str:
@@ -125,7 +142,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Called by MkDocs with the text of each page."""
     source = page.file.src_uri
     generated = source in PAGES.values() or source in programs().values()
-    return markdown if generated else linked_in_docs(markdown, f"docs/{source}")
+    return markdown if generated else linked_in_docs(with_programs(markdown), f"docs/{source}")
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -85,6 +85,15 @@ def test_each_program_of_the_examples_has_a_page_that_is_the_program() -> None:
         assert f": {page}\n" in (site_pages.ROOT / "mkdocs.yml").read_text(encoding="utf-8"), "it stands in nav"
 
 
+def test_a_line_that_is_a_link_to_a_recipe_becomes_the_program() -> None:
+    source = "examples/recipes/sessionise.py"
+    text = f"# Page\n\n[`{source}`](../../{source})\n\nSee [`{source}`](../../{source}).\n"
+    code = (site_pages.ROOT / source).read_text(encoding="utf-8")
+    shown = site_pages.with_programs(text)
+    assert shown == f'# Page\n\n```python title="{source}"\n{code}```\n\nSee [`{source}`](../../{source}).\n'
+    assert "](sessionise.md)" in site_pages.linked_in_docs(shown, "docs/recipes/deduplicate.md")
+
+
 def test_links_of_the_repository_hold_on_the_site() -> None:
     text = "[a](../examples/state.py), [b](../ARCHITECTURE.md#x), [c](time.md), [d](https://example.org/)"
     moved = site_pages.linked_in_docs(text, "docs/index.md")

@@ -1,8 +1,9 @@
-"""A Docker engine, the image, one cluster of containers, and a Kerberos realm that the tests share."""
+"""A Docker engine, the image, one cluster of containers, a Kerberos realm and PostgreSQL that the tests share."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ from tests.servers.compose_cluster import (
     remove_leftovers,
 )
 from tests.servers.kerberos.realm import Realm, ensure_kerberos
+from tests.servers.postgresql.server import ENSURE as ENSURE_POSTGRESQL
+from tests.servers.postgresql.server import PostgresServer
 
 MINIO = Path(__file__).parent / "minio"
 IMPOSSIBLE = 3
@@ -111,6 +114,21 @@ def realm() -> Iterator[Realm]:
         yield realm
     finally:
         realm.close()
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server. Where one can be had, it must be; elsewhere its tests are skipped."""
+    done = subprocess.run(["sh", str(ENSURE_POSTGRESQL)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode == IMPOSSIBLE:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stdout + done.stderr
+    server = PostgresServer(done.stdout.strip())
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
 
 
 @pytest.fixture
