@@ -95,7 +95,7 @@ class Batch(Driver):
             for subtask in range(one.parallelism):
                 plain = {
                     "vertex": one.id, "subtask": subtask, "attempt": 3, "metrics": {"numRecordsIn": 5},
-                    "user-metrics": {}, "user-counters": [],
+                    "operators": {"map": [5, 5, 0.0, 0.0, 12.5, 0.0]}, "user-metrics": {}, "user-counters": [],
                     "commit": (commit or {}) if number == len(vertices) - 1 else {},
                 }  # fmt: skip
                 found.append(b"R" + json.dumps(plain).encode())
@@ -153,6 +153,7 @@ def test_a_job_without_a_commit_has_finished_with_its_stages() -> None:
     assert d.seen(do.DropStages) == [do.DropStages(run.run_id)]
     assert len(d.seen(do.ReleaseSlot)) == 2
     assert d.core.graph.executions()[0].metrics["numRecordsIn"] == 5
+    assert d.core.graph.executions()[0].operator_metrics == {"map": [5, 5, 0.0, 0.0, 12.5, 0.0]}
 
 
 def test_what_is_prepared_is_committed_once_behind_all_stages() -> None:

@@ -237,6 +237,10 @@ def test_tasks_tell_how_far_they_have_come() -> None:
     told = sorted(totals[0] for totals in spark.totals)
     assert told == sorted(report["metrics"]["numRecordsIn"] for report in spark.reports)
     assert sum(told) > 0
+    for report in spark.reports:
+        *_, last = report["operators"].values()
+        assert last[0] == report["metrics"]["numRecordsIn"]
+        assert last[4] > 0 or not last[0], "its own time"
 
 
 def test_two_inputs_with_keys_come_merged_by_time() -> None:

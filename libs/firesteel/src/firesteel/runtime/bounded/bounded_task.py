@@ -99,6 +99,7 @@ class BoundedTask:
         self._loop.on_error = self._errors.append
         self._shuffled = Shuffled()
         self._bytes_in = self._spilled = 0
+        self._read_seconds = 0.0  # in which the reader of a source has read
         self._next_report = clock.monotonic() + TELL_SECONDS
         self._printed = printed
         self._context = OperatorContext(
@@ -230,6 +231,8 @@ class BoundedTask:
 
     def _report(self, committables: Mapping[str, Any]) -> dict[str, Any]:
         executor, metrics = self._executor, self._context.metrics
+        first, *others = self._plan.own_times()
+        own_times = [first + self._read_seconds, *others]
         return {
             "vertex": self._task["vertex"],
             "subtask": self._info.subtask,
@@ -241,7 +244,7 @@ class BoundedTask:
                 "numBytesOut": self._shuffled.bytes_out,
                 "numBytesSpilled": self._spilled,
             },
-            "operators": OperatorRates(self._clock).update(self._plan.flows(), self._plan.own_times()),
+            "operators": OperatorRates(self._clock).update(self._plan.flows(), own_times),
             "user-metrics": metrics.values(),
             "user-counters": metrics.counters(),
             "commit": committables,
@@ -287,6 +290,7 @@ class BoundedTask:
                 else:
                     self._loop.run_once()
         finally:
+            self._read_seconds = source.seconds
             _ignore_errors(source.close)
 
     def _inputs(self, elements: Iterator[bytes]) -> Iterator[None]:
