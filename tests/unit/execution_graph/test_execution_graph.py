@@ -13,6 +13,7 @@ from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import TASKMANAGERS, WORST, archive_of
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol.deployment import Deployment, Placement, TaskFailure
+from firesteel.rest.views import job_exceptions
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster.deployments import deployment_of, placement_of
 from tests.archives import with_rows
@@ -202,6 +203,18 @@ def test_the_failure_history_is_bounded_and_keeps_the_reason() -> None:
     assert messages == ["number 0", *(f"number {i}" for i in range(25, 39)), "the reason"]
     assert [e["message"] for e in archive["exceptions"][-1]["concurrent"]] == ["number 39", "another"]
     assert archive["exceptions-dropped"]
+
+
+def test_failures_with_the_same_cause_are_counted_beyond_the_history() -> None:
+    graph = ExecutionGraph(job(vertex(1, 1)), ManualClock())
+    for at in range(40):
+        for message in (f"no price for {at}\nmore", "else"):
+            plain = TaskFailure("user", "E", message, "").to_plain()
+            graph.record_failure(FailureRecord(plain, 100 + at, "price (1/2)#0"), rank=3)
+    shown = job_exceptions(with_rows(archive_of(graph)), 100)["exceptionHistory"]["entries"]
+    assert len(shown) == 16
+    repeats = {entry["firesteel-repeats"]["number"]: entry["firesteel-repeats"] for entry in shown}
+    assert repeats == {n: {"number": n, "count": 40, "first_ms": 100, "last_ms": 139} for n in (0, 1)}
 
 
 def test_the_archive_names_the_worst_subtasks_of_those_that_run() -> None:

@@ -1,6 +1,6 @@
 // Levels, percentiles and tracebacks, for pages that say why a job is slow or has failed. Its findings are the Dispatcher's. Pure.
 import { duration, isNumber } from "./format";
-import type { JobDetails, Stage, Vertex } from "./types";
+import type { ExceptionEntry, JobDetails, Stage, Vertex } from "./types";
 
 const HIGH = 500;
 const LOW = 100;
@@ -23,6 +23,29 @@ export function stageText(stage: Stage | undefined): string {
 export function quantile(values: number[], share: number): number {
   const ordered = values.filter(isNumber).sort((a, b) => a - b);
   return ordered.length ? ordered[Math.max(0, Math.ceil(share * ordered.length) - 1)]! : NaN;
+}
+
+export interface FailureGroup {
+  entries: ExceptionEntry[]; // those that are kept, the newest first
+  count: number; // of all
+  first: number;
+  last: number;
+}
+
+/** Failures with the same cause, in the order of their newest; the server counts those, too, that it does not keep. */
+export function grouped(entries: ExceptionEntry[]): FailureGroup[] {
+  const groups = new Map<string, FailureGroup>();
+  for (const entry of entries) {
+    const repeats = entry["firesteel-repeats"];
+    const key = repeats ? `${repeats.number}` : `${entry.exceptionName} ${entry.taskName} ${splitTrace(entry.stacktrace).message.split("\n")[0]}`;
+    const group = groups.get(key) ?? { entries: [], count: 0, first: Infinity, last: -Infinity };
+    groups.set(key, group);
+    group.entries.push(entry);
+    group.count = Math.max(repeats?.count ?? 0, group.entries.length);
+    group.first = Math.min(group.first, repeats?.first_ms ?? entry.timestamp);
+    group.last = Math.max(group.last, repeats?.last_ms ?? entry.timestamp);
+  }
+  return [...groups.values()];
 }
 
 /** A traceback, and the record that the Dispatcher has put behind it. */

@@ -5,7 +5,7 @@ import { depthOf, folded, label, type Frame } from "./flames";
 import { checkpointAge, illFirst, severity, sparkLines } from "./health";
 import { joined, uncounted } from "./history";
 import { mainLog } from "./log_files";
-import { carried, quantile, splitTrace, stageText } from "./diagnose";
+import { carried, grouped, quantile, splitTrace, stageText } from "./diagnose";
 import { bytes, count, counted, duration, percent, shortTime, SIZE_STEPS, subtaskOf, time, watermark, WHOLE } from "./format";
 import { layout } from "./layout";
 import { hottest, inChain, ownShares } from "./operators";
@@ -200,4 +200,13 @@ test("states grow by so much a minute, and what was not there before was nothing
 
 test("changes have signs", () => {
   assert.deepEqual([signed(1536, bytes), signed(-3, count), signed(0, bytes), signed(0.001, count), signed(NaN, count), signed(null, bytes)], ["+1.50 KiB", "−3", "0", "0", "–", "–"]);
+});
+
+test("failures with the same cause are one group, counted by the server", () => {
+  const failure = (timestamp: number, number?: number): ExceptionEntry => ({
+    exceptionName: "LookupError", taskName: "price (1/2)", stacktrace: `LookupError: no price ${number ?? "of old"}`, timestamp,
+    ...(number === undefined ? {} : { "firesteel-repeats": { number, count: 40, first_ms: 5, last_ms: 90 } }),
+  }); // prettier-ignore
+  const found = grouped([failure(90, 0), failure(80, 1), failure(70, 0), failure(60), failure(50)]);
+  assert.deepEqual(found.map(({ entries, count, first, last }) => [entries.length, count, first, last]), [[2, 40, 5, 90], [1, 40, 5, 90], [2, 2, 50, 60]]);
 });

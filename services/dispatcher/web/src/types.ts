@@ -203,6 +203,7 @@ export interface ExceptionEntry {
   endpoint?: string;
   taskManagerId?: string;
   concurrentExceptions?: ExceptionEntry[];
+  "firesteel-repeats"?: { number: number; count: number; first_ms: number; last_ms: number };
 }
 export interface Exceptions {
   exceptionHistory: { entries: ExceptionEntry[]; truncated: boolean };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,10 @@ from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex
 from firesteel.graph.key_shares import KeyShare, key_shares_in
 from firesteel.graph.pipelined_regions import pipelined_regions
 
+_FIGURES = re.compile(r"\d+")
+_CAUSE_LENGTH = 500
+_MOST_CAUSES = 200
+"""Causes of failures whose repeats are counted; further ones are not."""
 KEPT_RESTARTS = 1000
 """Moments of restarts that are kept, for their number within the last hour."""
 KEPT_FAILURES = 16
@@ -339,6 +344,26 @@ class FailureRecord:
 
 
 @dataclass
+class FailureRepeats:
+    """How often a job has failed with the same cause, also where the history keeps fewer failures.
+
+    Attributes:
+        number: of the cause among those of the job.
+        count: of its failures.
+        first_ms, last_ms: when the first and the last one were, in epoch ms.
+    """
+
+    number: int
+    count: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+
+    def add(self, at_ms: int) -> None:
+        """Count a failure."""
+        self.count, self.first_ms, self.last_ms = self.count + 1, self.first_ms or at_ms, at_ms
+
+
+@dataclass
 class FailureEntry:
     """A root failure that the job answered by a restart or by its end, and the failures concurrent with it.
 
@@ -347,12 +372,14 @@ class FailureEntry:
         rank: rank of the root failure; of two failures the one with the lower rank is more likely the cause.
         concurrent: failures that came before the answer, most of them consequences.
         answer: which restart answers the failure, and when, for people (``restart 3 in 2.5 s``); empty: none does.
+        repeats: failures with the same cause, as the root had it when it came; None: there are too many causes.
     """
 
     root: FailureRecord
     rank: int = 0
     concurrent: list[FailureRecord] = field(default_factory=list)
     answer: str = ""
+    repeats: FailureRepeats | None = None
 
     def add(self, record: FailureRecord, rank: int) -> bool:
         """Add a concurrent failure; return whether it became the root because its rank is lower than the root's."""
@@ -419,6 +446,8 @@ class ExecutionGraph:
         name = f"Job {job_graph.name} ({job_graph.job_id})"
         self.job: StateMachine[JobStatus] = StateMachine(name, JobStatus.INITIALIZING, JOB_MOVES, clock)
         self.failures: list[FailureEntry] = []
+        self._repeats: dict[str, FailureRepeats] = {}
+        """By class and message of a failure, without the figures in it."""
         self._first_failure: FailureEntry | None = None
         """The first of the failures that follow each other within ``PEACE_MS``, until the last one."""
         self.failures_dropped = False
@@ -669,6 +698,20 @@ class ExecutionGraph:
             entry.root = _explained(entry.root, taskmanager_id, better)
             entry.concurrent = [_explained(record, taskmanager_id, better) for record in entry.concurrent]
 
+    def _repeat(self, record: FailureRecord) -> FailureRepeats | None:
+        """Count a failure among those with the same cause."""
+        message = str(record.failure.get("message", "")).partition("\n")[0][:_CAUSE_LENGTH]
+        cause = (
+            f"{record.failure.get('error_class')} {record.task_name.partition(' (')[0]} {_FIGURES.sub('#', message)}"
+        )
+        repeats = self._repeats.get(cause)
+        if repeats is None:
+            if len(self._repeats) >= _MOST_CAUSES:
+                return None
+            repeats = self._repeats[cause] = FailureRepeats(len(self._repeats))
+        repeats.add(record.timestamp_ms)
+        return repeats
+
     def count_restart(self) -> None:
         """The job, or some of its regions, will be restarted."""
         self.restarts += 1
@@ -681,7 +724,7 @@ class ExecutionGraph:
         (``PEACE_MS``): the later ones are often its consequences.
         """
         last = self.failures[-1].root.timestamp_ms if self.failures else None
-        entry = FailureEntry(record, rank)
+        entry = FailureEntry(record, rank, repeats=self._repeat(record))
         if last is None or record.timestamp_ms - last > PEACE_MS:
             self._first_failure = entry
         self.failures.append(entry)

@@ -9,7 +9,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from firesteel.common.job_status import JobStatus
@@ -160,7 +160,12 @@ def archive_in_slices(
         "status-counts": {**dict.fromkeys(_VALUES.values(), 0), **Counter(v["status"] for v in vertices)},
         TASKMANAGERS: dict(at),
         "exceptions": [
-            {**_failure(f.root), "answer": f.answer, "concurrent": [_failure(record) for record in f.concurrent]}
+            {
+                **_failure(f.root),
+                "answer": f.answer,
+                "concurrent": [_failure(record) for record in f.concurrent],
+                **({} if f.repeats is None else {"repeats": asdict(f.repeats)}),
+            }
             for f in graph.failures
         ],
         "exceptions-dropped": graph.failures_dropped,

@@ -456,6 +456,13 @@ class ExceptionInfo(TypedDict):
     concurrentExceptions: NotRequired[list[ExceptionInfo]]
 
 
+class FailureRepeats(TypedDict):
+    number: int
+    count: int
+    first_ms: int
+    last_ms: int
+
+
 RootExceptionInfo = TypedDict(
     "RootExceptionInfo",
     {
@@ -468,6 +475,7 @@ RootExceptionInfo = TypedDict(
         "taskManagerId": NotRequired[str | None],
         "concurrentExceptions": list[ExceptionInfo],
         "firesteel-answer": str,
+        "firesteel-repeats": NotRequired[FailureRepeats],
     },
 )
 

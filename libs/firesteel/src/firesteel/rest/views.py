@@ -151,14 +151,7 @@ def job_exceptions(archive: Archive, most: int, labels: Mapping[str, str] | None
     truncated = len(newest) > most or bool(archive.get("exceptions-dropped"))
     answer: t.JobExceptions = {
         "exceptionHistory": {
-            "entries": [
-                {
-                    **_exception(e),
-                    "concurrentExceptions": [_exception(concurrent) for concurrent in e.get("concurrent", [])],
-                    "firesteel-answer": str(e.get("answer", "")),
-                }
-                for e in newest[:most]
-            ],
+            "entries": [_root_exception(e) for e in newest[:most]],
             "truncated": truncated,
         },
         "all-exceptions": [
@@ -308,6 +301,20 @@ def _combined(metrics: list[t.IoMetrics]) -> t.IoMetrics:
     columns = {name: [cast(Mapping[str, Any], row)[name] for row in metrics] for name in metrics[0]}
     totals = {name: all(column) if isinstance(column[0], bool) else sum(column) for name, column in columns.items()}
     return cast(t.IoMetrics, totals)
+
+
+def _root_exception(record: Mapping[str, Any]) -> t.RootExceptionInfo:
+    shown = cast(
+        t.RootExceptionInfo,
+        {
+            **_exception(record),
+            "concurrentExceptions": [_exception(concurrent) for concurrent in record.get("concurrent", [])],
+            "firesteel-answer": str(record.get("answer", "")),
+        },
+    )
+    if "repeats" in record:
+        shown["firesteel-repeats"] = picked(t.FailureRepeats, record["repeats"])
+    return shown
 
 
 def _exception(record: Mapping[str, Any]) -> t.ExceptionInfo:

@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
 import { at, usePolled } from "../api";
-import { splitTrace } from "../diagnose";
+import { grouped, splitTrace, type FailureGroup } from "../diagnose";
+import { count } from "../format";
 import { Answer, Badge, Card, Copy, When } from "../parts";
 import { useQuery } from "../router";
 import { matches } from "../table";
@@ -24,8 +25,8 @@ export function ExceptionsTab({ id }: { id: string }) {
               <span class="dim">{entries.length === 0 ? "" : `${find ? `${found.length} of ` : ""}${truncated ? "the last " : ""}${entries.length} ${entries.length === 1 ? "failure" : "failures"}`}</span>
             </div>
             {entries.length === 0 && <p class="empty">Nothing has gone wrong.</p>}
-            {found.map((entry, index) => (
-              <Entry key={`${entry.timestamp} ${entry.taskName} ${index}`} entry={entry} open={index === 0} />
+            {grouped(found).map((group, index) => (
+              <Group key={`${group.first} ${group.entries[0]!.exceptionName}`} group={group} open={index === 0} />
             ))}
             {truncated && (
               <button type="button" class="plain" onClick={() => setMost(most + STEP)}>
@@ -36,6 +37,28 @@ export function ExceptionsTab({ id }: { id: string }) {
         );
       }}
     </Answer>
+  );
+}
+
+/** A failure that came again and again: the newest, how often it came, and those before it. */
+function Group({ group, open }: { group: FailureGroup; open: boolean }) {
+  const [newest, ...others] = group.entries;
+  if (group.count === 1) return <Entry entry={newest!} open={open} />;
+  return (
+    <div class="failures" data-failures={group.count}>
+      <p class="dim">
+        <b>{count(group.count)} times</b>, first <When ms={group.first} />, last <When ms={group.last} />
+      </p>
+      <Entry entry={newest!} open={open} />
+      {others.length > 0 && (
+        <details class="others">
+          <summary>{others.length} before it{others.length + 1 < group.count ? " (no more are kept)" : ""}</summary>
+          {others.map((entry, index) => (
+            <Entry key={`${entry.timestamp} ${index}`} entry={entry} open={false} />
+          ))}
+        </details>
+      )}
+    </div>
   );
 }
 
