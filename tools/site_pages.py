@@ -35,6 +35,8 @@ ENTRIES = {OPTIONS: ("Key",), "rest-api.md": ("Method and path", "Type"), "helm-
 """Pages whose tables with these first columns are shown as entries, one below the other."""
 TEXT_COLUMNS = {"What it does", "What", "Fields", ""}
 """Columns of entries that take a line of their own."""
+BOOSTS = {OPTIONS: 3, "api": 3, "changelog.md": 0.3, "internals": 0.3}
+"""How much more or less pages and folders count in the search than others."""
 _RECIPE = re.compile(r"^\[`(?P<source>examples/recipes/\w+\.py)`\]\([^)\s]+\)$", re.MULTILINE)
 _LINK = re.compile(r"\[(?P<text>[^\]\n]*)\]\((?P<target>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 _OPTION_ROW = re.compile(r"^\| `([\w.-]+)` \| .* \| .* \| .* \|$", re.MULTILINE)
@@ -141,6 +143,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Called by MkDocs with the text of each page."""
     source = page.file.src_uri
+    page.meta.setdefault("search", {"boost": BOOSTS.get(source.partition("/")[0], 1)})
     generated = source in PAGES.values() or source in programs().values()
     return markdown if generated else linked_in_docs(with_programs(markdown), f"docs/{source}")
 

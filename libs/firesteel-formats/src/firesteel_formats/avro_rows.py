@@ -200,7 +200,7 @@ class RecordColumns:
 
 
 class AvroRowSerializationSchema(SerializationSchema):
-    """Writes rows (or dicts) in Avro's binary form.
+    r"""Writes rows (or dicts) in Avro's binary form.
 
     Args:
         record_class: name of a Java class in PyFlink; refused here.
@@ -208,6 +208,18 @@ class AvroRowSerializationSchema(SerializationSchema):
 
     Raises:
         ProgramError: the schema is missing or not one of records, or fastavro is not installed.
+
+    Examples:
+        ```python
+        from firesteel.datastream.formats.avro import AvroRowSerializationSchema
+
+        text = '{"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "int"}]}'
+        print(AvroRowSerializationSchema(avro_schema_string=text).serialize({"amount": 2}))
+        ```
+
+        ```text
+        b'\x04'
+        ```
     """
 
     def __init__(self, record_class: Any = None, avro_schema_string: str | None = None) -> None:

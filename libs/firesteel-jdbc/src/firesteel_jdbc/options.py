@@ -192,6 +192,18 @@ class JdbcExactlyOnceOptions:
     Attributes:
         table: table in which the sink notes the transactions that were committed; the sink creates it if needed.
         keep_days: age at which notes are removed. The job must not be restored from an older checkpoint.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.jdbc import JdbcExactlyOnceOptions
+
+        options = JdbcExactlyOnceOptions()
+        print(options.table, options.keep_days)
+        ```
+
+        ```text
+        firesteel_commits 30
+        ```
     """
 
     table: str = "firesteel_commits"

@@ -190,7 +190,21 @@ class JdbcSource(Source[Any]):
 
 
 class JdbcSourceBuilder:
-    """Builds a ``JdbcSource``. Database, query and row type are needed; see ``build``."""
+    """Builds a ``JdbcSource``. Database, query and row type are needed; see ``build``.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcSource
+        from firesteel.datastream.connectors.jdbc import JdbcNumericBetweenParametersProvider as Between
+
+        row = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
+        connection = JdbcConnectionOptions.JdbcConnectionOptionsBuilder().with_url("jdbc:sqlite:/data/shop.db").build()
+        builder = JdbcSource.builder().set_connection_options(connection).set_type_information(row)
+        builder.set_sql("SELECT id, name FROM goods WHERE id BETWEEN ? AND ?")
+        source = builder.set_jdbc_parameter_values_provider(Between(1, 1000).of_batch_size(100)).build()
+        ```
+    """
 
     def __init__(self) -> None:
         self._sql = ""

@@ -32,6 +32,16 @@ class FlinkKafkaConsumer(KafkaSource):
 
     Raises:
         ProgramError: a property is missing, not known or not valid.
+
+    Examples:
+        ```python
+        from firesteel.common import SimpleStringSchema
+        from firesteel.datastream.connectors.kafka import FlinkKafkaConsumer
+
+        properties = {"bootstrap.servers": "localhost:9092", "group.id": "shop"}
+        source = FlinkKafkaConsumer("orders", SimpleStringSchema(), properties)  # env.add_source(source)
+        source.set_start_from_earliest()
+        ```
     """
 
     def __init__(
@@ -111,6 +121,15 @@ class FlinkKafkaProducer(KafkaSink):
 
     Raises:
         ProgramError: a property is missing, not known or not valid.
+
+    Examples:
+        ```python
+        from firesteel.common import SimpleStringSchema
+        from firesteel.datastream.connectors.kafka import FlinkKafkaProducer
+
+        properties = {"bootstrap.servers": "localhost:9092"}
+        sink = FlinkKafkaProducer("totals", SimpleStringSchema(), properties)  # stream.add_sink(sink)
+        ```
     """
 
     def __init__(

@@ -31,6 +31,18 @@ class KafkaProducerRecord(NamedTuple):
         partition: partition of the topic; None = the key decides, or without a key any partition.
         timestamp: milliseconds since 1970; None = the time of writing.
         headers: names and values.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.kafka import KafkaProducerRecord
+
+        record = KafkaProducerRecord("orders", b"tea", key=b"anna")
+        print(record.topic, record.key)
+        ```
+
+        ```text
+        orders b'anna'
+        ```
     """
 
     topic: str

@@ -9,7 +9,19 @@ __all__ = ["RestartStrategies", "RestartStrategyConfiguration"]
 
 
 class RestartStrategyConfiguration(ABC):
-    """Decides whether and when a job is restarted after a failure."""
+    """Decides whether and when a job is restarted after a failure.
+
+    Examples:
+        ```python
+        from firesteel.common import RestartStrategies, RestartStrategyConfiguration
+
+        print(isinstance(RestartStrategies.no_restart(), RestartStrategyConfiguration))
+        ```
+
+        ```text
+        True
+        ```
+    """
 
     @abstractmethod
     def get_description(self) -> str:

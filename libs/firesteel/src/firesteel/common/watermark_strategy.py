@@ -78,7 +78,22 @@ class ToTimestampAssigner(Protocol):
 
 
 class WatermarkOutput(ABC):
-    """Takes the watermarks of a generator."""
+    """Takes the watermarks of a generator.
+
+    Examples:
+        ```python
+        from firesteel.common import WatermarkGenerator
+
+
+        class AtTheMark(WatermarkGenerator):
+            def on_event(self, event, event_timestamp, output):
+                if event == "end of hour":
+                    output.emit_watermark(event_timestamp)
+
+            def on_periodic_emit(self, output):
+                pass
+        ```
+    """
 
     @abstractmethod
     def emit_watermark(self, watermark: int) -> None:

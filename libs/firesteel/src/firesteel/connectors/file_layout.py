@@ -161,7 +161,20 @@ class RollingPolicy:
 
 
 class DefaultRollingPolicy(RollingPolicy):
-    """Rolls by size, age and inactivity; made by ``RollingPolicy.default_rolling_policy()``."""
+    """Rolls by size, age and inactivity; made by ``RollingPolicy.default_rolling_policy()``.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import RollingPolicy
+
+        policy = RollingPolicy.default_rolling_policy(1024, rollover_interval=60_000, inactivity_interval=10_000)
+        print(policy.is_full(size=2048, age_ms=0, idle_ms=0))
+        ```
+
+        ```text
+        True
+        ```
+    """
 
 
 class OnCheckpointRollingPolicy(RollingPolicy):

@@ -42,7 +42,16 @@ __all__ = [
 
 
 class FileEnumeratorProvider:
-    """Whether files are split. Made by its factory methods."""
+    """Whether files are split. Made by its factory methods.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileEnumeratorProvider, FileSource, StreamFormat
+
+        builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "file:///data/logs")
+        builder.set_file_enumerator(FileEnumeratorProvider.default_non_splittable_file_enumerator())
+        ```
+    """
 
     def __init__(self, *, splits: bool) -> None:
         self.splits = splits

@@ -19,7 +19,19 @@ __all__ = [
 
 
 class CheckpointStorage(ABC):
-    """Root class of the places that a job's checkpoints are written to."""
+    """Root class of the places that a job's checkpoints are written to.
+
+    Examples:
+        ```python
+        from firesteel.datastream import CheckpointStorage, FileSystemCheckpointStorage
+
+        print(isinstance(FileSystemCheckpointStorage("file:///data/checkpoints"), CheckpointStorage))
+        ```
+
+        ```text
+        True
+        ```
+    """
 
     @abstractmethod
     def to_options(self) -> dict[str, str]:

@@ -1009,6 +1009,32 @@ class BroadcastConnectedStream(NearNames):
         non_broadcast_stream: the function sees its records with read access to the broadcast state.
         broadcast_stream: the function sees its records with write access.
         broadcast_state_descriptors: of the states.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import BroadcastProcessFunction, StreamExecutionEnvironment
+        from firesteel.datastream.state import MapStateDescriptor
+
+        NAMES = MapStateDescriptor("names", Types.INT(), Types.STRING())
+
+
+        class Both(BroadcastProcessFunction):
+            def process_element(self, value, ctx):
+                yield "record", value
+
+            def process_broadcast_element(self, value, ctx):
+                yield "rule", value
+
+
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        connected = env.from_collection([1]).connect(env.from_collection([2]).broadcast(NAMES))
+        print(sorted(connected.process(Both()).execute_and_collect()))
+        ```
+
+        ```text
+        [('record', 1), ('rule', 2)]
+        ```
     """
 
     def __init__(
@@ -1776,7 +1802,20 @@ class IntervalJoin(NearNames):
 
 
 class IntervalJoined(NearNames):
-    """Streams and interval are known; ``process`` comes last."""
+    """Streams and interval are known; ``process`` comes last.
+
+    Examples:
+        ```python
+        from firesteel.common import Time
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment()
+        orders = env.from_collection([("a", 1)]).key_by(lambda order: order[0])
+        payments = env.from_collection([("a", 4)]).key_by(lambda payment: payment[0])
+        joined = orders.interval_join(payments).between(Time.seconds(-5), Time.minutes(1))
+        joined = joined.upper_bound_exclusive()  # .process(...)
+        ```
+    """
 
     def __init__(self, streams: tuple[KeyedStream, KeyedStream], lower: int, upper: int) -> None:
         self._streams, self._lower, self._upper = streams, lower, upper

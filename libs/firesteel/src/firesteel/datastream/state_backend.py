@@ -22,7 +22,19 @@ __all__ = [
 
 
 class StateBackend(ABC):
-    """Where keyed state lives."""
+    """Where keyed state lives.
+
+    Examples:
+        ```python
+        from firesteel.datastream import HashMapStateBackend, StateBackend
+
+        print(isinstance(HashMapStateBackend(), StateBackend))
+        ```
+
+        ```text
+        True
+        ```
+    """
 
     @abstractmethod
     def to_options(self) -> dict[str, str]:

@@ -60,7 +60,28 @@ class AsyncFunction(Function, Generic[IN, OUT]):
 
 
 class AsyncRetryPredicate(ABC, Generic[OUT]):
-    """Decides whether a call has failed, so that it is to be retried."""
+    """Decides whether a call has failed, so that it is to be retried.
+
+    Examples:
+        ```python
+        from firesteel.datastream import AsyncRetryPredicate
+
+
+        class WhenEmpty(AsyncRetryPredicate):
+            def result_predicate(self):
+                return lambda results: not results
+
+            def exception_predicate(self):
+                return lambda error: isinstance(error, TimeoutError)
+
+
+        print(WhenEmpty().result_predicate()([]))
+        ```
+
+        ```text
+        True
+        ```
+    """
 
     @abstractmethod
     def result_predicate(self) -> Callable[[list[OUT]], bool] | None:
@@ -145,7 +166,20 @@ def exception_type_predicate(error: Exception, expected_error_type: type[Excepti
 
 
 class RetryPredicate(AsyncRetryPredicate[OUT], Generic[OUT]):
-    """A predicate made of two functions."""
+    """A predicate made of two functions.
+
+    Examples:
+        ```python
+        from firesteel.datastream.async_retry_strategies import RetryPredicate
+
+        predicate = RetryPredicate(lambda results: not results, None)
+        print(predicate.result_predicate()([]))
+        ```
+
+        ```text
+        True
+        ```
+    """
 
     def __init__(
         self,

@@ -11,7 +11,24 @@ __all__ = ["CheckpointListener", "CheckpointedFunction", "FunctionInitialization
 
 
 class FunctionInitializationContext(ABC):
-    """Access to state, and whether it was restored, for ``initialize_state``."""
+    """Access to state, and whether it was restored, for ``initialize_state``.
+
+    Examples:
+        ```python
+        from firesteel.datastream import CheckpointedFunction, MapFunction
+
+
+        class Greeting(MapFunction, CheckpointedFunction):
+            def initialize_state(self, context):
+                self.begin = "again" if context.is_restored() else "first"
+
+            def snapshot_state(self, context):
+                pass
+
+            def map(self, value):
+                return self.begin, value
+        ```
+    """
 
     @abstractmethod
     def is_restored(self) -> bool:
@@ -31,7 +48,24 @@ class FunctionInitializationContext(ABC):
 
 
 class FunctionSnapshotContext(ABC):
-    """Information about the checkpoint, for ``snapshot_state``."""
+    """Information about the checkpoint, for ``snapshot_state``.
+
+    Examples:
+        ```python
+        from firesteel.datastream import CheckpointedFunction, MapFunction
+
+
+        class Noted(MapFunction, CheckpointedFunction):
+            def initialize_state(self, context):
+                self.last_checkpoint = None
+
+            def snapshot_state(self, context):
+                self.last_checkpoint = context.get_checkpoint_id()
+
+            def map(self, value):
+                return value, self.last_checkpoint
+        ```
+    """
 
     @abstractmethod
     def get_checkpoint_id(self) -> int:
@@ -44,8 +78,6 @@ class FunctionSnapshotContext(ABC):
 
 class CheckpointedFunction(ABC):
     """Gives a function operator state: derive the function from this class as well.
-
-    Example: ``class Buffering(MapFunction, CheckpointedFunction)``.
 
     Examples:
         ```python

@@ -120,6 +120,31 @@ class SplitEnumerator(ABC):
 
     Calls come in this order: ``start``; then readers, requests and checkpoints in any order; ``close``. After a restart
     all readers are added again.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import Split, SplitEnumerator
+
+
+        class TwoSplits(SplitEnumerator):
+            def __init__(self, context):
+                self.context, self.left = context, [Split("a", {}), Split("b", {})]
+
+            def handle_split_request(self, subtask_id, requester_hostname):
+                if self.left:
+                    self.context.assign_split(self.left.pop(), subtask_id)
+                else:
+                    self.context.signal_no_more_splits(subtask_id)
+
+            def add_splits_back(self, splits, subtask_id):
+                self.left += splits
+
+            def add_reader(self, subtask_id):
+                pass
+
+            def snapshot_state(self, checkpoint_id):
+                return [split.to_plain() for split in self.left]
+        ```
     """
 
     def start(self) -> None:  # noqa: B027 - most have nothing to do

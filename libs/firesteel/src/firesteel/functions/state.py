@@ -336,7 +336,27 @@ class MapState(State, Generic[K, V]):
 
 
 class ReadOnlyBroadcastState(State, Generic[K, V]):
-    """Broadcast state as the side that is not broadcast sees it: to read only. Do not change its values in place."""
+    """Broadcast state as the side that is not broadcast sees it: to read only. Do not change its values in place.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import BroadcastProcessFunction
+        from firesteel.datastream.state import MapStateDescriptor
+
+        LIMITS = MapStateDescriptor("limits", Types.STRING(), Types.INT())
+
+
+        class Below(BroadcastProcessFunction):
+            def process_element(self, value, ctx):
+                limits = ctx.get_broadcast_state(LIMITS)
+                if not limits.contains("limit") or value < limits.get("limit"):
+                    yield value
+
+            def process_broadcast_element(self, value, ctx):
+                ctx.get_broadcast_state(LIMITS).put("limit", value)
+        ```
+    """
 
     @abstractmethod
     def get(self, key: K) -> V | None:
@@ -427,6 +447,18 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
     Raises:
         ValueError: the name is empty.
         TypeError: the name is not a str, or the type is not type information.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.state import StateDescriptor, ValueStateDescriptor
+
+        print(isinstance(ValueStateDescriptor("count", Types.LONG()), StateDescriptor))
+        ```
+
+        ```text
+        True
+        ```
     """
 
     def __init__(self, name: str, type_info: TypeDescriptor) -> None:
@@ -616,6 +648,34 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     Raises:
         TypeError: the function lacks a method of ``AggregateFunction``.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import AggregateFunction
+        from firesteel.datastream.state import AggregatingStateDescriptor
+
+
+        class Count(AggregateFunction):
+            def create_accumulator(self):
+                return 0
+
+            def add(self, value, accumulator):
+                return accumulator + 1
+
+            def get_result(self, accumulator):
+                return accumulator
+
+            def merge(self, acc_a, acc_b):
+                return acc_a + acc_b
+
+
+        print(AggregatingStateDescriptor("count", Count(), Types.LONG()).get_name())
+        ```
+
+        ```text
+        count
+        ```
     """
 
     def __init__(self, name: str, agg_function: Any, state_type_info: TypeDescriptor) -> None:
@@ -631,7 +691,27 @@ class AggregatingStateDescriptor(StateDescriptor):
 
 
 class OperatorStateStore(ABC):
-    """Operator state: state of a subtask that belongs to no key and is redistributed when the parallelism changes."""
+    """Operator state: state of a subtask that belongs to no key and is redistributed when the parallelism changes.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import CheckpointedFunction, MapFunction
+        from firesteel.datastream.state import ListStateDescriptor
+
+
+        class Buffered(MapFunction, CheckpointedFunction):
+            def initialize_state(self, context):
+                store = context.get_operator_state_store()
+                self.buffer = store.get_list_state(ListStateDescriptor("buffer", Types.STRING()))
+
+            def snapshot_state(self, context):
+                self.buffer.update(["what is not written yet"])
+
+            def map(self, value):
+                return value
+        ```
+    """
 
     @abstractmethod
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:

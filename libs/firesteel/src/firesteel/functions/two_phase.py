@@ -53,6 +53,17 @@ class Committable:
         checkpoint_id: id of the checkpoint at whose barrier it was prepared; ids rise within a job, and stay the same
             after a restart. Batch mode has one, 1. If the sink commits globally, the id belongs to the barrier at which
             the committable reached the committer's subtask.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import Committable
+
+        print(Committable(b"transaction 7").data)
+        ```
+
+        ```text
+        b'transaction 7'
+        ```
     """
 
     data: bytes
@@ -74,7 +85,19 @@ class WriterState:
 
 
 class CommitOutcome(Enum):
-    """Outcome of a commit."""
+    """Outcome of a commit.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import CommitOutcome
+
+        print([outcome.name for outcome in CommitOutcome])
+        ```
+
+        ```text
+        ['COMMITTED', 'ALREADY_COMMITTED', 'RETRY', 'FAILED', 'UNKNOWN']
+        ```
+    """
 
     COMMITTED = "committed"
     """The results are visible now."""
@@ -95,6 +118,17 @@ class CommitResult:
     Attributes:
         outcome: outcome of the commit.
         reason: cause of ``RETRY``, ``FAILED`` or ``UNKNOWN``, as shown to users.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import CommitOutcome, CommitResult
+
+        print(CommitResult(CommitOutcome.RETRY, "the database is away").reason)
+        ```
+
+        ```text
+        the database is away
+        ```
     """
 
     outcome: CommitOutcome
@@ -109,6 +143,22 @@ class Committer(ABC):
     """Makes results visible. Each subtask of the sink has one, on its task's thread: records wait during a commit.
 
     Unless ``TwoPhaseCommitSink.commits_quickly``, the task has a thread of its own, so that other tasks go on.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import COMMITTED, Committer
+
+
+        class Publish(Committer):
+            def __init__(self):
+                self.shown = []
+
+            def commit(self, committables):
+                for committable in committables:
+                    if committable.data not in self.shown:  # a commit may come twice
+                        self.shown.append(committable.data)
+                return [COMMITTED for _ in committables]
+        ```
     """
 
     @abstractmethod
@@ -145,6 +195,23 @@ class TwoPhaseWriter(SinkWriter[T]):
     """Writes the records of one subtask. ``abort`` and ``close`` are those of ``SinkWriter``.
 
     ``abort`` must not remove anything that returned committables or states refer to: they may be in a checkpoint.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors import TwoPhaseWriter
+
+
+        class Lines(TwoPhaseWriter):
+            def __init__(self):
+                self.lines = []
+
+            def write(self, values, timestamps):
+                self.lines += values
+
+            def prepare_commit(self, end_of_input):
+                lines, self.lines = self.lines, []
+                return ["|".join(lines).encode()] if lines else []
+        ```
     """
 
     @abstractmethod

@@ -53,7 +53,22 @@ W = TypeVar("W")
 
 
 class WindowAssigner(ABC, Generic[T, W]):
-    """Assigns each record to windows: none, one, or several."""
+    """Assigns each record to windows: none, one, or several.
+
+    Examples:
+        ```python
+        from firesteel.common import Time
+        from firesteel.datastream import WindowAssigner
+        from firesteel.datastream.window import TumblingEventTimeWindows
+
+        assigner = TumblingEventTimeWindows.of(Time.seconds(10))
+        print(isinstance(assigner, WindowAssigner), assigner.assign_windows("tea", 12_000, None))
+        ```
+
+        ```text
+        True [TimeWindow(start=10000, end=20000)]
+        ```
+    """
 
     class WindowAssignerContext(ABC):
         """Access of an assigner to the clock and the subtask."""

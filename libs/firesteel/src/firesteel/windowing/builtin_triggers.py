@@ -428,7 +428,19 @@ class DeltaTrigger(_QuietTrigger[T, W]):
 
 
 class NeverTrigger(_QuietTrigger[T, W]):
-    """Never fires: the default of ``GlobalWindows``, for which the program has to choose a trigger."""
+    """Never fires: the default of ``GlobalWindows``, for which the program has to choose a trigger.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import GlobalWindows, NeverTrigger
+
+        print(isinstance(GlobalWindows.create().get_default_trigger(None), NeverTrigger))
+        ```
+
+        ```text
+        True
+        ```
+    """
 
     @override
     def on_element(self, element: T, timestamp: int, window: W, ctx: Context) -> TriggerResult:

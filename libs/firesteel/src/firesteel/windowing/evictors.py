@@ -23,6 +23,18 @@ class TimestampedValue(NamedTuple):
     Attributes:
         value: the record.
         timestamp: timestamp of the record, in ms since 1970-01-01 UTC; None if it has none.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import TimestampedValue
+
+        element = TimestampedValue("tea", 1_000)
+        print(element.value, element.timestamp)
+        ```
+
+        ```text
+        tea 1000
+        ```
     """
 
     value: Any

@@ -154,7 +154,21 @@ class DynamicEventTimeSessionWindows(_DynamicGap):
 
 
 class DynamicProcessingTimeSessionWindows(_DynamicGap):
-    """Sessions by the clock; each record has a gap of its own."""
+    """Sessions by the clock; each record has a gap of its own.
+
+    Examples:
+        ```python
+        from firesteel.datastream.window import ProcessingTimeSessionWindows, SessionWindowTimeGapExtractor
+
+
+        class ByKind(SessionWindowTimeGapExtractor):
+            def extract(self, element):
+                return 60_000 if element["kind"] == "slow" else 5_000
+
+
+        assigner = ProcessingTimeSessionWindows.with_dynamic_gap(ByKind())  # stream.window(assigner)
+        ```
+    """
 
     event_time = False
 

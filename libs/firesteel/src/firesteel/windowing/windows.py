@@ -31,7 +31,20 @@ MAX_TIMESTAMP: Final = 2**63 - 1
 
 
 class Window(ABC):
-    """A bucket of records. Windows are values: equal objects stand for one window, and they never change."""
+    """A bucket of records. Windows are values: equal objects stand for one window, and they never change.
+
+    Examples:
+        ```python
+        from firesteel.datastream import TimeWindow, Window
+
+        window = TimeWindow(0, 60_000)
+        print(isinstance(window, Window), window.max_timestamp())
+        ```
+
+        ```text
+        True 59999
+        ```
+    """
 
     __slots__ = ()
 
