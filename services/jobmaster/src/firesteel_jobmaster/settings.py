@@ -34,6 +34,7 @@ READ_IN_SLOTS: Final[tuple[Option[Any], ...]] = (
     options.CHECKPOINTING_WRITE_BUFFER,
     options.EXCHANGE_CHANNEL_WINDOW,
     options.EXCHANGE_MAX_CHUNK,
+    options.HOT_KEYS,
     options.METRICS_MAX_PER_TASK,
     options.PIPELINE_AUTO_WATERMARK_INTERVAL,
     options.PIPELINE_GLOBAL_JOB_PARAMETERS,
