@@ -192,7 +192,8 @@ class Chromium:
         """Press and release a key."""
         code = _CODES.get(key, ord(key[0].upper()))
         for kind in ("keyDown", "keyUp"):
-            text = {"text": key} if kind == "keyDown" and len(key) == 1 else {}
+            written = {"Enter": "\r"}.get(key, key)  # a button is pressed by the character
+            text = {"text": written} if kind == "keyDown" and len(written) == 1 else {}
             self._run(self._send("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text))
 
     def choose_file(self, selector: str, path: Path) -> None:
@@ -202,9 +203,18 @@ class Chromium:
         node = self._run(self._send("DOM.querySelector", nodeId=document["root"]["nodeId"], selector=selector))
         self._run(self._send("DOM.setFileInputFiles", files=[str(path)], nodeId=node["nodeId"]))
 
-    def screenshot(self, path: Path) -> None:
-        """The page as it is seen: PNG or WebP, as the name of the file says."""
-        how = {"format": "webp", "quality": 88} if path.suffix == ".webp" else {"format": "png"}
+    def media(self, scheme: str) -> None:
+        """What the system prefers: ``light`` or ``dark``; still pictures in any case."""
+        features = [
+            {"name": "prefers-color-scheme", "value": scheme},
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ]
+        self._run(self._send("Emulation.setEmulatedMedia", features=features))
+
+    def screenshot(self, path: Path, whole: bool = False) -> None:
+        """The page as it is seen, or the whole of it: PNG or WebP, as the name of the file says."""
+        how: dict[str, Any] = {"format": "webp", "quality": 88} if path.suffix == ".webp" else {"format": "png"}
+        how["captureBeyondViewport"] = whole
         data = self._run(self._send("Page.captureScreenshot", **how))["data"]
         path.write_bytes(base64.b64decode(data))
 

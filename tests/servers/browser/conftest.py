@@ -20,13 +20,25 @@ from tests.servers.browser.shop import shop
 IMPOSSIBLE = 3
 
 
-@pytest.fixture(scope="session")
-def program() -> str:
-    done = subprocess.run(["sh", str(ENSURE)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+def ensured(script: Path) -> str:
+    """What a script prints that installs something, where that can be had."""
+    done = subprocess.run(["sh", str(script)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode == IMPOSSIBLE:
         pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip().splitlines()[-1]
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    """Of the browser."""
+    return ensured(ENSURE)
+
+
+@pytest.fixture(scope="session")
+def axe() -> Path:
+    """The program that checks pages for accessibility."""
+    return Path(ensured(ENSURE.with_name("ensure-axe.sh")))
 
 
 @dataclass

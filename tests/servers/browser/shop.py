@@ -9,6 +9,7 @@ from typing import Any
 
 from firesteel.common import Duration, WatermarkStrategy
 from firesteel.common.watermark_strategy import TimestampAssigner
+from firesteel.datastream import RuntimeExecutionMode
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 from tests.integration.embedded.programs import new_environment
 
@@ -19,6 +20,7 @@ SETTINGS = {
     "execution__checkpointing__interval": "500 ms",
     "restart_strategy__type": "fixed-delay",
     "restart_strategy__fixed_delay__delay": "100 ms",
+    "taskmanager__numberOfTaskSlots": "8",
 }
 
 
@@ -51,3 +53,34 @@ def shop(folder: Path, **options: str) -> Any:
     priced = orders.key_by(lambda one: one["customer"]).map(price).name("price")
     priced.rebalance().filter(lambda one: one["order"] < 0).name("odd ones").print()
     return env.execute_async(NAME)
+
+
+def examples(folder: Path) -> dict[str, Any]:
+    """Start jobs beside the shop: one that fails again and again, a batch job whose last stage waits, one that ends.
+
+    Returns:
+        ``failing``, ``batch`` and ``ended`` -> the job.
+    """
+
+    def no(number: int) -> int:
+        raise ValueError(f"number {number} is not to be had")
+
+    def wait(pair: tuple[int, int]) -> tuple[int, int]:
+        while folder.exists():
+            time.sleep(0.05)
+        return pair
+
+    delays = {"restart_strategy__type": "fixed-delay", "restart_strategy__fixed_delay__delay": "2 s"}
+    env = new_environment(1, restart_strategy__fixed_delay__attempts="1000000", **delays)
+    source = DataGeneratorSource(lambda number: number, None, RateLimiterStrategy.per_second(1))
+    env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").map(no).name("broken").print()
+    jobs = {"failing": env.execute_async("Fails again and again")}
+    env = new_environment(1)
+    env.from_collection([1, 2, 3]).map(lambda number: number).name("same").print()
+    jobs["ended"] = env.execute_async("Three numbers")
+    env = new_environment(2)
+    env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+    pairs = env.from_collection([(number % 3, number) for number in range(1000)])
+    pairs.key_by(lambda pair: pair[0]).map(wait).name("waits").print()
+    jobs["batch"] = env.execute_async("Numbers as a batch")
+    return jobs

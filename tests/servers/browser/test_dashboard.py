@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
-from tests.integration.embedded.programs import ended, until
+from tests.integration.embedded.programs import ended, rest_of, until
 from tests.servers.browser.chromium import Chromium
 from tests.servers.browser.conftest import Shop
 from tests.servers.browser.shop import NAME, PARALLELISM, shop
+from tests.servers.browser.shop import examples as shop_examples
+from tests.servers.browser.walk import DESK, PHONE, Walk
 
 pytestmark = pytest.mark.may_skip(reason="Chromium can be installed by root on Debian only")
 ROWS = "[...document.querySelectorAll('table[data-name={name}] tbody tr[data-row]')]"
@@ -161,34 +164,97 @@ def test_charts_are_there_again_after_a_reload(browser: Chromium, watched: Shop)
     browser.wait("document.querySelector('[data-chart=\"0.numRecordsInPerSecond\"] canvas')")
 
 
-def test_every_page_shows_itself_or_says_what_the_cluster_does_not_offer(browser: Chromium, watched: Shop) -> None:
-    vertex = watched.ask()["vertices"][1]["id"]
-    job = f"#/jobs/{watched.id}"
-    pages = {
-        "#/jobs": "table[data-name=jobs] tr[data-row]",
-        f"{job}/timeline/{vertex}": "[data-card=subtask-times] .gantt-bar",
-        f"{job}/charts": ".charts [data-chart]",
-        f"{job}/configuration": "table[data-name=options] tr[data-row]",
-        f"{job}/overview/{vertex}/taskmanagers": "table[data-name=workers] tr[data-row]",
-        f"{job}/overview/{vertex}/accumulators": "table[data-name=accumulators]",
-        f"{job}/overview/{vertex}/flamegraph": "[data-flames]",
-        "#/taskmanagers": "table[data-name=taskmanagers] tr[data-row]",
-        "#/taskmanagers/embedded": "[data-card=slots] tr[data-row]",
-        "#/taskmanagers/embedded/logs": "table[data-name=logs] tr[data-row]",
-        "#/taskmanagers/embedded/threads": ".thread",
-        "#/jobmanager/configuration": "table[data-name=options] tr[data-row]",
-        "#/jobmanager/environment": ".plain-list li",
-        "#/jobmanager/metrics": "table[data-name=values] tr[data-row]",
-        "#/jobmanager/threads": ".thread",
-        "#/jobs/" + "0" * 32: ".trouble",
-        "#/nowhere": "main h1",
-    }
-    for page, wanted in pages.items():
+@pytest.fixture
+def examples(watched: Shop) -> Iterator[dict[str, str]]:
+    """Id of each of four jobs -> what it is an example of; those beside the shop end with the test."""
+    jobs = shop_examples(watched.folder)
+    try:
+        until(lambda: rest_of(jobs["ended"])["end-time"] >= 0, "a job has ended", 60)
+        until(lambda: rest_of(jobs["failing"], "/exceptions")["exceptionHistory"]["entries"], "a job fails", 60)
+        until(lambda: any(v["status"] == "FINISHED" for v in rest_of(jobs["batch"])["vertices"]), "a stage is done", 90)
+        yield {watched.id: "running", **{str(job.get_job_id()): name for name, job in jobs.items()}}
+    finally:
+        for name in ("failing", "batch"):
+            jobs[name].cancel().result()
+        for name in ("failing", "batch"):
+            ended(jobs[name])
+
+
+@pytest.mark.timeout(600)  # 30 seconds on a machine that has nothing else to do
+def test_all_pages_are_free_of_errors_fit_a_phone_and_can_be_used_by_all(
+    browser: Chromium, watched: Shop, axe: Path, examples: dict[str, str]
+) -> None:
+    walk = Walk(browser, axe, examples)
+    patterns = walk.go()
+    assert walk.faults == []
+    assert len(patterns) > 30, patterns
+    assert {"overview", "submit", "jobs/running/logs", "taskmanagers/x/threads", "jobs/job/checkpoints/x"} <= set(
+        patterns
+    )
+    for page in ("#/nowhere", "#/jobs/" + "0" * 32):
         browser.go(page)
-        browser.wait(f"document.querySelector({json.dumps(wanted)}) || document.querySelector('.trouble.quiet')")
-    for one in browser.problems:
-        assert "404" in one, f"no error but questions that this cluster does not answer: {one}"
+        browser.wait("document.querySelector('main h1') && document.title !== 'Firesteel'")
     assert {url.split("/")[2] for url in browser.asked if url.startswith("http")} == {watched.url.split("/")[2]}
+
+
+def test_a_keyboard_is_enough(browser: Chromium, watched: Shop) -> None:
+    browser.open(f"{watched.url}/#/jobs/{watched.id}/overview")
+    browser.wait("document.querySelector('[data-action=checkpoint]')")
+    browser.key("Tab")
+    browser.wait(
+        "document.activeElement.className === 'skip' && document.activeElement.getBoundingClientRect().left >= 0"
+    )
+    browser.key("Enter")
+    assert browser.evaluate("document.activeElement.tagName") == "MAIN"
+    browser.wait("document.querySelector('.node')")
+    browser.evaluate("document.querySelector('[data-action=log-in]').focus()")
+    browser.key("Enter")
+    browser.wait("document.querySelector('dialog[open]')")
+    for _ in range(6):
+        browser.key("Tab")
+        inside = "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
+        assert browser.evaluate(inside), "the focus stays in the dialog, or goes to the browser itself"
+    browser.key("Escape")
+    browser.wait("!document.querySelector('dialog')")
+    assert browser.evaluate("document.activeElement.dataset.action") == "log-in", "the focus is given back"
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert browser.evaluate(outline) == "solid", "the focus can be seen"
+    browser.size(*PHONE)
+    browser.press("[data-action=menu]")
+    browser.wait("sees(document.querySelector('aside nav a'))")
+    browser.key("Escape")
+    browser.wait("!sees(document.querySelector('aside nav a'))")
+    assert browser.evaluate("document.querySelector('aside').clientHeight") < 60, "one line"
+    browser.wait("document.querySelectorAll('.graph-list .node').length === 3")
+    browser.size(*DESK)
+
+
+def test_charts_have_their_values_as_tables(browser: Chromium, watched: Shop) -> None:
+    browser.go(f"#/jobs/{watched.id}/charts")
+    browser.press(".chart-values summary")
+    table = browser.text(".chart-numbers table")
+    assert re.search(r"^Time\s.+\n\d\d:\d\d:\d\d\s+[\d.]+", table), table[:200]
+
+
+def test_logs_of_a_job_come_from_all_processes_in_one_order(browser: Chromium, watched: Shop) -> None:
+    lines = "[...document.querySelectorAll('.log-line')].map((one) => one.innerText)"
+    browser.go(f"#/jobs/{watched.id}/exceptions")
+    browser.press("[data-action=moment]")
+    failure = browser.wait(f"document.querySelector('.log-line.current') && {lines}")
+    assert "at=" in browser.evaluate("location.hash")
+    assert any(
+        re.search(r" INFO +shop \[embedded, price \([12]/2\)#0\]: order \d+ has a price$", one) for one in failure
+    )
+    assert failure == sorted(failure, key=lambda one: one[:23]), "in order of time"
+    browser.go(f"#/jobs/{watched.id}/logs")
+    followed = f"document.querySelector('[data-toggle=follow]').checked && {lines}.length > 1 && {lines}.at(-1)"
+    last = browser.wait(followed)
+    browser.wait(f"{lines}.at(-1) > {json.dumps(last)}")
+    browser.type(".log .find", "HAS A PRICE")
+    browser.press("[data-toggle=only]")
+    browser.wait("location.hash.includes('text=HAS') && document.querySelector('.log-line mark')")
+    browser.go(f"#/jobs/{watched.id}/logs?level=ERROR")
+    browser.wait(f"document.querySelector('[data-log]') && {lines}.every((one) => !one.includes(' INFO '))")
 
 
 def test_a_flame_graph_is_drawn_of_all_subtasks_and_of_one(browser: Chromium, watched: Shop) -> None:

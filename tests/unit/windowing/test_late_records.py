@@ -117,7 +117,7 @@ def test_it_names_the_subtask_that_the_watermark_follows(caplog: pytest.LogCaptu
     marks.update(1, Watermark(HOUR))
     marks.update(2, Watermark(HOUR + 1))
     late.drop(7, HOUR)
-    assert "which comes from 'Source: clicks', subtask 1. A record whose time" in caplog.text
+    assert "which comes from 'Source: clicks', subtask 2. A record whose time" in caplog.text
     marks.update(1, Watermark(MAX_WATERMARK))
     late.drop(7, HOUR + 1)
     assert "which comes from channel 4:0->0. A record whose time" in caplog.text, "of an edge without a name"
@@ -180,7 +180,7 @@ def test_a_watermark_that_leaves_the_task_says_where_it_was_made(assigner_is_las
     bench.task.start()
     bench.run()
     origins = {mark.origin for _, mark in bench.output.elements if isinstance(mark, Watermark)}
-    assert origins == {"'Timestamps' (subtask 1)"}
+    assert origins == {"'Timestamps' (subtask 2/4)"}
 
 
 def test_a_watermark_that_passes_a_task_keeps_where_it_was_made() -> None:

@@ -114,7 +114,32 @@ export function Chart({ title, times, lines, show, top = 0, steps, height = 170,
         {title} {since !== undefined && <span class="dim">{times.length < 2 ? "– the first points come soon" : ""}</span>}
       </figcaption>
       <div ref={box} />
+      <Values title={title} times={times} lines={lines} show={show} at={(ms) => clock(ms, where, offset)} />
     </figure>
+  );
+}
+
+const MOST_ROWS = 200;
+
+/** The numbers of a chart for those who can't see it, or want to copy them; the newest first. */
+function Values({ title, times, lines, show, at: moment }: { title: string; times: number[]; lines: Line[]; show: Props["show"]; at: (ms: number) => string }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details class="chart-values" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>Values<span class="unseen"> of {title}</span></summary>
+      {open && (
+        <div class="chart-numbers" tabIndex={0} role="region" aria-label={`Values of ${title}`}>
+          <table>
+            <thead><tr><th scope="col">Time</th>{lines.map((line) => <th key={line.title} scope="col">{line.title}</th>)}</tr></thead>
+            <tbody>
+              {Array.from({ length: Math.min(MOST_ROWS, times.length) }, (_, back) => times.length - 1 - back).map((index) => (
+                <tr key={times[index]}><th scope="row">{moment(times[index]!)}</th>{lines.map((line) => <td key={line.title}>{show(line.values[index])}</td>)}</tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </details>
   );
 }
 

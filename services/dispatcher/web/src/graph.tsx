@@ -4,6 +4,7 @@ import { carried, isBatch, level, stageText } from "./diagnose";
 import { count, duration, isNumber, percent, share, subtaskOf, watermark } from "./format";
 import { HEIGHT, layout, path, WIDTH } from "./layout";
 import { tone } from "./parts";
+import { phone, useStore } from "./store";
 import type { JobDetails, Vertex, Worst } from "./types";
 
 interface View {
@@ -27,6 +28,7 @@ function filled(from: Worst | undefined, to: Worst | undefined, fromShared: bool
 export function Graph({ job, chosen, choose }: { job: JobDetails; chosen: string; choose: (id: string) => void }) {
   const shape = JSON.stringify(job.plan.nodes.map((node) => [node.id, node.inputs]));
   const drawn = useMemo(() => layout(job.plan.nodes), [shape]);
+  const asList = useStore(phone);
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState<View>({ x: 0, y: 0, scale: 1 });
   const byId = new Map(job.vertices.map((vertex) => [vertex.id, vertex]));
@@ -41,14 +43,14 @@ export function Graph({ job, chosen, choose }: { job: JobDetails; chosen: string
       scale: least,
     });
   };
-  useEffect(fit, [drawn]);
+  useEffect(fit, [drawn, asList]);
   useEffect(() => {
     const element = box.current;
     if (!element) return;
     const watcher = new ResizeObserver(fit);
     watcher.observe(element);
     return () => watcher.disconnect();
-  }, [drawn]);
+  }, [drawn, asList]);
   const zoom = (factor: number, x?: number, y?: number) =>
     setView((before) => {
       const element = box.current!;
@@ -76,6 +78,40 @@ export function Graph({ job, chosen, choose }: { job: JobDetails; chosen: string
     element.addEventListener("pointermove", move);
     element.addEventListener("pointerup", () => element.removeEventListener("pointermove", move), { once: true });
   };
+  const factsOf = (link: (typeof drawn.links)[number]) => {
+    const [from, to] = [byId.get(link.from), byId.get(link.to)];
+    const fromShared = drawn.links.filter((one) => one.from === link.from).length > 1;
+    const toShared = drawn.links.filter((one) => one.to === link.to).length > 1;
+    const full = filled(from?.["firesteel-worst"], to?.["firesteel-worst"], fromShared, toShared);
+    const rate = carried(from, to, fromShared, toShared);
+    return (
+      <>
+        <b>{link.strategy}</b>
+        {isNumber(rate) && !isBatch(job) && <span>{count(rate)}/s</span>}
+        {full !== undefined && full >= 0.1 && <span class={full >= 0.9 ? "warn-text" : ""}>{share(full)} full</span>}
+      </>
+    );
+  };
+  if (asList) {
+    const places = [...drawn.places].sort((a, b) => a.x - b.x || a.y - b.y); // as data flows
+    return (
+      <ol class="graph-list" data-graph={job.plan.nodes.length}>
+        {places.map((place) => {
+          const vertex = byId.get(place.id);
+          return (
+            vertex && (
+              <li key={place.id}>
+                {drawn.links.filter((link) => link.to === place.id).map((link, index) => (
+                  <p key={index} class="edge-line" data-edge={`${link.from}-${link.to}`}>↓ {factsOf(link)} <span class="dim">from {byId.get(link.from)?.name}</span></p>
+                ))}
+                <Node vertex={vertex} batch={isBatch(job)} now={job.now} chosen={place.id === chosen} choose={choose} />
+              </li>
+            )
+          );
+        })}
+      </ol>
+    );
+  }
   const height = Math.min(620, Math.max(220, drawn.height + 8));
   return (
     <div class="graph" ref={box} style={{ height: `${height}px` }} onWheel={wheel} onPointerDown={drag} data-graph={job.plan.nodes.length}>
@@ -93,16 +129,9 @@ export function Graph({ job, chosen, choose }: { job: JobDetails; chosen: string
         </svg>
         {drawn.links.map((link, index) => {
           const middle = link.points[Math.floor(link.points.length / 2)]!;
-          const [from, to] = [byId.get(link.from), byId.get(link.to)];
-          const fromShared = drawn.links.filter((one) => one.from === link.from).length > 1;
-          const toShared = drawn.links.filter((one) => one.to === link.to).length > 1;
-          const full = filled(from?.["firesteel-worst"], to?.["firesteel-worst"], fromShared, toShared);
-          const rate = carried(from, to, fromShared, toShared);
           return (
             <div key={index} class="edge-label" style={{ left: `${middle.x}px`, top: `${middle.y}px` }} data-edge={`${link.from}-${link.to}`}>
-              <b>{link.strategy}</b>
-              {isNumber(rate) && !isBatch(job) && <span>{count(rate)}/s</span>}
-              {full !== undefined && full >= 0.1 && <span class={full >= 0.9 ? "warn-text" : ""}>{share(full)} full</span>}
+              {factsOf(link)}
             </div>
           );
         })}
@@ -123,8 +152,9 @@ export function Graph({ job, chosen, choose }: { job: JobDetails; chosen: string
 interface NodeProps {
   vertex: Vertex;
   batch: boolean;
-  x: number;
-  y: number;
+  /** Where it is drawn; in a list it has no place. */
+  x?: number;
+  y?: number;
   now: number;
   chosen: boolean;
   choose: (id: string) => void;
@@ -140,7 +170,7 @@ function Node({ vertex, batch, x, y, now, chosen, choose }: NodeProps) {
     <button
       type="button"
       class={`node ${heat} ${chosen ? "chosen" : ""}`}
-      style={{ left: `${x}px`, top: `${y}px`, width: `${WIDTH}px`, height: `${HEIGHT}px` }}
+      style={x === undefined ? {} : { left: `${x}px`, top: `${y}px`, width: `${WIDTH}px`, height: `${HEIGHT}px` }}
       onClick={() => choose(vertex.id)}
       title={name}
       data-vertex={vertex.id}

@@ -7,7 +7,7 @@ import { JobManagerPage } from "./pages/jobmanager";
 import { JobsPage, OverviewPage } from "./pages/overview";
 import { SubmitPage } from "./pages/submit";
 import { TaskManagerPage, TaskManagersPage } from "./pages/taskmanagers";
-import { Dialog } from "./parts";
+import { Dialog, PageTitle } from "./parts";
 import { go, startRouter, useRoute } from "./router";
 import { config, dismiss, loginWanted, notes, theme, useStore, zone, type Config } from "./store";
 
@@ -36,7 +36,7 @@ function Page() {
   if (section === "jobmanager") return <JobManagerPage tab={id} rest={[tab, ...rest].filter(Boolean)} />;
   if (section === "submit") return <SubmitPage />;
   if (section === "overview") return <OverviewPage />;
-  return <><h1>There is no such page</h1><p class="empty"><a href="#/overview">To the overview</a></p></>;
+  return <><PageTitle>There is no such page</PageTitle><p class="empty"><a href="#/overview">To the overview</a></p></>;
 }
 
 function App() {
@@ -45,6 +45,8 @@ function App() {
   const login = useStore(loginWanted);
   const [trouble, setTrouble] = useState("");
   const [help, setHelp] = useState(false);
+  const [menu, setMenu] = useState(false);
+  useEffect(() => setMenu(false), [path.join("/")]);
   useEffect(() => {
     let timer = 0;
     const begin = () =>
@@ -72,6 +74,7 @@ function App() {
         event.preventDefault();
         document.querySelector<HTMLInputElement>("main input[type=search]")?.focus();
       } else if (event.key === "?") setHelp(true);
+      else if (event.key === "Escape" && document.querySelector("#menu.open")) setMenu(false);
       else if (event.key === "Escape") document.querySelector<HTMLButtonElement>("[data-close]")?.click();
       else if (event.key === "d") theme.set(dark.get() ? "light" : "dark");
       else if (event.key === "g") {
@@ -92,11 +95,14 @@ function App() {
   const there = (key: string) => (key !== "submit" || submits) && !(history && ["taskmanagers", "jobmanager"].includes(key));
   return (
     <>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.querySelector<HTMLElement>("main")?.focus())}>To the content</a>
       <aside>
         <a class="brand" href="#/overview">
           <img src="dashboard/icon.svg" alt="" width="26" height="26" /> Firesteel
         </a>
-        <nav>
+        <button type="button" class="menu-button" aria-expanded={menu} aria-controls="menu" onClick={() => setMenu(!menu)} data-action="menu">{SECTIONS.find(([key]) => key === (path[0] ?? "overview"))?.[1] ?? "Menu"} <span aria-hidden="true">☰</span></button>
+        <div id="menu" class={menu ? "open" : ""}>
+        <nav aria-label="Sections">
           {SECTIONS.filter(([key]) => there(key)).map(([key, title, letter]) => (
             <a key={key} href={`#/${key}`} class={(path[0] ?? "overview") === key ? "now" : ""} aria-current={(path[0] ?? "overview") === key ? "page" : undefined} title={`g ${letter}`}>
               {title}
@@ -104,8 +110,9 @@ function App() {
           ))}
         </nav>
         <Foot version={found?.["firesteel-version"]} help={() => setHelp(true)} />
+        </div>
       </aside>
-      <main>
+      <main id="main" tabIndex={-1}>
         {trouble && <p class="trouble" role="alert">{trouble}</p>}
         {found ? <Page /> : login === "required" ? <p class="empty">Log in to see this cluster.</p> : !trouble && <p class="empty">Loading …</p>}
       </main>

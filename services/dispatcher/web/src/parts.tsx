@@ -1,6 +1,7 @@
 // Small pieces that many pages use.
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { useTitle } from "./title";
 import type { ApiError, Polled } from "./api";
 import { bytes, count, DASH, exact, isNumber, percent, shortTime, time } from "./format";
 import { href } from "./router";
@@ -49,9 +50,16 @@ export function Share({ of, kind }: { of: number | undefined; kind: "busy" | "he
   );
 }
 
+/** The heading of a page, which is its title as well; `name`: where the heading shows more than the name. */
+export function PageTitle({ name, children }: { name?: string; children?: ComponentChildren }) {
+  useTitle(0, name ?? String(children));
+  return <h1>{children ?? name}</h1>;
+}
+
 export function Tabs({ path, tabs, now }: { path: string[]; tabs: [string, string][]; now: string }) {
+  useTitle(path.length, tabs.find(([key]) => key === now)?.[1] ?? "");
   return (
-    <nav class="tabs">
+    <nav class="tabs" aria-label={path.length > 2 ? "Of the vertex" : "Of the page"}>
       {tabs.map(([key, title]) => (
         <a key={key} href={href([...path, key])} class={key === now ? "now" : ""} aria-current={key === now ? "page" : undefined}>
           {title}
@@ -134,10 +142,12 @@ export function Copy({ text, label }: { text: string; label?: string }) {
 export function Dialog({ title, close, children, name }: { title: string; close: () => void; children: ComponentChildren; name: string }) {
   const box = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {  // at once: a key that is pressed before the next paint is the dialog's already
+    const before = document.activeElement;
     box.current?.showModal();
+    return () => before instanceof HTMLElement && before.focus(); // the browser gives it back only to who closes, not to who removes
   }, []);
   return (
-    <dialog ref={box} data-dialog={name} onClose={close} onClick={(event) => event.target === box.current && close()}>
+    <dialog ref={box} data-dialog={name} aria-label={title} onClose={close} onClick={(event) => event.target === box.current && close()}>
       <div class="dialog-body">
         <h2>{title}</h2>
         {children}

@@ -13,6 +13,8 @@ import { jobPieces, pieces } from "./pieces";
 import { change, spread } from "./rescaling";
 import { apart, growth, signed, stateRows } from "./state";
 import type { ComparedState, Finding, Health, JobRow, OperatorRow, StateCheckpoint, StateSizes, Vertex, Worst } from "./types";
+import { lines, renewed, type JobLog, type LogRecord } from "./records";
+import { joinedTitle } from "./title";
 
 const io = { "read-bytes": 0, "write-bytes": 0, "read-records": 0, "write-records": 0 };
 const vertex = (id: string, worst: Worst): Vertex => ({
@@ -209,4 +211,23 @@ test("failures with the same cause are one group, counted by the server", () => 
   }); // prettier-ignore
   const found = grouped([failure(90, 0), failure(80, 1), failure(70, 0), failure(60), failure(50)]);
   assert.deepEqual(found.map(({ entries, count, first, last }) => [entries.length, count, first, last]), [[2, 40, 5, 90], [1, 40, 5, 90], [2, 2, 50, 60]]);
+});
+
+const logged = (time: number, message: string, source = "tm-1"): LogRecord => ({ time, level: "INFO", logger: "shop", message, source });
+const answered = (records: LogRecord[], ...sources: JobLog["sources"]): JobLog => ({ records, "complete-to": -1, now: 99, sources });
+
+test("records that are read anew replace those of their time, and who is silent keeps its own", () => {
+  const before = [logged(1, "a"), logged(5, "b"), logged(6, "c", "tm-2")];
+  const found = renewed(before, 5, answered([logged(5, "b"), logged(5, "late", "tm-3"), logged(8, "d")], { source: "tm-1" }, { source: "tm-2", error: "no answer" }));
+  assert.deepEqual(found.map((one) => one.message), ["a", "b", "late", "c", "d"]);
+  assert.equal(renewed(before, 9, answered([])), before);
+});
+
+test("a record says where it was logged and by which task", () => {
+  assert.deepEqual(lines({ ...logged(1, "one\ntwo"), task: "price (2/2)#0" }, "12:00:00"), ["12:00:00 INFO  shop [tm-1, price (2/2)#0]: one", "two"]);
+});
+
+test("the title of a page begins with what tells it apart", () => {
+  assert.equal(joinedTitle(new Map([[0, "Orders"], [2, "Checkpoints"], [3, "Checkpoint 4"]])), "Checkpoint 4 · Checkpoints · Orders · Firesteel");
+  assert.equal(joinedTitle(new Map()), "Firesteel");
 });

@@ -50,6 +50,11 @@ export function kept(name: string, otherwise: string): Store<string> {
 export const theme = kept("theme", "system");
 export const zone = kept("zone", "local");
 
+const narrow = matchMedia("(max-width: 640px)");
+/** Whether the page is as narrow as on a phone: tables are cards then, and graphs lists. */
+export const phone = new Store(narrow.matches);
+narrow.addEventListener("change", () => phone.set(narrow.matches));
+
 export interface Config {
   "refresh-interval": number;
   "flink-version": string;

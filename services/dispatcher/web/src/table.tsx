@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useQuery } from "./router";
+import { phone, useStore } from "./store";
 
 export interface Column<Row> {
   key: string;
@@ -31,6 +32,9 @@ interface Props<Row> {
 }
 
 const ROW = 34;
+/** Height of a row as a card: its first cell, and lines of two cells each. */
+const CARD_FIRST = 40;
+const CARD_LINE = 42;
 const SPARE = 8;
 /** Pixels that a column needs for a number. */
 const UNIT = 64;
@@ -78,8 +82,10 @@ export function Table<Row>(props: Props<Row>) {
     watcher.observe(element);
     return () => watcher.disconnect();
   }, []);
-  const first = Math.max(0, Math.floor(top / ROW) - SPARE);
-  const last = Math.min(shown.length, Math.ceil((top + space) / ROW) + SPARE);
+  const cards = useStore(phone);
+  const rowHeight = cards ? CARD_FIRST + Math.ceil((columns.length - 1) / 2) * CARD_LINE : ROW;
+  const first = Math.max(0, Math.floor(top / rowHeight) - SPARE);
+  const last = Math.min(shown.length, Math.ceil((top + space) / rowHeight) + SPARE);
   const total = columns.reduce((sum, one) => sum + (one.wide ?? 1), 0);
   const press = (one: Column<Row>) => {
     const natural = one.number ? `-${one.key}` : one.key;
@@ -88,7 +94,7 @@ export function Table<Row>(props: Props<Row>) {
   };
   return (
     <div class="table-frame">
-      {((props.filter && (rows.length > 0 || wanted)) || props.tools) && (
+      {((props.filter && (rows.length > 0 || wanted)) || props.tools || (cards && rows.length > 1)) && (
         <div class="table-tools">
           {props.filter && (rows.length > 0 || wanted) && (
             <input
@@ -105,11 +111,20 @@ export function Table<Row>(props: Props<Row>) {
               {shown.length} of {rows.length}
             </span>
           )}
+          {cards && rows.length > 1 && (
+            <label class="inline">
+              Sort by
+              <select value={chosen} onChange={(event) => setSort(event.currentTarget.value)}>
+                {!chosen && <option value="">–</option>}
+                {columns.flatMap((one) => [one.key, `-${one.key}`].map((key) => <option key={key} value={key}>{one.title || one.help || one.key} {key.startsWith("-") ? "▾" : "▴"}</option>))}
+              </select>
+            </label>
+          )}
           {props.tools}
         </div>
       )}
       <div class="table-box" ref={box} style={{ maxHeight: `${height}px` }} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
-        <table aria-rowcount={shown.length} data-name={name} style={{ minWidth: `${Math.round(total * UNIT)}px` }}>
+        <table role="table" aria-rowcount={shown.length} data-name={name} class={cards ? "cards" : ""} style={cards ? {} : { minWidth: `${Math.round(total * UNIT)}px` }}>
           <colgroup>
             {columns.map((one) => (
               <col key={one.key} style={{ width: `${((one.wide ?? 1) / total) * 100}%` }} />
@@ -124,7 +139,7 @@ export function Table<Row>(props: Props<Row>) {
                   aria-sort={column === one ? (down ? "descending" : "ascending") : "none"}
                   title={one.help}
                 >
-                  <button type="button" onClick={() => press(one)}>
+                  <button type="button" onClick={() => press(one)} aria-label={one.title ? undefined : one.help || one.key}>
                     {one.title}
                     <span class="arrow">{column === one ? (down ? "▾" : "▴") : ""}</span>
                   </button>
@@ -132,29 +147,31 @@ export function Table<Row>(props: Props<Row>) {
               ))}
             </tr>
           </thead>
-          <tbody>
-            {first > 0 && <tr class="spacer" style={{ height: `${first * ROW}px` }} />}
+          <tbody role="rowgroup">
+            {first > 0 && <tr class="spacer" style={{ height: `${first * rowHeight}px` }} />}
             {shown.slice(first, last).map((row) => {
               const key = id(row);
               const open = props.open && (() => props.open?.(row));
               return (
                 <tr
                   key={key}
+                  role="row"
                   data-row={key}
+                  style={cards ? { height: `${rowHeight}px` } : undefined}
                   class={`${open ? "opens" : ""} ${key === props.chosen ? "chosen" : ""}`}
                   tabIndex={open ? 0 : undefined}
                   onClick={open && ((event) => (event.target as Element).closest("a, button") || open())}
                   onKeyDown={open && ((event) => event.key === "Enter" && event.target === event.currentTarget && open())}
                 >
                   {columns.map((one) => (
-                    <td key={one.key} class={one.number ? "number" : ""}>
+                    <td key={one.key} role="cell" class={one.number ? "number" : ""} data-title={cards ? one.title.replaceAll("\u200b", "") : undefined}>
                       {one.show ? one.show(row) : one.value(row)}
                     </td>
                   ))}
                 </tr>
               );
             })}
-            {last < shown.length && <tr class="spacer" style={{ height: `${(shown.length - last) * ROW}px` }} />}
+            {last < shown.length && <tr class="spacer" style={{ height: `${(shown.length - last) * rowHeight}px` }} />}
           </tbody>
         </table>
         {shown.length === 0 && <p class="empty">{wanted && rows.length ? "Nothing matches the filter." : (props.empty ?? "Nothing here.")}</p>}

@@ -60,7 +60,8 @@ def cause_text(failure: Mapping[str, Any]) -> str:
     if failure.get("kind") not in ("user", "type") or not failure.get("operator"):
         return cause
     record = "" if failure.get("record") is None else f" at the record {failure['record']}"
-    return f"operator {failure['operator']!r} (subtask {failure.get('subtask')}) raised {cause}{record}"
+    subtask = int(failure.get("subtask", -1)) + 1  # people count from 1
+    return f"operator {failure['operator']!r} (subtask {subtask}) raised {cause}{record}"
 
 
 def is_of_infrastructure(failure: Mapping[str, Any]) -> bool:

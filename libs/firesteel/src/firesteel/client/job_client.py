@@ -225,11 +225,11 @@ def failure_as_error(failure: TaskFailure, job_id: str, job_name: str) -> JobErr
     """The exception that a client raises for a failure, its cause included."""
     cause = _unpickled(failure.pickled)
     if failure.kind not in ("user", "type") or failure.subtask < 0:  # the latter: found before any task ran
-        place = f" in {failure.vertex_name!r}, subtask {failure.subtask}" if failure.vertex_name else ""
+        place = f" in {failure.vertex_name!r}, subtask {failure.subtask + 1}" if failure.vertex_name else ""
         return _caused(JobFailedError(f"job {job_name!r} ({job_id}) failed{place}: {failure.message}", job_id), cause)
     operator = failure.operator or failure.vertex_name
     lines = [
-        f"job {job_name!r} ({job_id}) failed: operator {operator!r} (subtask {failure.subtask}, "
+        f"job {job_name!r} ({job_id}) failed: operator {operator!r} (subtask {failure.subtask + 1}, "
         f"attempt {failure.attempt}) raised {failure.error_class}: {failure.message}"
     ]
     missing = _MISSING_MODULE.search(failure.message) if failure.error_class == "ModuleNotFoundError" else None

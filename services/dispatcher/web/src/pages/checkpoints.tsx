@@ -4,6 +4,7 @@ import { bytes, count, duration, isNumber, subtaskOf } from "../format";
 import { Answer, Badge, Bytes, Card, Copy, Facts, Figure, tone, When } from "../parts";
 import { go, useQuery } from "../router";
 import { Table, type Column } from "../table";
+import { useTitle } from "../title";
 import type { Checkpoint, Checkpoints, CheckpointSubtask, CheckpointTask, JobDetails, Summary } from "../types";
 
 const kindOf = (one: Checkpoint) => one.checkpoint_type.toLowerCase().replace("_", " ");
@@ -85,6 +86,7 @@ interface TaskRow extends CheckpointTask {
 
 function Details({ job, id, vertex }: { job: JobDetails; id: string; vertex: string }) {
   const of = usePolled<Checkpoint>(at("jobs", job.jid, "checkpoints", "details", id));
+  useTitle(3, `Checkpoint ${id}`);
   const columns: Column<TaskRow>[] = [
     { key: "name", title: "Vertex", value: (one) => one.name, wide: 3 },
     { key: "acks", title: "Acknowledged", value: (one) => one.num_acknowledged_subtasks, number: true, show: (one) => `${one.num_acknowledged_subtasks}/${one.num_subtasks}` },

@@ -3,7 +3,8 @@ import { at, usePolled } from "../api";
 import { grouped, splitTrace, type FailureGroup } from "../diagnose";
 import { count } from "../format";
 import { Answer, Badge, Card, Copy, When } from "../parts";
-import { useQuery } from "../router";
+import { href, useQuery } from "../router";
+import { config, useStore } from "../store";
 import { matches } from "../table";
 import type { ExceptionEntry, Exceptions } from "../types";
 import { place } from "./vertex";
@@ -26,7 +27,7 @@ export function ExceptionsTab({ id }: { id: string }) {
             </div>
             {entries.length === 0 && <p class="empty">Nothing has gone wrong.</p>}
             {grouped(found).map((group, index) => (
-              <Group key={`${group.first} ${group.entries[0]!.exceptionName}`} group={group} open={index === 0} />
+              <Group id={id} key={`${group.first} ${group.entries[0]!.exceptionName}`} group={group} open={index === 0} />
             ))}
             {truncated && (
               <button type="button" class="plain" onClick={() => setMost(most + STEP)}>
@@ -41,20 +42,20 @@ export function ExceptionsTab({ id }: { id: string }) {
 }
 
 /** A failure that came again and again: the newest, how often it came, and those before it. */
-function Group({ group, open }: { group: FailureGroup; open: boolean }) {
+function Group({ id, group, open }: { id: string; group: FailureGroup; open: boolean }) {
   const [newest, ...others] = group.entries;
-  if (group.count === 1) return <Entry entry={newest!} open={open} />;
+  if (group.count === 1) return <Entry id={id} entry={newest!} open={open} />;
   return (
     <div class="failures" data-failures={group.count}>
       <p class="dim">
         <b>{count(group.count)} times</b>, first <When ms={group.first} />, last <When ms={group.last} />
       </p>
-      <Entry entry={newest!} open={open} />
+      <Entry id={id} entry={newest!} open={open} />
       {others.length > 0 && (
         <details class="others">
           <summary>{others.length} before it{others.length + 1 < group.count ? " (no more are kept)" : ""}</summary>
           {others.map((entry, index) => (
-            <Entry key={`${entry.timestamp} ${index}`} entry={entry} open={false} />
+            <Entry key={`${entry.timestamp} ${index}`} id={id} entry={entry} open={false} />
           ))}
         </details>
       )}
@@ -62,7 +63,8 @@ function Group({ group, open }: { group: FailureGroup; open: boolean }) {
   );
 }
 
-function Entry({ entry, open }: { entry: ExceptionEntry; open: boolean }) {
+function Entry({ id, entry, open }: { id: string; entry: ExceptionEntry; open: boolean }) {
+  const history = useStore(config)?.features["web-history"] ?? false;
   const { trace, record, message } = splitTrace(entry.stacktrace);
   const [, task = entry.taskName, subtask = ""] = /^(.*?)\s*\((\d+\/\d+)\)/.exec(entry.taskName ?? "") ?? [];
   const others = entry.concurrentExceptions ?? [];
@@ -79,6 +81,7 @@ function Entry({ entry, open }: { entry: ExceptionEntry; open: boolean }) {
         {subtask && <div><dt>Subtask</dt><dd>{subtask}</dd></div>}
         {entry.taskManagerId && <div><dt>TaskManager</dt><dd>{place(entry.taskManagerId)}</dd></div>}
         {entry.endpoint && <div><dt>Host</dt><dd>{entry.endpoint}</dd></div>}
+        {!history && <div><dt>Log</dt><dd><a href={href(["jobs", id, "logs"], { at: String(entry.timestamp) })} data-action="moment">What was logged at that moment</a></dd></div>}
         {Object.entries(entry.failureLabels ?? {}).map(([key, value]) => (
           <div key={key}><dt>{key === "kind" ? "Whose fault" : key}</dt><dd><Badge state={value} /></dd></div>
         ))}
@@ -91,13 +94,13 @@ function Entry({ entry, open }: { entry: ExceptionEntry; open: boolean }) {
       )}
       <div class="trace">
         <Copy text={entry.stacktrace} label="Copy" />
-        <pre>{trace.split("\n").map((line, index) => <span key={index} class={traceKind(line)}>{line}{"\n"}</span>)}</pre>
+        <pre tabIndex={0}>{trace.split("\n").map((line, index) => <span key={index} class={traceKind(line)}>{line}{"\n"}</span>)}</pre>
       </div>
       {others.length > 0 && (
         <details class="others">
           <summary>{others.length} more at about the same time</summary>
           {others.map((one, index) => (
-            <Entry key={index} entry={one} open={false} />
+            <Entry key={index} id={id} entry={one} open={false} />
           ))}
         </details>
       )}

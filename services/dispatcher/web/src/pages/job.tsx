@@ -4,7 +4,7 @@ import { JobActions } from "../actions";
 import { isBatch, stageText } from "../diagnose";
 import { count, counted, duration, percent, subtaskOf, watermark } from "../format";
 import { Graph, lagOf } from "../graph";
-import { Badge, Bytes, Card, Copy, Count, Tabs, Trouble, When } from "../parts";
+import { Badge, Bytes, Card, Copy, Count, PageTitle, Tabs, Trouble, When } from "../parts";
 import { go, href } from "../router";
 import { config, useStore } from "../store";
 import { Table, type Column } from "../table";
@@ -13,6 +13,7 @@ import { ChartsTab } from "./charts";
 import { CheckpointsTab } from "./checkpoints";
 import { ConfigurationTab } from "./configuration";
 import { ExceptionsTab } from "./exceptions";
+import { JobLogsTab } from "./job_logs";
 import { RescalesTab } from "./rescales";
 import { StateTab } from "./state";
 import { TimelineTab } from "./timeline";
@@ -25,6 +26,7 @@ const TABS: [string, string][] = [
   ["state", "State"],
   ["timeline", "Timeline"],
   ["charts", "Charts"],
+  ["logs", "Logs"],
   ["configuration", "Configuration"],
 ];
 const RESCALES: [string, string] = ["rescales", "Rescales"];
@@ -34,17 +36,15 @@ export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: stri
   const history = useStore(config)?.features["web-history"] ?? false;
   const found = job.data;
   const adaptive = found?.schedulerType === "Adaptive" ? [...TABS, RESCALES] : TABS;
-  const tabs = history ? adaptive.filter(([key]) => key !== "charts") : adaptive; // an archive has no charts
+  const tabs = history ? adaptive.filter(([key]) => !["charts", "logs"].includes(key)) : adaptive; // an archive has neither
   const now = tabs.some(([key]) => key === tab) ? tab : "overview";
-  if (!found) return job.error ? <><h1>Job</h1><Trouble error={job.error} what="this job" /></> : <p class="empty">Loading …</p>;
+  if (!found) return <><PageTitle>Job</PageTitle>{job.error ? <Trouble error={job.error} what="this job" /> : <p class="empty">Loading …</p>}</>;
   return (
     <>
       <Trouble error={job.error} />
       <header class="job-head">
         <div>
-          <h1>
-            {found.name} <Badge state={found.state} />
-          </h1>
+          <PageTitle name={found.name}>{found.name} <Badge state={found.state} /></PageTitle>
           <p class="dim">
             <Copy text={found.jid} /> · started <When ms={found["start-time"]} />
             {found["end-time"] >= 0 && <> · ended <When ms={found["end-time"]} /></>} · {duration(found.duration)}
@@ -60,6 +60,7 @@ export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: stri
       {now === "state" && <StateTab job={found} />}
       {now === "timeline" && <TimelineTab job={found} rest={rest} />}
       {now === "charts" && <ChartsTab job={found} />}
+      {now === "logs" && <JobLogsTab job={found} />}
       {now === "configuration" && <ConfigurationTab id={id} />}
       {now === "rescales" && <RescalesTab job={found} rest={rest} />}
     </>

@@ -1,5 +1,5 @@
 import { usePolled } from "../api";
-import { Answer, Card, Facts, Tabs } from "../parts";
+import { Answer, Card, Facts, PageTitle, Tabs } from "../parts";
 import { Table } from "../table";
 import { OPTION_COLUMNS } from "./configuration";
 import { Logs, Stdout, Profiles, ThreadDump } from "./process";
@@ -11,7 +11,7 @@ export function JobManagerPage({ tab, rest }: { tab: string; rest: string[] }) {
   const now = TABS.some(([key]) => key === tab) ? tab : "configuration";
   return (
     <>
-      <h1>JobManager</h1>
+      <PageTitle>JobManager</PageTitle>
       <Tabs path={["jobmanager"]} tabs={TABS} now={now} />
       {now === "configuration" && <Configuration />}
       {now === "environment" && <Environment />}

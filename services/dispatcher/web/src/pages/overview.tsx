@@ -1,7 +1,7 @@
 import { usePolled, type Polled } from "../api";
 import { count, duration } from "../format";
 import { checkpointAge, illFirst, severity, sparkLines } from "../health";
-import { Answer, Badge, Card, Copy, Count, Figure, tone, When } from "../parts";
+import { Answer, Badge, Card, Copy, Count, Figure, PageTitle, tone, When } from "../parts";
 import { go, href, useQuery } from "../router";
 import { Table, type Column } from "../table";
 import { config, useStore } from "../store";
@@ -106,7 +106,7 @@ export function OverviewPage() {
   const jobs = useJobs(history);
   return (
     <>
-      <h1>{history ? "Jobs that have ended" : "Overview"}</h1>
+      <PageTitle>{history ? "Jobs that have ended" : "Overview"}</PageTitle>
       <Answer of={overview} what="the overview">
         {(found) => {
           const used = found["slots-total"] - found["slots-available"];
@@ -154,7 +154,7 @@ export function JobsPage() {
   const chosen = CHOICES.find(([name]) => name === state) ?? CHOICES[0]!;
   return (
     <>
-      <h1>Jobs</h1>
+      <PageTitle>Jobs</PageTitle>
       <Answer of={jobs} what="the list of jobs">
         {(found) => (
           <Card>

@@ -9,6 +9,7 @@ import { go, useQuery } from "../router";
 import { config, loginWanted, note, useStore } from "../store";
 import { Table, type Column } from "../table";
 import { matches } from "../table";
+import { useTitle } from "../title";
 
 interface LogFile {
   name: string;
@@ -28,6 +29,7 @@ export function Logs({ base, route, rest }: { base: string; route: string[]; res
   const [name] = rest;
   const open = name ?? mainLog(of.data?.logs ?? [])?.name;
   const missing = name !== undefined && of.data !== undefined && !of.data.logs.some((file) => file.name === name);
+  useTitle(route.length + 1, name ?? "");
   return (
     <>
       <Card title="Log files">

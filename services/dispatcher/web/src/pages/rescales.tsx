@@ -5,6 +5,7 @@ import { Answer, Badge, Card, Facts, Figure, When } from "../parts";
 import { change, spread } from "../rescaling";
 import { go } from "../router";
 import { Table, type Column } from "../table";
+import { useTitle } from "../title";
 import type { JobDetails, Rescale, RescaleCounts, Rescales, RescaledVertex, SchedulerState, Summary } from "../types";
 
 const CAUSES: Record<string, string> = {
@@ -96,6 +97,7 @@ const PHASES: Column<SchedulerState>[] = [
 
 function Details({ job, id }: { job: JobDetails; id: string }) {
   const of = usePolled<Rescale>(at("jobs", job.jid, "rescales", "details", id));
+  useTitle(3, `Rescale ${of.data?.rescaleAttemptId ?? ""}`);
   return (
     <Card name="rescale" title={`Rescale ${of.data?.rescaleAttemptId ?? ""}`}>
       <Answer of={of} what="this rescale">

@@ -1,7 +1,7 @@
 import { useRef, useState } from "preact/hooks";
 import { ApiError, ask, at, request, send, usePolled } from "../api";
 import { Graph } from "../graph";
-import { Answer, Card, Dialog, When } from "../parts";
+import { Answer, Card, Dialog, PageTitle, When } from "../parts";
 import { go } from "../router";
 import { config, loginWanted, note, useStore } from "../store";
 import { Table, type Column } from "../table";
@@ -55,7 +55,7 @@ export function SubmitPage() {
   ];
   return (
     <>
-      <h1>Submit a program</h1>
+      <PageTitle>Submit a program</PageTitle>
       <Card>
         {!allowed && <p class="trouble quiet">Programs run as whoever may change the cluster: <button type="button" class="plain" onClick={() => loginWanted.set("asked")}>log in</button> first.</p>}
         <Answer of={programs} what="submitting programs">

@@ -1,6 +1,6 @@
 import { at, usePolled } from "../api";
 import { ago, bytes, count, isNumber } from "../format";
-import { Answer, Card, Copy, Facts, Figure, Tabs } from "../parts";
+import { Answer, Card, Copy, Facts, Figure, PageTitle, Tabs } from "../parts";
 import { go, href } from "../router";
 import { Table, type Column } from "../table";
 import type { JobRow } from "../types";
@@ -56,7 +56,7 @@ export function TaskManagersPage() {
   const of = usePolled<{ taskmanagers: Row[] }>("/taskmanagers");
   return (
     <>
-      <h1>TaskManagers</h1>
+      <PageTitle>TaskManagers</PageTitle>
       <Card>
         <Answer of={of} what="TaskManagers">
           {(found) => <Table name="taskmanagers" columns={COLUMNS} rows={found.taskmanagers} id={(row) => row.id} sort="id" filter="Filter by id or address" open={(row) => go(["taskmanagers", row.id])} empty="None has registered." height={700} />}
@@ -74,7 +74,7 @@ export function TaskManagerPage({ id, tab, rest }: { id: string; tab: string; re
   return (
     <>
       <p class="crumbs"><a href="#/taskmanagers">TaskManagers</a></p>
-      <h1><Copy text={id} /></h1>
+      <PageTitle name={id}><Copy text={id} /></PageTitle>
       <Tabs path={["taskmanagers", id]} tabs={TABS} now={now} />
       {now === "slots" && <SlotsAndMemory base={base} />}
       {now === "logs" && <Logs base={base} route={["taskmanagers", id]} rest={rest} />}

@@ -4,6 +4,7 @@ import { Answer, Badge, Card, useTime } from "../parts";
 import { go } from "../router";
 import { FINAL, jobPieces, pieces, type Piece } from "../pieces";
 import { Table, type Column } from "../table";
+import { useTitle } from "../title";
 import type { Exceptions, JobDetails, Vertex } from "../types";
 
 interface Times {
@@ -65,6 +66,7 @@ type TimeRow = Times["subtasks"][number];
 
 function SubtaskTimes({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
   const of = usePolled<Times>(at("jobs", job.jid, "vertices", vertex.id, "subtasktimes"));
+  useTitle(3, vertex.name);
   return (
     <Card title={vertex.name} name="subtask-times">
       <Answer of={of} what="times of subtasks">

@@ -7,6 +7,7 @@ import { Answer, Badge, Bytes, Card, Count, Share, Tabs, useTime, When } from ".
 import { go, href } from "../router";
 import { config, useStore } from "../store";
 import { Table, type Column } from "../table";
+import { useTitle } from "../title";
 import type { HotKeys, InputProgress, JobDetails, MetricList, OperatorRow, Subtask, Vertex, VertexDetails, VertexOperators } from "../types";
 import { FlameGraph } from "./flamegraph";
 import { VertexCharts } from "./charts";
@@ -29,6 +30,7 @@ export function VertexPanel({ job, vertex, panel }: { job: JobDetails; vertex: V
   const hidden = [...(history ? ["charts", "flamegraph", "hotkeys"] : []), ...(keyed && job["end-time"] < 0 && job["job-type"] !== "BATCH" ? [] : ["hotkeys"])];
   const panels = PANELS.filter(([key]) => !hidden.includes(key));
   const now = panels.some(([key]) => key === panel) ? panel : "subtasks";
+  useTitle(3, vertex.name);
   const rows = ["subtasks", "backpressure"].includes(now);
   const details = usePolled<VertexDetails>(rows ? at("jobs", job.jid, "vertices", vertex.id) : null);
   return (

@@ -107,7 +107,7 @@ class ChannelWatermarks:
         if slowest.origin:
             return slowest.origin
         sender = self._senders.get(slowest.id.edge)
-        return f"{sender!r}, subtask {slowest.id.up}" if sender else str(slowest.id)
+        return f"{sender!r}, subtask {slowest.id.up + 1}" if sender else str(slowest.id)
 
     def progress(self) -> list[dict[str, Any]]:
         """Tell for each input how far event time is, and which channel holds it back (``WATERMARK_PROGRESS``).

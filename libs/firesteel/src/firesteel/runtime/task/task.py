@@ -312,7 +312,7 @@ class StreamTask:
         origin = self._watermark_origin(assigner)
         if assigner is None and not self._inputs.begins_barriers:
             return origin  # a task further upstream has generated it, and added its subtask
-        return f"{origin} (subtask {self.info.subtask})"
+        return f"{origin} (subtask {self.info.subtask + 1}/{self.info.parallelism})"
 
     def _begin(self) -> None:
         """Open the input and run, as all operators are open and their state is migrated."""
