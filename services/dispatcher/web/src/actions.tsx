@@ -1,7 +1,8 @@
 // What changes something: each asks first, and tells what became of it.
 import { useState } from "preact/hooks";
 import { ApiError, ask, at, send } from "./api";
-import { Dialog } from "./parts";
+import { command, type Chosen } from "./commands";
+import { Copy, Dialog } from "./parts";
 import { config, dismiss, loginWanted, note, useStore } from "./store";
 import { isBatch } from "./diagnose";
 import type { JobDetails } from "./types";
@@ -23,7 +24,7 @@ async function followed(path: string): Promise<Status["operation"]> {
   }
 }
 
-async function carryOut(kind: Kind, job: string, options: { directory: string; drain: boolean; format: string; full: boolean }): Promise<void> {
+async function carryOut(kind: Kind, job: string, options: Chosen): Promise<void> {
   const titles = { cancel: "Cancelling the job", checkpoint: "Checkpoint", savepoint: "Savepoint", stop: "Stopping with a savepoint" };
   const id = note("busy", `${titles[kind]} …`);
   try {
@@ -134,6 +135,9 @@ function Confirm({ kind, job, close }: { kind: Kind; job: JobDetails; close: () 
             <input type="checkbox" checked={full} onChange={(event) => setFull(event.currentTarget.checked)} /> Full: do not build on earlier checkpoints
           </label>
         )}
+        <p>
+          <Copy text={command(kind, job.jid, `${location.hostname}:${location.port || (location.protocol === "https:" ? 443 : 80)}`, { directory, drain, format, full })} label="Copy as command" />
+        </p>
         <div class="dialog-buttons">
           <button type="button" class="plain" onClick={close}>
             Leave it

@@ -1,6 +1,7 @@
 // Tests of what decides; run by `node --test` after a build by test.mjs, without a browser.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { command, quoted, runCommand } from "./commands";
 import { depthOf, folded, label, type Frame } from "./flames";
 import { checkpointAge, illFirst, severity, sparkLines } from "./health";
 import { joined, uncounted } from "./history";
@@ -230,4 +231,18 @@ test("a record says where it was logged and by which task", () => {
 test("the title of a page begins with what tells it apart", () => {
   assert.equal(joinedTitle(new Map([[0, "Orders"], [2, "Checkpoints"], [3, "Checkpoint 4"]])), "Checkpoint 4 · Checkpoints · Orders · Firesteel");
   assert.equal(joinedTitle(new Map()), "Firesteel");
+});
+
+test("commands for a shell do what the dialogs do, whatever the names are", () => {
+  assert.deepEqual(["a-b/c.1", "", "it's", "$(x) \"y\"", "<b>é"].map(quoted), ["a-b/c.1", "''", "'it'\\''s'", "'$(x) \"y\"'", "'<b>é'"]);
+  const none = { directory: "", drain: false, format: "CANONICAL", full: false };
+  const at = "h:8081";
+  assert.equal(command("cancel", "j", at, none), "firesteel cancel -m h:8081 j");
+  assert.equal(command("checkpoint", "j", at, { ...none, full: true }), "firesteel checkpoint -m h:8081 --full j");
+  assert.equal(command("savepoint", "j", at, { ...none, directory: "/my place", format: "NATIVE" }), "firesteel savepoint -m h:8081 --type NATIVE j '/my place'");
+  assert.equal(command("stop", "j", at, { ...none, directory: "-x", drain: true }), "firesteel stop -m h:8081 --drain --savepointPath=-x j");
+  assert.equal(
+    runCommand("http://h:1/", "a b.py", { programArgsList: ["it's"] }),
+    `curl -X POST -H "Authorization: Bearer $(firesteel token)" -H 'Content-Type: application/json' --data-binary '{"programArgsList":["it'\\''s"]}' http://h:1/jars/a%20b.py/run`,
+  );
 });

@@ -1,7 +1,8 @@
 import { useRef, useState } from "preact/hooks";
 import { ApiError, ask, at, request, send, usePolled } from "../api";
+import { runCommand } from "../commands";
 import { Graph } from "../graph";
-import { Answer, Card, Dialog, PageTitle, When } from "../parts";
+import { Answer, Card, Copy, Dialog, PageTitle, When } from "../parts";
 import { go } from "../router";
 import { config, loginWanted, note, useStore } from "../store";
 import { Table, type Column } from "../table";
@@ -155,6 +156,7 @@ function Run({ program }: { program: Program }) {
         <Dialog title="Submit this program?" close={() => setAsking(false)} name="run">
           <p><b>{program.name}</b> {words(args).join(" ")}</p>
           <p>{savepoint ? `It goes on from ${savepoint}.` : "It starts without state."}</p>
+          <p><Copy text={runCommand(location.href.replace(/[?#].*/, ""), program.id, body())} label="Copy as command" /></p>
           <div class="dialog-buttons">
             <button type="button" class="plain" onClick={() => setAsking(false)}>Leave it</button>
             <button type="button" class="primary" onClick={run} data-confirm="run">Submit</button>
