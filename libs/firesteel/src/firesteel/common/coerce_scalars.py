@@ -13,7 +13,7 @@ import numbers
 import operator
 from array import array
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any, Final
 
 from firesteel.common.time import Instant
@@ -25,6 +25,7 @@ Coercer = Callable[[Any], Any]
 NULL_REFUSED: Final = "null is not allowed here"
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_EXACT: Final = Context(prec=100)
 _to_float32 = ctypes.c_float
 
 
@@ -147,6 +148,34 @@ def coerce_big_dec(value: Any) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return Decimal(repr(float(value)))
     raise misfit(Types.BIG_DEC(), value, "a finite Decimal is expected")
+
+
+def rounded(value: Decimal, digits: tuple[int, int]) -> Decimal:
+    """The number with the digits behind the point that its type has, halves away from zero, as Flink does.
+
+    Raises:
+        ValueError: it has more digits in front of the point than the type; Flink makes it null.
+    """
+    precision, scale = digits
+    try:
+        result = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
+    except InvalidOperation:
+        result = None
+    if result is None or len(result.as_tuple().digits) > precision:
+        raise ValueError(f"{value!s:.50} does not fit DECIMAL({precision}, {scale})")
+    return result
+
+
+def decimal_coercer(declared: TypeInformation, digits: tuple[int, int]) -> Callable[[Any], Any]:
+    """Convert to a decimal number of so many digits; those behind the point that are too many are rounded."""
+
+    def coerce(value: Any) -> Any:
+        try:
+            return rounded(coerce_big_dec(value), digits)
+        except ValueError as error:
+            raise misfit(declared, value, str(error)) from None
+
+    return coerce
 
 
 def coerce_instant(value: Any) -> Any:

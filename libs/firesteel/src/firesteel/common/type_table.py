@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +32,7 @@ from firesteel.common.time import Instant
 from firesteel.common.typeinfo import (
     BasicArrayTypeInfo,
     BasicTypeInfo,
+    DecimalTypeInfo,
     ExternalTypeInfo,
     ListTypeInfo,
     LocalTimeTypeInfo,
@@ -354,8 +356,35 @@ _BY_CLASS: Final[dict[type[Any], TypeRow]] = {
 }
 
 
+@lru_cache(256)
+def _decimal_row(declared: DecimalTypeInfo) -> ScalarRow:
+    """Make the row of decimal numbers with so many digits: that of BIG_DEC, with numbers that are rounded to them."""
+    digits = (declared.precision, declared.scale)
+    coerce = coercers.decimal_coercer(declared, digits)
+
+    def parse(text: str) -> Decimal:
+        return coercers.rounded(texts.decimal_number(text), digits)
+
+    def make(number: Any) -> Decimal:
+        return coercers.rounded(json.number_to_decimal(number), digits)
+
+    return replace(
+        SCALAR_BY_NAME["BIG_DEC"], name="DECIMAL", type_info=declared, source=f"DecimalTypeInfo{digits}",
+        schema={"type": "decimal", "precision": declared.precision, "scale": declared.scale},
+        sql=("DECIMAL", digits), sql_names=(), wider=(), widen=None, coerce=coerce, coerce_strictly=coerce, parse=parse,
+        fits=f"{{v}}.is_finite() and {{v}}.as_tuple().exponent == {-declared.scale} and len({{v}}.as_tuple()[1]) <= "
+        f"{declared.precision}",
+        json=json.number_cell(
+            msgspec.Raw, lambda raw: coercers.rounded(json.raw_to_decimal(raw), digits), make, parse, json.write_decimal
+        ),
+        arrow=("decimal128", *digits), file_arrow=None, form=None,
+    )  # fmt: skip
+
+
 def row_of(type_info: TypeInformation) -> TypeRow:
     """Return the row of a type that is not an ``ExternalTypeInfo``; ``UNKNOWN`` if the table has no such class."""
+    if isinstance(type_info, DecimalTypeInfo):
+        return _decimal_row(type_info)
     row = _BY_CLASS.get(type_info.__class__)
     if row is not None:
         return row

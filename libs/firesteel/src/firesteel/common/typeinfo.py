@@ -27,6 +27,7 @@ __all__ = [
     "BasicType",
     "BasicTypeInfo",
     "DateTypeInfo",
+    "DecimalTypeInfo",
     "ExternalTypeInfo",
     "InstantTypeInfo",
     "ListTypeInfo",
@@ -240,6 +241,31 @@ class TupleTypeInfo(TypeInformation):
 
     def __str__(self) -> str:
         return f"TupleTypeInfo({', '.join(map(str, self._types))})"
+
+
+class DecimalTypeInfo(TypeInformation):
+    """Decimal numbers with a fixed number of digits, as SQL's DECIMAL: ``DecimalTypeInfo(10, 2)`` holds ``12.50``.
+
+    Args:
+        precision: digits in all, 1 to 38.
+        scale: those behind the point, at most ``precision``.
+
+    Raises:
+        ValueError: there are no such numbers.
+    """
+
+    def __init__(self, precision: int, scale: int) -> None:
+        if not (1 <= precision <= 38 and 0 <= scale <= precision):
+            raise ValueError(
+                f"DECIMAL({precision}, {scale}): the precision is from 1 to 38, the scale from 0 to the precision"
+            )
+        self.precision, self.scale = precision, scale
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self.precision, self.scale)
+
+    def __str__(self) -> str:
+        return f"DECIMAL({self.precision}, {self.scale})"
 
 
 class ExternalTypeInfo(TypeInformation):

@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
+from copy import copy, deepcopy
 from typing import Any, Final, NoReturn, Self
 
 from firesteel.common.configuration import Configuration
@@ -119,6 +120,13 @@ class StreamExecutionEnvironment(NearNames):
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
         """Returns a new environment with these settings."""
         return StreamExecutionEnvironment(configuration)
+
+    def with_same_settings(self) -> StreamExecutionEnvironment:
+        """Returns an environment with the same settings in which nothing is built: for a job of its own."""
+        other = copy(self)
+        other._configuration, other._config = Configuration(self._configuration), deepcopy(self._config)
+        other._pending, other._next_id, other._caches = [], 1, Caches()
+        return other
 
     def get_config(self) -> ExecutionConfig:
         """Returns the program's settings; changes to them count."""

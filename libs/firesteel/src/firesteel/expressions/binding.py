@@ -14,7 +14,7 @@ from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.expression import Expression, refuse_alias_inside, unaliased
-from firesteel.expressions.functions import FUNCTIONS, FunctionCall, InputsRefused, Operand
+from firesteel.expressions.functions import FunctionCall, InputsRefused, Operand, definition_of
 from firesteel.expressions.lazy import FAILURES, LAZY, Columns, Evaluate, LazyInput, guarded
 from firesteel.expressions.literals import literal
 from firesteel.expressions.schema import arrow_type, is_nested, type_info_of
@@ -56,6 +56,8 @@ class BoundExpression:
         A kernel does not say which row it failed in, so the batch is halved until one row is left: log2(rows) more
         evaluations, on the error path only.
         """
+        if count == 0:
+            return ProgramError(f"{self.expression} can't be computed: {error}")
         first, size = 0, count
         while size > 1:
             half = size // 2
@@ -120,7 +122,7 @@ def _bind(e: Expression, columns: Mapping[str, TypeInformation], wrap: bool) -> 
     parts = [_bind(part, columns, wrap) for part in e.inputs]
     call = FunctionCall(e.function, tuple(operand for operand, _ in parts), e.options, wrap)
     try:
-        data_type, kernel, *declared_result = FUNCTIONS[e.function](call)
+        data_type, kernel, *declared_result = definition_of(e.function)(call)
         type_info = declared_result[0] if declared_result else _inherited(call, data_type)
     except InputsRefused as refused:
         raise ProgramError(f"{e}: {refused}") from None

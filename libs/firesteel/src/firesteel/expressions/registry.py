@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from firesteel.common.typeinfo import TypeInformation
+from firesteel.core.plugins import import_target
 from firesteel.expressions.schema import BIG_DEC, BIG_INT, TIMESTAMP, type_info_of
 
 Kernel = Callable[..., Any]
@@ -72,6 +73,12 @@ class FunctionCall:
 Definition = Callable[[FunctionCall], tuple[pa.DataType, Kernel] | tuple[pa.DataType, Kernel, TypeInformation]]
 FUNCTIONS: dict[str, Definition] = {}
 """Definitions of functions by name. A definition raises ``InputsRefused`` when the inputs do not fit."""
+
+
+def definition_of(name: str) -> Definition:
+    """The definition of a function; those of plug-ins are named by module and function, ``package.module:function``."""
+    found = FUNCTIONS.get(name)
+    return import_target(name) if found is None else found
 
 
 def function(*names: str) -> Callable[[Definition], Definition]:

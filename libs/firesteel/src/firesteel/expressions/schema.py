@@ -18,7 +18,7 @@ from firesteel.common.type_table import (
     parts_of,
     resolved,
 )
-from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.typeinfo import DecimalTypeInfo, TypeInformation
 
 
 def _data_type(name: ArrowName) -> pa.DataType:
@@ -71,10 +71,10 @@ def arrow_type(type_info: TypeInformation, layout: Layout = STREAM, digits: Digi
     type_info, row = resolved(type_info)
     if isinstance(row, ScalarRow):
         if layout.exact:
-            return _STREAM[row.name]
+            return _STREAM.get(row.name) or _data_type(row.arrow)
         if row.form == "decimal" and digits:
             return pa.decimal128(*digits)
-        data_type = _FILE[row.name]
+        data_type = _FILE.get(row.name) or _data_type(row.arrow)
         return layout.timestamp if data_type == TIMESTAMP else data_type
     types = parts_of(type_info)
     of_parts = [digits] if row.shape is Shape.LIST else digits_of_parts(digits, len(types))
@@ -103,6 +103,8 @@ def type_info_of(data_type: pa.DataType) -> TypeInformation:
         TypeError: no declared type has such columns.
     """
     name = next((name for name, arrow in _STREAM.items() if arrow == data_type), None)
+    if name is None and pt.is_decimal128(data_type):
+        return DecimalTypeInfo(data_type.precision, data_type.scale)
     if name is None:
         raise TypeError(f"columns of the type {data_type} have no declared type")
     return SCALAR_BY_NAME[name].type_info  # type: ignore[no-any-return]

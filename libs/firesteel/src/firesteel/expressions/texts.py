@@ -49,6 +49,8 @@ def _text(e: ExpressionNode, column: Write, constant: Write) -> str:
         return column(e.options["name"])
     if e.function == "literal":
         return constant(e.options["value"])
+    if "text" in e.options:  # functions of SQL say how they were written
+        return str(e.options["text"])
 
     def operand(part: ExpressionNode) -> str:
         """What may be a constant as it is."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
@@ -18,6 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
+from firesteel.common.coerce_scalars import rounded
 from firesteel.common.time import Instant
 from firesteel.common.type_table import ScalarRow, Shape, field_names, parts_of, resolved
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
@@ -48,7 +49,6 @@ Convert = Callable[[Any], Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LARGEST: Final = 10**76
-_EXACT: Final = Context(prec=100)
 
 
 def form_of(type_info: TypeInformation) -> Form:
@@ -306,22 +306,6 @@ def row_values(value: Any, names: tuple[str, ...]) -> list[Any]:
     if len(values) != len(names):
         raise ValueError(f"{len(values)} values for the {len(names)} fields {list(names)}")
     return values
-
-
-def rounded(value: Decimal, digits: tuple[int, int]) -> Decimal:
-    """The number with the digits behind the point that its type has, halves away from zero, as Flink does.
-
-    Raises:
-        ValueError: it has more digits in front of the point than the type; Flink makes it null.
-    """
-    precision, scale = digits
-    try:
-        result = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
-    except InvalidOperation:
-        result = None
-    if result is None or len(result.as_tuple().digits) > precision:
-        raise ValueError(f"{value!s:.50} does not fit DECIMAL({precision}, {scale})")
-    return result
 
 
 def _without_zone(value: Any) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from firesteel.common.coerce_scalars import rounded
 from firesteel.common.type_table import SCALAR_BY_NAME, ScalarRow, Shape, field_names, parts_of, resolved
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.types import Row, make_row
@@ -94,6 +95,8 @@ def text_of(schema: Schema) -> str:
         return f"map<{text_of(schema['key'])}, {text_of(schema['value'])}>"
     if "element" in schema:
         return f"{kind}<{text_of(schema['element'])}>"
+    if kind == "decimal":
+        return f"DECIMAL({schema['precision']}, {schema['scale']})"
     return str(schema.get("of", kind))
 
 
@@ -116,6 +119,8 @@ def compare(old: Schema, new: Schema, path: str = "", defaults: Mapping[str, Any
             reason = f"widened from {before.name} to {now.name}"
             return Compatibility(SchemaCompatibility.MIGRATE, path, reason, now.widen)
         return _incompatible(old, new, path)
+    if kind == "decimal":
+        return _compare_decimals(old, new, path)
     if kind in ("row", "tuple"):
         return _compare_fields(old, new, path, defaults)
     if kind == "map":
@@ -123,6 +128,17 @@ def compare(old: Schema, new: Schema, path: str = "", defaults: Mapping[str, Any
     if "element" in old:
         return _compare_elements(old, new, path, defaults)
     return _incompatible(old, new, path)
+
+
+def _compare_decimals(old: Schema, new: Schema, path: str) -> Compatibility:
+    """Numbers with more digits on both sides of the point hold all that those with fewer do."""
+    scale = new["scale"]
+    if scale < old["scale"] or new["precision"] - scale < old["precision"] - old["scale"]:
+        return _incompatible(old, new, path)
+    reason = f"widened from {text_of(old)} to {text_of(new)}"
+    return Compatibility(
+        SchemaCompatibility.MIGRATE, path, reason, lambda value: rounded(value, (new["precision"], scale))
+    )
 
 
 def _incompatible(old: Schema, new: Schema, path: str) -> Compatibility:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from firesteel.common.coerce_scalars import rounded
 from firesteel.common.type_table import ScalarRow, Shape, field_names, parts_of, resolved, row_of, scalar_of
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.types import Row, make_row
@@ -16,7 +17,7 @@ from firesteel.connectors.formats.column_types import columns_in_order
 from firesteel.connectors.formats.csv_quotes import CsvQuotes
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
 from firesteel.expressions.schema import Digits, arrow_type, digits_of_parts
-from firesteel.expressions.values import rounded, row_values, values_of
+from firesteel.expressions.values import row_values, values_of
 
 Read = Callable[[str], Any]
 Write = Callable[[Any], str]
