@@ -100,7 +100,7 @@ def test_no_packages_are_committed() -> None:
 
 def test_one_version_everywhere() -> None:
     versions = {path.name: project(path)["version"] for path in PROJECTS}
-    assert len(versions) == 16
+    assert len(versions) == 17
     assert set(versions.values()) == {importlib.import_module("firesteel").__version__}, versions
     for path in PROJECTS[1:]:
         assert f"firesteel=={versions[path.name]}" in requirements(path)
@@ -194,5 +194,5 @@ def test_public_packages_export_what_they_say(name: str) -> None:
 
 def test_typed_packages_say_so() -> None:
     packages = [path for part in PROJECTS for path in (part / "src").iterdir() if path.is_dir()]
-    assert len(packages) == 16
+    assert len(packages) == 17
     assert all((package / "py.typed").is_file() for package in packages)

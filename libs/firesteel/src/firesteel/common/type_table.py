@@ -368,6 +368,10 @@ def _decimal_row(declared: DecimalTypeInfo) -> ScalarRow:
     def make(number: Any) -> Decimal:
         return coercers.rounded(json.number_to_decimal(number), digits)
 
+    def of_raw(raw: Any) -> Decimal | None:
+        number = json.raw_to_decimal(raw)
+        return None if number is None else coercers.rounded(number, digits)
+
     return replace(
         SCALAR_BY_NAME["BIG_DEC"], name="DECIMAL", type_info=declared, source=f"DecimalTypeInfo{digits}",
         schema={"type": "decimal", "precision": declared.precision, "scale": declared.scale},
@@ -375,7 +379,7 @@ def _decimal_row(declared: DecimalTypeInfo) -> ScalarRow:
         fits=f"{{v}}.is_finite() and {{v}}.as_tuple().exponent == {-declared.scale} and len({{v}}.as_tuple()[1]) <= "
         f"{declared.precision}",
         json=json.number_cell(
-            msgspec.Raw, lambda raw: coercers.rounded(json.raw_to_decimal(raw), digits), make, parse, json.write_decimal
+            msgspec.Raw, of_raw, make, parse, json.write_decimal
         ),
         arrow=("decimal128", *digits), file_arrow=None, form=None,
     )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Tables, views and functions by their names."""

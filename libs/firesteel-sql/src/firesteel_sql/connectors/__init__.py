@@ -1,0 +1,1 @@
+"""What reads and writes the rows of tables, by the option ``connector``."""

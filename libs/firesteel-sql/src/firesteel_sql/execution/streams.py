@@ -1,0 +1,147 @@
+"""The streams that compute relations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firesteel.common import Duration, WatermarkStrategy
+from firesteel.common.typeinfo import RowTypeInfo, Types
+from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.datastream import DataStream, StreamExecutionEnvironment
+from firesteel.expressions import col
+from firesteel.expressions.binding import bind
+from firesteel_sql.connectors.connector import connector_of
+from firesteel_sql.plan.relations import (
+    Column,
+    ConstantRows,
+    Filter,
+    Project,
+    Relation,
+    Scan,
+    Union,
+    WatermarkAssigner,
+)
+from firesteel_sql.plan.row_expressions import Constant, InputColumn, Operation, to_expression
+from firesteel_sql.types.columns import type_info_of
+
+_NOTHING = "$nothing"
+"""Name of the column of rows that have none."""
+
+
+def names_of(columns: Sequence[Column]) -> list[str]:
+    """Names for the columns of a stream, where a relation may have one name twice."""
+    names: list[str] = []
+    for column in columns:
+        name, count = column.name, 0
+        while name in names:
+            name = f"{column.name}{count}"
+            count += 1
+        names.append(name)
+    return names
+
+
+def row_type_of(columns: Sequence[Column]) -> RowTypeInfo:
+    """The type of the rows of a stream with these columns."""
+    return RowTypeInfo([type_info_of(column.type) for column in columns], names_of(columns))
+
+
+class StreamBuilder:
+    """Builds the streams of one statement; a relation that occurs twice is computed once.
+
+    Args:
+        environment: of the job.
+    """
+
+    def __init__(self, environment: StreamExecutionEnvironment) -> None:
+        self._environment = environment
+        self._built: dict[int, DataStream] = {}
+
+    def build(self, relation: Relation) -> DataStream:
+        """The stream of a relation's rows.
+
+        Raises:
+            TableOptionError: a table can't be read.
+            UnsupportedFeatureError: a part of it has no stream.
+        """
+        known = self._built.get(id(relation))
+        if known is None:
+            known = self._built[id(relation)] = self._build(relation)
+        return known
+
+    def _build(self, relation: Relation) -> DataStream:
+        match relation:
+            case Scan():
+                return self._scan(relation)
+            case ConstantRows():
+                return self._constants(relation)
+            case Filter():
+                stream = self.build(relation.input)
+                return stream.filter(to_expression(relation.condition, names_of(relation.input.columns)))
+            case Project():
+                return self._project(relation)
+            case Union():
+                first, *others = [self._named(part, relation.columns) for part in relation.parts]
+                return first.union(*others)
+            case WatermarkAssigner():
+                return self._with_watermarks(relation)
+        raise AssertionError(relation)
+
+    def _scan(self, relation: Scan) -> DataStream:
+        connector, context = connector_of(relation.identifier, relation.table)
+        metadata = [column.name for column in relation.table.columns if column.metadata_key is not None]
+        if metadata:
+            raise UnsupportedFeatureError(
+                f"table {'.'.join(relation.identifier)}: the connector has no metadata columns ({', '.join(metadata)})"
+            )
+        return connector.read(self._environment, context)
+
+    def _constants(self, relation: ConstantRows) -> DataStream:
+        if not relation.columns:
+            return self._environment.from_collection([(0,)], Types.ROW_NAMED([_NOTHING], [Types.INT()]))
+        rows = []
+        for row in relation.rows:
+            values = [bind(to_expression(item, []), {}).evaluate({}, 1) for item in row]
+            rows.append(tuple(array[0].as_py() for array in values))
+        return self._environment.from_collection(rows, row_type_of(relation.columns))
+
+    def _project(self, relation: Project) -> DataStream:
+        stream = self.build(relation.input)
+        before = names_of(relation.input.columns)
+        items = [
+            to_expression(expression, before).alias(name)
+            for expression, name in zip(relation.expressions, names_of(relation.columns), strict=True)
+        ]
+        return stream.select(*items)
+
+    def _named(self, relation: Relation, columns: Sequence[Column]) -> DataStream:
+        """The stream of a part of a union, under the names and types of the union's columns."""
+        stream = self.build(relation)
+        before, after = names_of(relation.columns), names_of(columns)
+        if before == after:
+            return stream
+        return stream.select(*[col(old).alias(new) for old, new in zip(before, after, strict=True)])
+
+    def _with_watermarks(self, relation: WatermarkAssigner) -> DataStream:
+        stream = self.build(relation.input)
+        name = names_of(relation.input.columns)[relation.column]
+        delay = _delay(relation)
+        # Flink's SQL gives the watermark itself; a bounded strategy stays one millisecond behind it.
+        strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(max(delay - 1, 0)))
+        return stream.assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(col(name)))
+
+
+def _delay(relation: WatermarkAssigner) -> int:
+    """How many milliseconds the watermark is behind the time.
+
+    Raises:
+        UnsupportedFeatureError: that is no constant.
+    """
+    match relation.watermark:
+        case InputColumn():
+            return 0
+        case Operation(name="-", inputs=(InputColumn(), Constant(value=int() as millis))) if millis >= 0:
+            return millis
+    raise UnsupportedFeatureError(
+        f"WATERMARK FOR {relation.columns[relation.column].name} AS {relation.watermark}: write the time, or the time "
+        "less a constant interval: ts - INTERVAL '5' SECOND"
+    )

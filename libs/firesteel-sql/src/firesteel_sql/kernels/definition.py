@@ -1,0 +1,72 @@
+"""How a kernel of SQL is defined: the types are known already, so it only says what is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import pyarrow as pa
+
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.expressions.registry import Definition, FunctionCall, Kernel
+from firesteel.expressions.schema import arrow_type
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One use of a kernel.
+
+    Attributes:
+        inputs: Arrow types of the operands.
+        result: Arrow type of the result.
+        options: constants.
+    """
+
+    inputs: tuple[pa.DataType, ...]
+    result: pa.DataType
+    options: Mapping[str, Any]
+
+
+def kernel(make: Callable[[KernelCall], Kernel]) -> Definition:
+    """Make a definition of ``firesteel.expressions`` of a function that returns the computation."""
+
+    @wraps(make)
+    def define(call: FunctionCall) -> tuple[pa.DataType, Kernel, TypeInformation]:
+        declared: TypeInformation = call.options["type"]
+        result = arrow_type(declared)
+        return result, make(KernelCall(tuple(part.data_type for part in call.inputs), result, call.options)), declared
+
+    return define
+
+
+def by_value(function: Callable[..., Any], result: pa.DataType) -> Kernel:
+    """A kernel of a Python function of the operands' values; it is called once for each distinct row of them.
+
+    Null operands give null.
+    """
+
+    def compute(*columns: Any) -> Any:
+        count = next((len(column) for column in columns if not isinstance(column, pa.Scalar)), None)
+        lists = [
+            [column.as_py()] * (1 if count is None else count) if isinstance(column, pa.Scalar) else column.to_pylist()
+            for column in columns
+        ]
+        known: dict[Any, Any] = {}
+        values: list[Any] = []
+        for row in zip(*lists, strict=True):
+            if None in row:
+                values.append(None)
+                continue
+            try:
+                value = known[row]
+            except KeyError:
+                value = known[row] = function(*row)
+            except TypeError:  # an operand that is a list or a map
+                value = function(*row)
+            values.append(value)
+        found = pa.array(values, result)
+        return found[0] if count is None else found
+
+    return compute

@@ -1,0 +1,1 @@
+"""From the text of statements to their syntax trees."""

@@ -1,0 +1,17 @@
+"""Words that can't name anything without backquotes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_WORDS: Final = """
+    ALL ALTER AND ANY ARRAY AS ASYMMETRIC BETWEEN BOTH BY CASE CAST CONSTRAINT CREATE CROSS CUBE DELETE DISTINCT DROP
+    ELSE END ESCAPE EXCEPT EXECUTE EXISTS EXPLAIN FALSE FETCH FILTER FOR FROM FULL GROUP GROUPING HAVING IN INNER INSERT
+    INTERSECT INTERVAL INTO IS JOIN LATERAL LEADING LEFT LIKE LIMIT MATCH_RECOGNIZE MINUS MULTISET NATURAL NOT NULL
+    OFFSET ON OR ORDER OUTER OVER PARTITION PRIMARY QUALIFY RIGHT RLIKE ROLLUP ROW ROWS SELECT SET SIMILAR SOME
+    SYMMETRIC TABLE THEN TRAILING TRUE TRUNCATE TRY_CAST UNION UNIQUE UNKNOWN UNNEST UPDATE USING VALUES WATERMARK WHEN
+    WHERE WINDOW WITH WITHIN WITHOUT
+"""
+RESERVED: Final = frozenset(_WORDS.split())
+"""Those that would make a statement mean something else as a name. Flink reserves some three hundred more, which name
+functions, types and units of time: here ``day`` or ``value`` can be the name of a column as it is."""

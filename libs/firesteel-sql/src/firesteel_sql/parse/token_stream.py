@@ -1,0 +1,334 @@
+"""Reading of tokens one after another: what comes next, what must come next, and errors that say what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Final, NoReturn, TypeVar
+
+from firesteel_sql.parse.errors import SqlError
+from firesteel_sql.parse.nodes import Path, Query
+from firesteel_sql.parse.reserved_words import RESERVED
+from firesteel_sql.parse.tokens import Token, TokenKind, tokens_of
+
+T = TypeVar("T")
+
+_DEEPEST: Final = 50
+"""Levels of expressions and queries within each other; Python's stack has room for them."""
+
+
+class TokenStream:
+    """The tokens of a text, read from left to right.
+
+    Keywords are not told from names by the tokens themselves: a word is a keyword where the grammar asks for it, so
+    words like ``type`` can name columns. What the reader asked for in vain at a place is kept for the error message.
+
+    Args:
+        sql: the text.
+        read_query: reads a query: expressions have queries within them, and queries expressions.
+
+    Attributes:
+        sql: as given.
+    """
+
+    def __init__(self, sql: str, read_query: Callable[[TokenStream], Query]) -> None:
+        self.sql = sql
+        self._read_query = read_query
+        self._tokens = tokens_of(sql)
+        self._index = 0
+        self._expected: dict[str, None] = {}
+        self._depth = 0
+
+    # -- looking
+
+    @property
+    def next(self) -> Token:
+        """The next token."""
+        return self._tokens[self._index]
+
+    @property
+    def last(self) -> Token:
+        """The token that was read last; the first one if none was."""
+        return self._tokens[max(self._index - 1, 0)]
+
+    @property
+    def last_end(self) -> int:
+        """The index behind the token that was read last."""
+        return self.last.end if self._index else 0
+
+    def after(self, count: int) -> Token:
+        """The token so many places behind the next one."""
+        return self._tokens[min(self._index + count, len(self._tokens) - 1)]
+
+    def is_word(self, *words: str) -> bool:
+        """Whether these words come next."""
+        for place, word in enumerate(words):
+            token = self.after(place)
+            if token.kind is not TokenKind.WORD or token.value != word:
+                self._expected[" ".join(words)] = None
+                return False
+        return True
+
+    def is_at_end(self) -> bool:
+        """Whether nothing comes next."""
+        return self.next.kind is TokenKind.END
+
+    def is_one_of(self, words: Iterable[str]) -> bool:
+        """Whether one of these words comes next."""
+        return any([self.is_word(word) for word in words])
+
+    def is_sign(self, sign: str) -> bool:
+        """Whether this sign comes next."""
+        if self.next.kind is TokenKind.SIGN and self.next.value == sign:
+            return True
+        self._expected[f"'{sign}'"] = None
+        return False
+
+    def is_kind(self, kind: TokenKind) -> bool:
+        """Whether a token of this kind comes next."""
+        if self.next.kind is kind:
+            return True
+        self._expected[kind.value] = None
+        return False
+
+    # -- reading
+
+    def take(self) -> Token:
+        """Read the next token."""
+        token = self.next
+        if token.kind is not TokenKind.END:
+            self._index += 1
+            self._expected.clear()
+        return token
+
+    def take_word(self, *words: str) -> bool:
+        """Read these words if they come next."""
+        if not self.is_word(*words):
+            return False
+        for _ in words:
+            self.take()
+        return True
+
+    def take_one_of(self, *words: str) -> str | None:
+        """Read one of these words if it comes next; returns it."""
+        found = next((word for word in words if self.is_word(word)), None)
+        if found is not None:
+            self.take()
+        return found
+
+    def take_sign(self, sign: str) -> bool:
+        """Read this sign if it comes next."""
+        if not self.is_sign(sign):
+            return False
+        self.take()
+        return True
+
+    def expect_word(self, *words: str) -> None:
+        """Read these words.
+
+        Raises:
+            SqlError: something else comes next.
+        """
+        if not self.take_word(*words):
+            self.fail()
+
+    def expect_one_of(self, *words: str) -> str:
+        """Read one of these words, and return it.
+
+        Raises:
+            SqlError: something else comes next.
+        """
+        return self.take_one_of(*words) or self.fail()
+
+    def expect_sign(self, sign: str) -> None:
+        """Read this sign.
+
+        Raises:
+            SqlError: something else comes next.
+        """
+        if not self.take_sign(sign):
+            self.fail()
+
+    def expect_string(self) -> str:
+        """Read a text in quotes, and return it without them.
+
+        Raises:
+            SqlError: something else comes next.
+        """
+        return self.take().value if self.is_kind(TokenKind.STRING) else self.fail()
+
+    def expect_integer(self) -> int:
+        """Read a whole number.
+
+        Raises:
+            SqlError: something else comes next.
+        """
+        if not self.is_kind(TokenKind.NUMBER):
+            self.fail()
+        if not self.next.value.isdigit():
+            self.fail_at(self.next, f"a whole number has to stand here, not {self.next.text}")
+        return int(self.take().value)
+
+    def name(self) -> str:
+        """Read a name.
+
+        Raises:
+            SqlError: something else comes next, or a reserved word without backquotes.
+        """
+        token = self.next
+        if token.kind is TokenKind.QUOTED_NAME:
+            return self.take().value
+        if token.kind is not TokenKind.WORD:
+            self._expected["a name"] = None
+            self.fail()
+        if token.value in RESERVED:
+            self._expected["a name"] = None
+            self.fail(f"{token.text} is a reserved word: as a name it has to stand in backquotes, `{token.text}`")
+        self.take()
+        return token.text
+
+    def is_name(self) -> bool:
+        """Whether a name comes next."""
+        token = self.next
+        is_there = token.kind is TokenKind.QUOTED_NAME or (token.kind is TokenKind.WORD and token.value not in RESERVED)
+        if not is_there:
+            self._expected["a name"] = None
+        return is_there
+
+    def path(self) -> Path:
+        """Read a name of one part or more, with dots between them.
+
+        Raises:
+            SqlError: something else comes next.
+        """
+        parts = [self.name()]
+        while self.take_sign("."):
+            parts.append(self.name())
+        return tuple(parts)
+
+    def begins_query(self) -> bool:
+        """Whether a query comes next, and not an expression: in parentheses it may be either."""
+        place = 0
+        while self.after(place).value == "(" and self.after(place).kind is TokenKind.SIGN:
+            place += 1
+        token = self.after(place)
+        return token.kind is TokenKind.WORD and token.value in ("SELECT", "WITH", "VALUES", "TABLE")
+
+    def query(self) -> Query:
+        """Read a query.
+
+        Raises:
+            SqlError: there is none, or it is wrong.
+        """
+        return self._read_query(self)
+
+    @contextmanager
+    def level(self) -> Iterator[None]:
+        """A level of what stands within each other.
+
+        Raises:
+            SqlError: there are too many.
+        """
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            self.fail_at(self.next, f"expressions and queries can stand within each other {_DEEPEST} levels deep")
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def list_of(self, part: Callable[[TokenStream], T]) -> tuple[T, ...]:
+        """Read one part or more, with commas between them."""
+        parts = [part(self)]
+        while self.take_sign(","):
+            parts.append(part(self))
+        return tuple(parts)
+
+    def in_parentheses(self, part: Callable[[TokenStream], T]) -> T:
+        """Read a part in parentheses.
+
+        Raises:
+            SqlError: a parenthesis is missing.
+        """
+        self.expect_sign("(")
+        value = part(self)
+        self.expect_sign(")")
+        return value
+
+    # -- errors
+
+    def fail(self, hint: str = "") -> NoReturn:
+        """Say what was expected in place of the next token.
+
+        Args:
+            hint: what the user may have meant; found by the words that were expected if empty.
+
+        Raises:
+            SqlError: always.
+        """
+        token = self.next
+        typo = self._near_keyword()
+        if typo is not None and not hint:
+            self.fail_at(self._tokens[self._index - 1], typo)
+        problem = f"{token.shown()} can't stand here"
+        if token.kind is TokenKind.END:
+            problem = "the statement ends too early"
+        expected = [text for text in self._expected if text not in _DULL] or list(self._expected)
+        if not hint and token.kind is TokenKind.WORD:
+            near = get_close_matches(token.value, [text.split()[0] for text in expected if text.isupper()], 1, 0.7)
+            hint = f"did you mean {next(text for text in expected if text.split()[0] == near[0])}?" if near else ""
+        if not hint and expected:
+            hint = f"expected {_one_of(expected)}"
+        self.fail_at(token, f"{problem}: {hint}" if hint else problem)
+
+    def _near_keyword(self) -> str | None:
+        """What to say if the last word was taken for a name, and looks like a keyword that was possible there."""
+        if self._index == 0:
+            return None
+        last = self._tokens[self._index - 1]
+        if last.kind is not TokenKind.WORD or last.value in RESERVED or len(last.value) < 4:
+            return None
+        near = get_close_matches(last.value, _CLAUSES, 1, 0.74)
+        return f"did you mean {near[0]} instead of {last.text}?" if near else None
+
+    def fail_at(self, token: Token, problem: str) -> NoReturn:
+        """Say what is wrong with this token.
+
+        Raises:
+            SqlError: always.
+        """
+        raise SqlError(problem, self.sql, token.start, max(token.end, token.start + 1))
+
+
+_CLAUSES: Final = (
+    "FROM",
+    "WHERE",
+    "GROUP BY",
+    "HAVING",
+    "ORDER BY",
+    "LIMIT",
+    "JOIN",
+    "UNION",
+    "SELECT",
+    "INSERT",
+    "VALUES",
+)
+"""Keywords that are taken for the name of a column or table if they are mistyped."""
+
+_DULL: Final = frozenset(
+    ("'.'", "'['", "'('", "AT TIME ZONE", "'*'", "'/'", "'%'", "'+'", "'-'", "'||'", "IS", "BETWEEN", "IN", "LIKE",
+     "SIMILAR", "RLIKE", "NOT", "OR", "AND", "OVER", "FILTER", "WITHIN GROUP", "IGNORE NULLS", "RESPECT NULLS", "'/*+'",
+     "MATCH_RECOGNIZE", "FOR", *(f"'{sign}'" for sign in ("=", "<>", "<=", ">=", "<", ">"))),
+)  # fmt: skip
+"""What may follow any expression or table: not named where something else may come."""
+
+_SHOWN = 6
+"""Alternatives named by an error at most."""
+
+
+def _one_of(texts: list[str]) -> str:
+    shown = texts[:_SHOWN] if len(texts) <= _SHOWN + 1 else [*texts[:_SHOWN], "..."]
+    if len(shown) == 1:
+        return shown[0]
+    return f"{', '.join(shown[:-1])} or {shown[-1]}" if shown[-1] != "..." else ", ".join(shown)

@@ -1,0 +1,1 @@
+"""What a query means: relations and the expressions over their rows."""

@@ -1,0 +1,96 @@
+"""SQL in real slots: tables are written and read again, and results are those that plain Python computes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from firesteel.core.errors import JobError
+from firesteel_sql import StreamTableEnvironment
+from tests.integration.embedded.programs import new_environment
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def new_tables(parallelism: int = 2) -> StreamTableEnvironment:
+    return StreamTableEnvironment.create(new_environment(parallelism))
+
+
+@pytest.mark.smoke
+def test_a_query_over_generated_rows(capfd: pytest.CaptureFixture[str]) -> None:
+    tables = new_tables()
+    tables.execute_sql(
+        "CREATE TABLE numbers (id BIGINT, name STRING, twice AS id * 2) WITH ('connector' = 'datagen', "
+        "'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '1000', 'fields.name.length' = '3', "
+        "'rows-per-second' = '1000000')"
+    )
+    tables.execute_sql("CREATE VIEW odd AS SELECT id, twice, name FROM numbers WHERE id % 2 = 1")
+    query = (
+        "SELECT id, twice + 1 AS more, CASE WHEN id < 500 THEN 'low' ELSE 'high' END AS size, CHAR_LENGTH(name) AS n "
+        "FROM odd UNION ALL SELECT -1, 0, 'none', 0"
+    )
+    found = sorted(tuple(row) for row in tables.sql_query(query).execute().collect())
+    expected = [(i, 2 * i + 1, "low" if i < 500 else "high", 3) for i in range(1, 1001, 2)]
+    assert found == [(-1, 0, "none", 0), *expected]
+    tables.execute_sql("SELECT * FROM (VALUES (1, 'a', 1.50), (2, NULL, 0.5)) AS t(a, b, c)").print()
+    shown = capfd.readouterr().out
+    assert "2 rows in set" in shown
+    assert "| +I |           2 |                           NULL |                           0.50 |" in shown
+
+
+def test_rows_are_written_into_files_and_read_again(tmp_path: Path) -> None:
+    tables = new_tables()
+    columns = "a INT, b STRING, c DECIMAL(10, 2), d TIMESTAMP(3), e ARRAY<INT>, f ROW<x INT, y STRING>"
+    expected = [
+        (1, "x", Decimal("1.56"), datetime(2020, 1, 1, 0, 0, 0, 500_000), [1, 2], (7, "z")),
+        (2, None, Decimal("-0.50"), None, [3], (8, "ü")),
+    ]
+    for kind in ("json", "parquet"):
+        tables.execute_sql(
+            f"CREATE TABLE {kind}_files ({columns}) WITH ('connector' = 'filesystem', 'path' = '{tmp_path / kind}', "
+            f"'format' = '{kind}')"
+        )
+        insert = tables.execute_sql(
+            f"INSERT INTO {kind}_files VALUES (1, 'x', 1.555, TIMESTAMP '2020-01-01 00:00:00.5', ARRAY[1, 2], "
+            "ROW(7, 'z')), (2, NULL, -0.5, NULL, ARRAY[3], ROW(8, 'ü'))"
+        )
+        insert.wait()
+        rows = sorted(tuple(row) for row in tables.execute_sql(f"SELECT * FROM {kind}_files").collect())
+        assert [(*row[:5], tuple(row[5])) for row in rows] == expected, kind
+        (fields,) = [
+            tuple(row) for row in tables.execute_sql(f"SELECT f.y, e[1], a FROM {kind}_files WHERE f.x > 7").collect()
+        ]
+        assert fields == ("ü", 3, 2)
+
+
+def test_two_inserts_of_a_set_are_one_job_and_a_program_names_its_tables(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tables = new_tables(1)
+    for name in ("low", "high"):
+        tables.execute_sql(
+            f"CREATE TABLE {name} (v INT) WITH ('connector' = 'filesystem', 'path' = '{tmp_path / name}', "
+            "'format' = 'csv')"
+        )
+    tables.create_temporary_view("v", tables.sql_query("SELECT * FROM (VALUES (1), (5), (9)) AS t(v)"))
+    result = tables.execute_sql(
+        "EXECUTE STATEMENT SET BEGIN INSERT INTO low SELECT v FROM v WHERE v < 5; "
+        "INSERT INTO high SELECT v FROM v WHERE v >= 5; END"
+    )
+    result.wait()
+    assert len(result.column_names()) == 2
+    assert [tuple(row) for row in tables.from_path("low").execute().collect()] == [(1,)]
+    assert sorted(tuple(row) for row in tables.from_path("high").execute().collect()) == [(5,), (9,)]
+    tables.execute_sql("CREATE TABLE shown (v INT) WITH ('connector' = 'blackhole')")
+    tables.from_path("high").execute_insert("shown").wait()
+
+
+def test_a_value_that_can_not_be_computed_fails_the_job_with_the_row() -> None:
+    tables = new_tables(1)
+    with pytest.raises(
+        JobError, match=r"CAST\(b AS INT NOT NULL\) can't be computed for b = 'x': 'x' is no 32-bit integer"
+    ):
+        list(tables.execute_sql("SELECT CAST(b AS INT) FROM (VALUES ('1'), ('x')) AS t(b)").collect())
