@@ -90,6 +90,8 @@ def test_every_page_of_the_job_shows_what_was_archived(seen: tuple[Chromium, Arc
         f"overview/{price}/accumulators": "table[data-name=accumulators]",
         "exceptions": "[data-exception] [data-record]",
         f"checkpoints/{number}": "[data-phases]",
+        "state": "table[data-name=states] tr[data-row]",
+        "kafka": "[data-card=kafka]",
         f"timeline/{price}": "[data-card=subtask-times] .gantt-bar",
         "configuration": "[data-card=cluster] dd",
     }

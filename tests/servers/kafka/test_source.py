@@ -28,7 +28,7 @@ from firesteel.datastream.connectors.kafka import (
     KafkaTopicPartition,
 )
 from firesteel.datastream.formats.json import JsonRowDeserializationSchema
-from firesteel_kafka.consumer import KafkaSession
+from firesteel_kafka.consumer import AioConsumer, KafkaSession
 from firesteel_kafka.properties import consumer_arguments
 from tests.integration.embedded.programs import new_environment, rest_of
 from tests.integration.recovery import steps
@@ -192,6 +192,27 @@ class Run:
         self.place.kill(SLOT, self.folder, self._chance)
         self.place.bring_back(SLOT)
 
+    def ends(self) -> dict[int, int]:
+        """Where the broker says that partitions end."""
+
+        async def ask() -> dict[int, int]:
+            async with AIOKafkaConsumer(bootstrap_servers=self.kafka.bootstrap) as consumer:
+                ends = await consumer.end_offsets([TopicPartition(self.topic, number) for number in range(4)])
+                return {one.partition: offset for one, offset in ends.items()}
+
+        return asyncio.run(ask())
+
+    def read_up_to(self) -> dict[int, int]:
+        """Offsets of the partitions in which no record waits, and which the last checkpoint and the group know."""
+        (source_info,) = rest_of(self.job, "/kafka")["sources"]
+        rows = source_info["partitions"]
+        assert {row["topic"] for row in rows} == {self.topic}
+        return {
+            row["partition"]: row["position"]
+            for row in rows
+            if row["lag"] == 0 and row["position"] == row["checkpointed"] == row["committed"]
+        }
+
     def committed(self) -> int:
         """Sum of the group's offsets."""
 
@@ -201,6 +222,26 @@ class Run:
                 return sum([await consumer.committed(one) or 0 for one in partitions])
 
         return asyncio.run(ask())
+
+
+def test_ends_are_asked_for_where_nothing_is_fetched(kafka: KafkaCluster) -> None:
+    topic = kafka.create_topic(partitions=2)
+    kafka.produce(topic, records(range(5)), 1)
+    partitions = [KafkaTopicPartition(topic, number) for number in range(2)]
+
+    async def look() -> list[int | None]:
+        consumer = AioConsumer(consumer_arguments({"bootstrap.servers": kafka.bootstrap}))
+        await consumer.start()
+        try:
+            consumer.assign(dict.fromkeys(partitions, 0))
+            for partition in partitions:
+                consumer.pause(partition)
+            await consumer.look_up_ends(partitions)
+            return [consumer.end(partition) for partition in partitions]
+        finally:
+            await consumer.stop()
+
+    assert asyncio.run(look()) == [0, 5]
 
 
 async def add_partition(bootstrap: str, topic: str) -> None:
@@ -249,6 +290,7 @@ def test_each_record_comes_once_whatever_happens(kafka: KafkaCluster, place: Pla
         run.arrived()
         assert metric(run, "commitsSucceeded"), "metrics are there"
         assert metric(run, "pendingRecords")
+        wait_until(lambda: run.read_up_to() == run.ends(), "partitions are read up to their ends, and no record waits")
     finally:
         run.job.cancel().result()
     run.arrived()

@@ -58,11 +58,12 @@ def test_a_ring_keeps_the_newest_in_their_order() -> None:
 def test_series_that_come_later_are_empty_before() -> None:
     history = MetricHistory(5, 10)
     history.record(job_archive(), 1000)
-    worst = {"busy": {"value": 900, "subtask": 1}, "watermark": {"value": 1500, "subtask": 0}}
+    worst = {"busy": {"value": 900, "subtask": 1}, "watermark": {"value": 1500, "subtask": 0}, "pendingRecords": 7}
     history.record(job_archive(worst=worst), 2000)
     found = history.of("job", VERTEX)["series"]
     assert found["maxBusyTimeMsPerSecond"] == [None, 900.0]
     assert found["watermarkLag"] == [None, 500.0]
+    assert found["pendingRecords"] == [None, 7.0]
 
 
 def test_no_watermark_and_the_last_one_are_no_lag() -> None:

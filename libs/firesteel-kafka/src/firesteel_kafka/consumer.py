@@ -88,6 +88,10 @@ class PartitionConsumer(ABC):
         """Offset behind the last record that can be read; None if it is not known yet."""
 
     @abstractmethod
+    async def look_up_ends(self, partitions: Collection[KafkaTopicPartition]) -> None:
+        """Ask brokers for the ends of partitions, for ``end``."""
+
+    @abstractmethod
     def answered(self, partition: KafkaTopicPartition) -> float | None:
         """Seconds since the partition's broker has answered, or since it was assigned; None = not known."""
 
@@ -159,6 +163,8 @@ class AioConsumer(PartitionConsumer):
         self._check_crcs = bool(arguments.get("check_crcs", True))
         self._consumer = aiokafka.AIOKafkaConsumer(**self._arguments)
         self._clock = SystemClock()
+        self._ends: dict[KafkaTopicPartition, tuple[int, int]] = {}
+        """Ends that were asked for, each with the time in epoch milliseconds."""
         self._assigned_at = self._clock.epoch_ms()
 
     @override
@@ -237,7 +243,16 @@ class AioConsumer(PartitionConsumer):
         if state is None:  # metrics ask at any time, also before the partition is assigned
             return None
         end: int | None = state.lso if self._read_committed and state.lso is not None else state.highwater
+        looked_up = self._ends.get(partition)
+        if looked_up is not None and (state.timestamp is None or state.timestamp < looked_up[1]):
+            return looked_up[0]
         return end
+
+    @override
+    async def look_up_ends(self, partitions: Collection[KafkaTopicPartition]) -> None:
+        now = self._clock.epoch_ms()
+        offsets = await _answer_of(self._consumer.end_offsets([*map(_tp, partitions)]), "the last offsets")
+        self._ends.update({_partition(tp): (int(offset), now) for tp, offset in offsets.items()})
 
     @override
     def answered(self, partition: KafkaTopicPartition) -> float | None:

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 FETCH_SECONDS: Final = 0.5
 """Longest wait of one fetch; then paused partitions, silent brokers and the like are looked at again."""
+ENDS_SECONDS: Final = 5.0
+"""Age of an answer from which on a broker is asked where a partition ends, if nothing is fetched of it."""
 FIRST_RETRY_SECONDS: Final = 0.25
 LONGEST_RETRY_SECONDS: Final = 10.0
 
@@ -115,6 +117,8 @@ class KafkaReader(AsyncSourceReader[Any]):
         if plan.malformed is MalformedPolicy.EMIT:
             self._makes_columns = False
         self._assigned: dict[str, _AssignedPartition] = {}
+        self._parts: dict[KafkaTopicPartition, _AssignedPartition] = {}
+        """All partitions that were ever assigned."""
         self._empty_batches: deque[SourceBatch[Any]] = deque()
         """Batches without records, which say that a split has ended, or that its offset was reset."""
         self._partition_of_split: dict[str, KafkaTopicPartition] = {}
@@ -125,6 +129,8 @@ class KafkaReader(AsyncSourceReader[Any]):
         """Checkpoint that is not complete -> offsets to commit when it is."""
         self._to_commit: dict[KafkaTopicPartition, int] = {}
         self._committing: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._next_look: asyncio.TimerHandle | None = None
         self._silent = False
         self._clock: Clock = SystemClock()
         self._metrics = ReaderMetrics(context.runtime_context())
@@ -132,7 +138,7 @@ class KafkaReader(AsyncSourceReader[Any]):
     def open(self) -> None:
         """Open the user's schema."""
         self._plan.schema.open(self._context.runtime_context())
-        self._metrics.pending = self._pending
+        self._metrics.lag = self._lag
 
     # -- splits
 
@@ -151,6 +157,7 @@ class KafkaReader(AsyncSourceReader[Any]):
             part.waited_since = self._context.monotonic()
             self._assigned[split.id] = part
             self._partition_of_split[split.id] = partition
+            self._parts[partition] = part
             self._metrics.reads(partition, start)
             self._assignment_changed = True
         self._changed.set()
@@ -250,6 +257,7 @@ class KafkaReader(AsyncSourceReader[Any]):
                 raise
             else:
                 self._consumer, self._assignment_changed = consumer, True
+                self._look_later()
         if self._assignment_changed:
             self._assignment_changed = False
             self._consumer.assign({part.partition: part.fetch_from for part in self._assigned.values()})
@@ -444,22 +452,51 @@ class KafkaReader(AsyncSourceReader[Any]):
                 self._metrics.commits_succeeded += 1
                 self._metrics.committed.update(offsets)
 
-    def _pending(self) -> int:
-        """Records that wait in Kafka, as far as the consumer knows. Called by threads of metrics."""
+    # -- lag
+
+    def _lag(self, partition: KafkaTopicPartition) -> int | None:
+        """Records that wait in a partition; None = not known yet. Called by the thread that reports metrics."""
+        consumer, part = self._consumer, self._parts[partition]
+        if part.at_stop:
+            return 0
+        end = None if consumer is None or self._assignment_changed else consumer.end(partition)
+        if end is None:
+            return None
+        return max(0, (end if part.stop is None else min(end, part.stop)) - part.next)
+
+    def _look_later(self) -> None:
+        self._next_look = asyncio.get_running_loop().call_later(ENDS_SECONDS, self._begin_to_look)
+
+    def _begin_to_look(self) -> None:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self.look_at_ends())
+        self._look_later()
+
+    async def look_at_ends(self) -> None:
+        """Ask for the ends of partitions that nothing is fetched of.
+
+        Answers to fetches tell the ends. But what has arrived waits until the job takes it, and nothing more is
+        fetched meanwhile: a job that falls behind would see its lag shrink.
+        """
         consumer = self._consumer
         if consumer is None or self._assignment_changed:
-            return 0
-        pending = 0
-        for part in list(self._assigned.values()):
-            end = consumer.end(part.partition)
-            if end is not None:
-                pending += max(0, end - part.next)
-        return pending
+            return
+        partitions = [part.partition for part in self._assigned.values()]
+        old = [partition for partition in partitions if (consumer.answered(partition) or 0) >= ENDS_SECONDS]
+        if old:
+            try:
+                await consumer.look_up_ends(old)
+            except (ConnectionError, ProgramError) as error:  # nothing depends on it but monitoring
+                logger.debug("the ends of %s are not known: %s", texts(old), error)
 
     @override
     async def close(self) -> None:  # type: ignore[override] # it runs on the loop
         if self._committing is not None:
             self._committing.cancel()
+        if self._next_look is not None:
+            self._next_look.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.stop()

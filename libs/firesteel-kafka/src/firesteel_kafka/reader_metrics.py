@@ -20,7 +20,7 @@ class ReaderMetrics:
         context: gives the group of metrics; None = no metrics are shown.
 
     Attributes:
-        pending: function that gives the number of records that wait in Kafka.
+        lag: function that gives the number of records that wait in a partition; None = not known.
         current: partition -> offset of the next record.
         committed: partition -> offset that was committed for the group.
         commits_succeeded, commits_failed: number of commits.
@@ -33,7 +33,7 @@ class ReaderMetrics:
     """
 
     def __init__(self, context: RuntimeContext | None) -> None:
-        self.pending: Callable[[], int] = lambda: 0
+        self.lag: Callable[[KafkaTopicPartition], int | None] = lambda partition: None
         self.current: dict[KafkaTopicPartition, int] = {}
         self.committed: dict[KafkaTopicPartition, int] = {}
         self.commits_succeeded = self.commits_failed = 0
@@ -42,7 +42,7 @@ class ReaderMetrics:
         self._group = None if context is None else context.get_metrics_group()
         if self._group is None:
             return
-        self._group.gauge("pendingRecords", lambda: self.pending())
+        self._group.gauge("pendingRecords", lambda: sum(self._lags()))
         self._group.gauge("currentFetchEventTimeLag", lambda: self.fetch_lag)
         self._group.gauge("currentEmitEventTimeLag", lambda: self.emit_lag)
         reader_group = self._group.add_group("KafkaSourceReader")
@@ -52,6 +52,7 @@ class ReaderMetrics:
         reader_group.gauge("brokerSilences", lambda: self.silences)
         reader_group.gauge("offsetResets", lambda: self.resets)
         reader_group.gauge("offsetsPassedOver", lambda: self.passed_over)
+        reader_group.add_group("KafkaConsumer").gauge("records-lag-max", lambda: max(self._lags(), default=0))
         self._reader_group = reader_group
 
     def reads(self, partition: KafkaTopicPartition, offset: int) -> None:
@@ -63,6 +64,11 @@ class ReaderMetrics:
         group = self._reader_group.add_group("topic", partition.topic).add_group("partition", str(partition.partition))
         group.gauge("currentOffset", lambda: self.current[partition])
         group.gauge("committedOffset", lambda: self.committed.get(partition, -1))
+        group.gauge("records-lag", lambda: -1 if (lag := self.lag(partition)) is None else lag)
+
+    def _lags(self) -> list[int]:
+        """The lags that are known. Called by the thread that reports metrics."""
+        return [lag for partition in list(self.current) if (lag := self.lag(partition)) is not None]
 
     def at(self, partition: KafkaTopicPartition, offset: int) -> None:
         """Note the next offset of a partition."""

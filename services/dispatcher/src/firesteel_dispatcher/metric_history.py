@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from firesteel.graph.job_archive import WORST
+from firesteel.graph.job_archive import PENDING, WORST
 from firesteel.rest import types as t
 from firesteel.rest.findings import RECORDS_IN, job_rates
 from firesteel.rest.views import job_values
@@ -188,6 +188,8 @@ def _worst(worst: Mapping[str, Any], now_ms: int) -> Iterable[tuple[str, float]]
     for key, name in _WORST.items():
         if key in worst:
             yield name, float(worst[key]["value"])
+    if PENDING in worst:
+        yield PENDING, float(worst[PENDING])
     watermark = worst.get("watermark", {}).get("value", _NO_WATERMARK)
     if -_NO_WATERMARK < watermark < _NO_WATERMARK:
         yield WATERMARK_LAG, float(now_ms - watermark)

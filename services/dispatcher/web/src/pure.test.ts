@@ -8,12 +8,13 @@ import { joined, uncounted } from "./history";
 import { mainLog } from "./log_files";
 import { carried, grouped, quantile, splitTrace, stageText } from "./diagnose";
 import { bytes, count, counted, duration, percent, shortTime, SIZE_STEPS, subtaskOf, time, watermark, WHOLE } from "./format";
+import { catchUp, caughtUp, idle, rates, sampled, together, type Samples } from "./kafka";
 import { layout } from "./layout";
 import { hottest, inChain, ownShares } from "./operators";
 import { jobPieces, pieces } from "./pieces";
 import { change, spread } from "./rescaling";
 import { apart, growth, signed, stateRows } from "./state";
-import type { ComparedState, Finding, Health, JobRow, OperatorRow, StateCheckpoint, StateSizes, Vertex, Worst } from "./types";
+import type { ComparedState, Finding, Health, JobRow, KafkaSources, OperatorRow, StateCheckpoint, StateSizes, Vertex, Worst } from "./types";
 import { lines, renewed, type JobLog, type LogRecord } from "./records";
 import { joinedTitle } from "./title";
 
@@ -245,4 +246,39 @@ test("commands for a shell do what the dialogs do, whatever the names are", () =
     runCommand("http://h:1/", "a b.py", { programArgsList: ["it's"] }),
     `curl -X POST -H "Authorization: Bearer $(firesteel token)" -H 'Content-Type: application/json' --data-binary '{"programArgsList":["it'\\''s"]}' http://h:1/jars/a%20b.py/run`,
   );
+});
+
+const readOf = (now: number, ...partitions: [number | null, number | null][]): KafkaSources => ({ now, checkpoint: null, sources: [{ "vertex-id": "v", name: "in", operator: "in", parallelism: 2, lag: null, partitions: partitions.map(([position, lag], partition) => ({ topic: "a.b", partition, subtask: 0, position, lag, committed: null, checkpointed: null })) }] });
+const samplesOf = (...answers: KafkaSources[]): Samples => answers.reduce(sampled, {} as Samples);
+
+test("rates of a partition are those of the last minute, and begin anew where it is read again", () => {
+  const found = samplesOf(readOf(0, [0, 100]), readOf(5000, [50, 150]), readOf(10_000, [100, 200]));
+  assert.deepEqual(rates(found["v a.b-0"]), { read: 10, written: 20 });
+  assert.ok(Number.isNaN(rates(samplesOf(readOf(0, [0, 0]), readOf(3000, [9, 0]))["v a.b-0"]).read), "too short");
+  assert.ok(Number.isNaN(rates(undefined).read));
+  const again = sampled(found, readOf(15_000, [20, 280]));
+  assert.equal(again["v a.b-0"]!.length, 1, "after a restart from a checkpoint");
+  assert.equal(sampled(found, readOf(10_000, [100, 200]))["v a.b-0"]!.length, 3, "an answer that was given before");
+  assert.equal(sampled(found, readOf(65_000, [100, 200]))["v a.b-0"]!.length, 3, "the first one is too old");
+  assert.equal(sampled(found, readOf(15_000, [null, null]))["v a.b-0"]!.length, 3, "nothing is known while the reader starts");
+  assert.deepEqual(together([{ read: 1, written: 2 }, { read: 3, written: 4 }]), { read: 4, written: 6 });
+  assert.ok(Number.isNaN(together([{ read: 1, written: 2 }, { read: NaN, written: NaN }]).read));
+  assert.ok(Number.isNaN(together([]).read));
+});
+
+test("when a reader has caught up is said honestly", () => {
+  assert.equal(catchUp(6000, { read: 300, written: 200 }), 60_000);
+  assert.deepEqual([catchUp(0, { read: NaN, written: NaN }), catchUp(500, { read: 300, written: 300 })], ["now", "now"], "less than two seconds of records");
+  assert.deepEqual([catchUp(6000, { read: 100, written: 200 }), catchUp(6000, { read: 100, written: 100 }), catchUp(6000, { read: 0, written: 0 }), catchUp(6000, { read: 1005, written: 1000 })], ["never", "never", "never", "never"]);
+  assert.ok(Number.isNaN(catchUp(6000, { read: NaN, written: NaN })));
+  assert.ok(Number.isNaN(catchUp(null, { read: 1, written: 1 })));
+  assert.deepEqual([caughtUp("now"), caughtUp("never"), caughtUp(90_000), caughtUp(NaN)], ["caught up", "never", "1 min 30 s", "–"]);
+});
+
+test("a partition is idle when nothing came for a while and nothing waits", () => {
+  assert.ok(idle(samplesOf(readOf(0, [5, 0]), readOf(20_000, [5, 0]))["v a.b-0"]));
+  assert.ok(!idle(samplesOf(readOf(0, [5, 0]), readOf(10_000, [5, 0]))["v a.b-0"]), "not for long");
+  assert.ok(!idle(samplesOf(readOf(0, [5, 3]), readOf(20_000, [5, 3]))["v a.b-0"]), "three records wait: the reader stands still");
+  assert.ok(!idle(samplesOf(readOf(0, [5, 0]), readOf(20_000, [6, 0]))["v a.b-0"]));
+  assert.ok(!idle(undefined));
 });

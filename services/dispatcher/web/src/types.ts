@@ -344,3 +344,25 @@ export interface StateSizes {
   checkpoints: StateCheckpoint[];
   operators: ComparedOperator[];
 }
+export interface KafkaPartition {
+  topic: string;
+  partition: number;
+  subtask: number;
+  position: number | null;
+  lag: number | null;
+  committed: number | null;
+  checkpointed: number | null;
+}
+export interface KafkaSource {
+  "vertex-id": string;
+  name: string;
+  operator: string;
+  parallelism: number;
+  lag: number | null;
+  partitions: KafkaPartition[];
+}
+export interface KafkaSources {
+  now: number;
+  checkpoint: number | null;
+  sources: KafkaSource[];
+}

@@ -83,6 +83,7 @@ class FakeConsumer(PartitionConsumer):
         first: partition -> its first offset.
         away: no call is answered.
         commits: what was committed.
+        grown: partition -> its end, where more was written than a fetch has told.
     """
 
     def __init__(self, logs: Mapping[KafkaTopicPartition, Sequence[bytes]]) -> None:
@@ -94,6 +95,8 @@ class FakeConsumer(PartitionConsumer):
         self.commits: list[dict[KafkaTopicPartition, int]] = []
         self.started = self.stopped = 0
         self.silent: dict[KafkaTopicPartition, float] = {}
+        self.grown: dict[KafkaTopicPartition, int] = {}
+        self.known_ends: dict[KafkaTopicPartition, int] = {}
         self.fetches: list[set[KafkaTopicPartition]] = []
 
     async def start(self) -> None:
@@ -142,7 +145,12 @@ class FakeConsumer(PartitionConsumer):
         return next_offset(batches[-1]) if batches else 0
 
     def end(self, partition: KafkaTopicPartition) -> int | None:
-        return self.behind(partition)
+        return self.known_ends.get(partition, self.behind(partition))
+
+    async def look_up_ends(self, partitions: Collection[KafkaTopicPartition]) -> None:
+        if self.away:
+            raise ConnectionError("nobody there")
+        self.known_ends.update({partition: self.grown.get(partition, 0) for partition in partitions})
 
     def answered(self, partition: KafkaTopicPartition) -> float | None:
         return self.silent.get(partition, 0.0)

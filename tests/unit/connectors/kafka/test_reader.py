@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +17,13 @@ from firesteel.connectors.formats.json_rows import JsonRowDeserializationSchema
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord
 from firesteel.core.errors import MalformedDataError, ProgramError
 from firesteel.functions.source import END, SourceBatch, Wait
+from firesteel.runtime.loop.metrics import MetricRegistry
 from firesteel.testing.clock import ManualClock
 from firesteel.testing.source_conformance import ReaderStub
 from firesteel_kafka.deserialization import KafkaRecordDeserializationSchema
 from firesteel_kafka.offsets import KafkaOffsetResetStrategy
 from firesteel_kafka.partitions import KafkaTopicPartition, Subscription, split_of
-from firesteel_kafka.reader import KafkaReader, ReaderPlan
+from firesteel_kafka.reader import ENDS_SECONDS, KafkaReader, ReaderPlan
 from tests.unit.connectors.kafka.batches import ABORT, FakeConsumer, batch, marker
 
 P0, P1 = KafkaTopicPartition("t", 0), KafkaTopicPartition("t", 1)
@@ -40,6 +42,8 @@ class Driven:
         subscription = settings.pop("subscription", Subscription(topics=("t",)))
         self.consumer, self.clock = consumer, clock
         context = ReaderStub(0, 1, clock)
+        self.metrics = MetricRegistry(clock)
+        context.runtime_context = lambda: SimpleNamespace(get_metrics_group=lambda: self.metrics.group("source"))  # type: ignore[method-assign, assignment, return-value]
         self.reader = KafkaReader(
             context, ReaderPlan(subscription, schema, servers="broker:9092", **settings), lambda: consumer
         )
@@ -395,9 +399,41 @@ def test_silent_brokers_are_reported_once_and_when_they_answer_again(
     assert "answers again" in caplog.text
 
 
-def test_pending_records_are_those_behind_what_was_given(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a"]), batch(1, [b"b", b"c"])]})
+def values_of(one: Driven) -> dict[str, Any]:
+    return {name.removeprefix("source."): value for name, value in one.metrics.values().items()}
+
+
+def test_the_lag_is_what_is_behind_the_records_that_were_given(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a"]), batch(1, [b"b", b"c"])], P1: [batch(0, [b"x"] * 7)]})
     one.add(P0)
-    assert one.reader._metrics.pending() == 0
-    one.poll()
-    assert one.reader._metrics.pending() == 2
+    one.add(P1, stop=3)
+    partition = "KafkaSourceReader.topic.t.partition"
+    found = values_of(one)
+    assert (found["pendingRecords"], found["KafkaSourceReader.KafkaConsumer.records-lag-max"]) == (0, 0)
+    assert found[f"{partition}.0.records-lag"] == -1, "nobody has connected"
+    one.poll(1)
+    found = values_of(one)
+    assert (found[f"{partition}.0.records-lag"], found[f"{partition}.1.records-lag"]) == (2, 3)
+    assert (found["pendingRecords"], found["KafkaSourceReader.KafkaConsumer.records-lag-max"]) == (5, 3)
+    one.batches(2)
+    assert values_of(one)["pendingRecords"] == 0, "what is behind the end of a bounded source waits for nobody"
+    assert values_of(one)[f"{partition}.1.records-lag"] == 0
+
+
+def test_a_reader_that_fetches_nothing_asks_where_partitions_end(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(0, [b"a", b"b"])], P1: [batch(0, [b"x"])]})
+    one.add(P0)
+    one.add(P1)
+    one.runner.run(one.reader.look_at_ends())
+    one.poll(1)
+    one.consumer.grown = {P0: 1000, P1: 1000}
+    one.consumer.silent[P0] = ENDS_SECONDS - 1
+    one.runner.run(one.reader.look_at_ends())
+    assert one.consumer.known_ends == {}, "an answer has told it not long ago"
+    one.consumer.silent[P0] = ENDS_SECONDS
+    one.consumer.away = True
+    one.runner.run(one.reader.look_at_ends())
+    one.consumer.away = False
+    one.runner.run(one.reader.look_at_ends())
+    assert one.consumer.known_ends == {P0: 1000}
+    assert values_of(one)["KafkaSourceReader.topic.t.partition.0.records-lag"] == 999

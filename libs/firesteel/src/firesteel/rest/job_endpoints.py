@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from firesteel.rest import (
     checkpoint_views,
+    kafka_views,
     load_types,
     metric_views,
     operator_views,
@@ -16,6 +17,7 @@ from firesteel.rest import (
     subtask_views,
     views,
 )
+from firesteel.rest import kafka_types as k
 from firesteel.rest import types as t
 from firesteel.rest.archive_cache import Archive
 from firesteel.rest.endpoints import Parameter, RestCall, get
@@ -104,6 +106,12 @@ async def back_pressure(service: ArchiveReader, call: RestCall) -> load_types.Ba
     return subtask_views.back_pressure(views.find_vertex(archive, call.vertex_id), archive["now"])
 
 
+async def kafka(service: ArchiveReader, call: RestCall) -> k.KafkaSources:
+    """The Kafka sources of a job. Subtasks are read vertex by vertex: an archive holds those of one vertex."""
+    vertex_ids = kafka_views.source_vertices(await service.archive_of(call.job_id))
+    return kafka_views.kafka_sources([(id_, await service.archive_of(call.job_id, id_)) for id_ in vertex_ids])
+
+
 async def subtask(service: ArchiveReader, call: RestCall) -> t.Subtask:
     """A subtask: its current attempt, or the one in the path."""
     archive = await service.archive_of(call.job_id, call.vertex_id)
@@ -148,6 +156,7 @@ STATE_ENDPOINTS: Final = (
         Parameter("base", "to compare with; default: the first known one", "number", -1, least=-1, most=1 << 62),
         ours=True,
     ),
+    get(f"{JOB}/kafka", kafka, "partitions that Kafka sources read: position, lag, committed offset", ours=True),
 )  # fmt: skip
 RESCALE_ENDPOINTS: Final = (
     get(f"{JOB}/resource-requirements", of_job(rescale_views.requirements), "bounds of the parallelism"),

@@ -26,6 +26,7 @@ const OF_VERTEX: Drawn[] = [
   { title: "Time, average of the subtasks", show: percent, top: 1000, lines: [["busy", "busyTimeMsPerSecond", "--busy"], ["back-pressured", "backPressuredTimeMsPerSecond", "--held"], ["idle", "idleTimeMsPerSecond", "--idle"]] },
   { title: "Time, worst subtask (over a minute)", show: percent, top: 1000, lines: [["busy", "maxBusyTimeMsPerSecond", "--busy"], ["back-pressured", "maxBackPressuredTimeMsPerSecond", "--held"]] },
   { title: "Bytes", show: perSecond(bytes), steps: SIZE_STEPS, lines: [["read", "numBytesInPerSecond"], ["written", "numBytesOutPerSecond"]] },
+  { title: "Records that wait to be read", show: count, steps: WHOLE, lines: [["lag", "pendingRecords"]] },
   { title: "Event time behind the clock", show: duration, lines: [["behind", "watermarkLag"]] },
 ]; // prettier-ignore
 

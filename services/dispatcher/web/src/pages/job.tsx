@@ -8,12 +8,13 @@ import { Badge, Bytes, Card, Copy, Count, PageTitle, Tabs, Trouble, When } from 
 import { go, href } from "../router";
 import { config, useStore } from "../store";
 import { Table, type Column } from "../table";
-import type { JobDetails, Vertex } from "../types";
+import type { JobDetails, KafkaSources, Vertex } from "../types";
 import { ChartsTab } from "./charts";
 import { CheckpointsTab } from "./checkpoints";
 import { ConfigurationTab } from "./configuration";
 import { ExceptionsTab } from "./exceptions";
 import { JobLogsTab } from "./job_logs";
+import { KafkaTab } from "./kafka";
 import { RescalesTab } from "./rescales";
 import { StateTab } from "./state";
 import { TimelineTab } from "./timeline";
@@ -30,12 +31,15 @@ const TABS: [string, string][] = [
   ["configuration", "Configuration"],
 ];
 const RESCALES: [string, string] = ["rescales", "Rescales"];
+const KAFKA: [string, string] = ["kafka", "Kafka"];
 
 export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: string[] }) {
   const job = usePolled<JobDetails>(at("jobs", id));
   const history = useStore(config)?.features["web-history"] ?? false;
   const found = job.data;
-  const adaptive = found?.schedulerType === "Adaptive" ? [...TABS, RESCALES] : TABS;
+  const readsKafka = useReadsKafka(id) || tab === "kafka";
+  const tabsOfAll = readsKafka ? [...TABS.slice(0, 4), KAFKA, ...TABS.slice(4)] : TABS;
+  const adaptive = found?.schedulerType === "Adaptive" ? [...tabsOfAll, RESCALES] : tabsOfAll;
   const tabs = history ? adaptive.filter(([key]) => !["charts", "logs"].includes(key)) : adaptive; // an archive has neither
   const now = tabs.some(([key]) => key === tab) ? tab : "overview";
   if (!found) return <><PageTitle>Job</PageTitle>{job.error ? <Trouble error={job.error} what="this job" /> : <p class="empty">Loading …</p>}</>;
@@ -57,6 +61,7 @@ export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: stri
       {now === "overview" && <GraphTab job={found} rest={rest} />}
       {now === "exceptions" && <ExceptionsTab id={id} />}
       {now === "checkpoints" && <CheckpointsTab job={found} rest={rest} />}
+      {now === "kafka" && <KafkaTab job={found} />}
       {now === "state" && <StateTab job={found} />}
       {now === "timeline" && <TimelineTab job={found} rest={rest} />}
       {now === "charts" && <ChartsTab job={found} />}
@@ -65,6 +70,16 @@ export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: stri
       {now === "rescales" && <RescalesTab job={found} rest={rest} />}
     </>
   );
+}
+
+/** Whether a reader of Kafka has reported; asked now and then until one has. */
+function useReadsKafka(id: string): boolean {
+  const [reads, setReads] = useState(false);
+  const of = usePolled<KafkaSources>(reads ? null : at("jobs", id, "kafka"), 15_000);
+  useEffect(() => {
+    if (of.data?.sources.length) setReads(true);
+  }, [of.data]);
+  return reads;
 }
 
 function GraphTab({ job, rest }: { job: JobDetails; rest: string[] }) {

@@ -22,9 +22,12 @@ from firesteel.client.console import Console
 from firesteel.client.progress import clock_text
 from firesteel.client.rest_client import RestClient
 from firesteel.client.waiting import wait_for
-from firesteel.core.human_texts import duration_text
+from firesteel.core.errors import JobNotFoundError
+from firesteel.core.human_texts import duration_text, size_text
 from firesteel.core.ids import JobId
 
+_LEAST_MS: Final = 1000
+"""Time between two checkpoints from which on the growth of state says something."""
 _ASK_MS: Final = 10_000
 """The cluster is asked again after this time whether a job has ended."""
 _ASK_BATCH_MS: Final = 2000
@@ -38,8 +41,8 @@ def show(parsed: argparse.Namespace, console: Console) -> int:
         connection = connect(settings_of(parsed))
         rest = connection.rest
         for job_id in named_jobs(console, connection, parsed.jobs, ended=True):
-            rows, failure = wait_for(console, connection, "Asking for the job", _look(rest, job_id))
-            more = {"failure": failure, "dashboard": rest.dashboard_url(job_id)}
+            rows, more = wait_for(console, connection, "Asking for the job", _look(rest, job_id))
+            more = {**more, "dashboard": rest.dashboard_url(job_id)}
             shown.append((rows, {**rows.plain(), **more}))
     finally:
         close_connections()
@@ -51,13 +54,56 @@ def show(parsed: argparse.Namespace, console: Console) -> int:
     return exit_codes.DONE
 
 
-async def _look(rest: RestClient, job_id: JobId) -> tuple[JobRows, Mapping[str, Any] | None]:
-    """The figures of a job, and its last failure."""
-    (rows,), exceptions = await asyncio.gather(
-        Looking(rest, job_id).look(), rest.get(f"/jobs/{job_id}/exceptions?maxExceptions=1")
+async def _look(rest: RestClient, job_id: JobId) -> tuple[JobRows, Mapping[str, Any]]:
+    """The figures of a job; its last ``failure``, the size of its ``state``, and its ``kafka`` sources."""
+    (rows,), exceptions, state, kafka = await asyncio.gather(
+        Looking(rest, job_id).look(),
+        rest.get(f"/jobs/{job_id}/exceptions?maxExceptions=1"),
+        _if_any(rest, f"/jobs/{job_id}/state"),
+        _if_any(rest, f"/jobs/{job_id}/kafka"),
     )
     failures = exceptions["exceptionHistory"]["entries"]
-    return rows, failures[0] if failures else None
+    return rows, {"failure": failures[0] if failures else None, "state": state, "kafka": kafka}
+
+
+async def _if_any(rest: RestClient, path: str) -> Mapping[str, Any] | None:
+    """The answer of a GET; None if the job takes no checkpoints, or the cluster is of an earlier release."""
+    try:
+        answer: Mapping[str, Any] = await rest.get(path)
+    except JobNotFoundError:
+        return None
+    return answer
+
+
+def state_text(state: Mapping[str, Any] | None) -> str:
+    """The size of a job's state as a line; empty without a checkpoint."""
+    if state is None or state["checkpoint"] is None:
+        return ""
+    now, base = state["checkpoint"], state["base"]
+    kind = "savepoint" if now["is_savepoint"] else "checkpoint"
+    text = f"state: {size_text(now['size'])} in {kind} {now['id']}"
+    ms = now["trigger_timestamp"] - base["trigger_timestamp"] if base is not None else 0
+    if ms >= _LEAST_MS:
+        growth = (now["size"] - base["size"]) / ms * 60_000
+        text += f", {'-' if growth < 0 else '+'}{size_text(abs(growth))} a minute"
+    operators = state["operators"]
+    rows = [(row["size"] or 0, row["name"], operator["name"]) for operator in operators for row in operator["states"]]
+    size, name, owner = max(rows, default=(0, "", ""))
+    return f"{text}; most of it: {name} of {owner}, {size_text(size)}" if size else text
+
+
+def kafka_lines(kafka: Mapping[str, Any] | None) -> list[str]:
+    """The lag of each Kafka source as a line."""
+    texts: list[str] = []
+    for source in kafka["sources"] if kafka is not None else ():
+        partitions, lag = source["partitions"], source["lag"]
+        text = f"Kafka: {source['name']}: " + ("the lag is not known yet" if lag is None else f"{lag:,} records wait")
+        text += f" in {len(partitions)} partition{'s' if len(partitions) != 1 else ''}"
+        worst = max(partitions, key=lambda row: row["lag"] or 0)
+        if worst["lag"]:
+            text += f"; most in {worst['topic']}-{worst['partition']}, {worst['lag']:,}"
+        texts.append(text)
+    return texts
 
 
 def job_lines(rows: JobRows, plain: Mapping[str, Any], console: Console) -> list[str]:
@@ -65,12 +111,13 @@ def job_lines(rows: JobRows, plain: Mapping[str, Any], console: Console) -> list
 
     Args:
         rows: its figures.
-        plain: the same as JSON shows it, with ``dashboard`` and ``failure``.
+        plain: the same as JSON shows it, with ``dashboard``, ``failure``, ``state`` and ``kafka``.
         console: to which terminal names are cut.
     """
     failure = plain["failure"]
     title, *table = lines([rows], shutil.get_terminal_size().columns if console.is_terminal else None)
     text = [title, f"dashboard: {plain['dashboard']}"]
+    text += [line for line in (state_text(plain["state"]), *kafka_lines(plain["kafka"])) if line]
     if failure is not None:
         when = datetime.fromtimestamp(failure["timestamp"] / 1000).strftime("%d.%m.%Y %H:%M:%S")
         task = f" in {failure['taskName']}" if failure.get("taskName") else ""

@@ -1,0 +1,45 @@
+"""What `firesteel show` says of state and of Kafka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firesteel.client.cli.show import kafka_lines, state_text
+
+
+def checkpoint(number: int, size: int, *, savepoint: bool = False) -> dict[str, Any]:
+    return {"id": number, "size": size, "trigger_timestamp": 30_000 * number, "is_savepoint": savepoint}
+
+
+def test_the_size_of_state_and_what_it_grows_by() -> None:
+    states = [{"name": "seen", "size": 3 << 20}, {"name": "gone", "size": None}]
+    answer = {
+        "checkpoint": checkpoint(4, 4 << 20),
+        "base": checkpoint(2, 2 << 20),
+        "operators": [{"name": "count", "states": states}, {"name": "other", "states": []}],
+    }
+    assert state_text(answer) == (
+        "state: 4.00 MiB in checkpoint 4, +2.00 MiB a minute; most of it: seen of count, 3.00 MiB"
+    )
+    shrunk = {**answer, "base": checkpoint(2, 5 << 20)}
+    assert ", -1.00 MiB a minute" in state_text(shrunk)
+    first = {**answer, "checkpoint": checkpoint(1, 0, savepoint=True), "base": None, "operators": []}
+    assert state_text(first) == "state: 0 B in savepoint 1"
+    assert state_text({**answer, "checkpoint": None}) == state_text(None) == ""
+
+
+def test_the_lag_of_kafka_sources() -> None:
+    def rows(*lags: int | None) -> list[dict[str, Any]]:
+        return [{"topic": "a.b", "partition": number, "lag": lag} for number, lag in enumerate(lags)]
+
+    sources = [
+        {"name": "Source: in", "lag": 1234, "partitions": rows(234, 1000, None)},
+        {"name": "Source: one", "lag": 0, "partitions": rows(0)},
+        {"name": "Source: new", "lag": None, "partitions": rows(None, None)},
+    ]
+    assert kafka_lines({"sources": sources}) == [
+        "Kafka: Source: in: 1,234 records wait in 3 partitions; most in a.b-1, 1,000",
+        "Kafka: Source: one: 0 records wait in 1 partition",
+        "Kafka: Source: new: the lag is not known yet in 2 partitions",
+    ]
+    assert kafka_lines(None) == kafka_lines({"sources": []}) == []
