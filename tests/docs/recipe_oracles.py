@@ -50,19 +50,19 @@ def visits(lines: Iterable[str]) -> list[Any]:
         at = seconds(click.get("time"))
         if click.get("user") is not None and at is not None:
             clicks.setdefault(click["user"], []).append((at, click["id"], click))
-    made = []
-    for user, found in clicks.items():
-        found.sort(key=lambda entry: entry[:2])
-        sessions = [[found[0]]]
-        for entry in found[1:]:
+    results = []
+    for user, entries in clicks.items():
+        entries.sort(key=lambda entry: entry[:2])
+        sessions = [[entries[0]]]
+        for entry in entries[1:]:
             if entry[0] - sessions[-1][-1][0] > GAP:
                 sessions.append([])
             sessions[-1].append(entry)
         for session in sessions:
             first, last = session[0][2], session[-1][2]
             span = {"user": user, "from": first["time"], "to": last["time"], "clicks": len(session)}
-            made.append({**span, "entry": first["page"], "exit": last["page"]})
-    return sorted(made, key=lambda record: json.dumps(record, sort_keys=True))
+            results.append({**span, "entry": first["page"], "exit": last["page"]})
+    return sorted(results, key=lambda record: json.dumps(record, sort_keys=True))
 
 
 def alerts(lines: Iterable[str], silence: float = 120) -> list[Any]:
@@ -72,15 +72,15 @@ def alerts(lines: Iterable[str], silence: float = 120) -> list[Any]:
         at = seconds(beat.get("time"))
         if beat.get("machine") and at is not None:
             beats.setdefault(beat["machine"], []).append(at)
-    made = []
+    results = []
     for machine, times in beats.items():
         times.sort()
         for before, after in zip(times, [*times[1:], math.inf], strict=True):
             if after - before > silence:
-                made.append({"machine": machine, "state": "silent", "since": clock(before)})
+                results.append({"machine": machine, "state": "silent", "since": clock(before)})
                 if after < math.inf:
-                    made.append({"machine": machine, "state": "back", "since": clock(after)})
-    return sorted(made, key=lambda record: json.dumps(record, sort_keys=True))
+                    results.append({"machine": machine, "state": "back", "since": clock(after)})
+    return sorted(results, key=lambda record: json.dumps(record, sort_keys=True))
 
 
 def clock(epoch_seconds: float) -> str:

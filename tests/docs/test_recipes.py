@@ -64,8 +64,8 @@ def test_csv_to_parquet(recipe: Any) -> None:
     out = recipe("csv_to_parquet")
     table = pyarrow.dataset.dataset(out / "flights", partitioning="hive").to_table()
     fields = ["carrier", "flight", "origin", "dest", "delay"]
-    found = Counter((*(row[name] for name in fields), f"{row['hour']:%FT%TZ}") for row in table.to_pylist())
-    assert found == Counter(
+    actual = Counter((*(row[name] for name in fields), f"{row['hour']:%FT%TZ}") for row in table.to_pylist())
+    assert actual == Counter(
         (
             *(flight[name] for name in ("carrier",)), int(flight["flight"]), flight["origin"], flight["dest"],
             None if flight["dep_delay"] == "NA" else int(flight["dep_delay"]), flight["time_hour"],
@@ -79,8 +79,8 @@ def test_ml_scoring(recipe: Any) -> None:
     out = recipe("ml_scoring")
     model = json.loads((DATA / "late_arrival.json").read_text())
     scores = [(flight["carrier"], int(flight["flight"]), score(flight, model)) for flight in flights()]
-    found = Counter((line["carrier"], line["flight"], line["p_late"]) for line in records(out / "scores"))
-    assert found == Counter(entry for entry in scores if entry[2] is not None)
+    actual = Counter((line["carrier"], line["flight"], line["p_late"]) for line in records(out / "scores"))
+    assert actual == Counter(entry for entry in scores if entry[2] is not None)
     assert len(texts(out / "unscored")) == sum(entry[2] is None for entry in scores) > 0
 
 
@@ -106,8 +106,8 @@ def test_enrich_by_lookup(recipe: Any, customers: str) -> None:
     out = recipe("enrich_by_lookup", "--service", customers)
     known = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (DATA / "customers").iterdir()}
     clicks = [click for click in as_dicts(CLICKS) if click["user"] is not None]
-    wanted = [{**click, "customer": known[click["user"]]} for click in clicks if click["user"] in known]
-    assert records(out / "enriched") == sorted(wanted, key=lambda click: json.dumps(click, sort_keys=True))
+    expected = [{**click, "customer": known[click["user"]]} for click in clicks if click["user"] in known]
+    assert records(out / "enriched") == sorted(expected, key=lambda click: json.dumps(click, sort_keys=True))
     unresolved = records(out / "unresolved")
     assert Counter(click["id"] for click in unresolved) == Counter(c["id"] for c in clicks if c["user"] not in known)
     assert {(click["user"], click["problem"]) for click in unresolved} == {("李雷", "unknown customer")}

@@ -138,20 +138,20 @@ def test_an_upgraded_job_goes_on_with_its_counts(tmp_path: Path) -> None:
     until(lambda: len(texts(out / "counts")) == len(clicks(0, 600)), "the second file is counted")
     drain(job, tmp_path)
     everything, second = ([json.loads(line) for line in clicks(first, 600)] for first in (0, 300))
-    found = records(out / "counts")
-    assert most(found, "clicks", ["user"]) == Counter((click["user"],) for click in everything)
-    on_pages = [line for line in found if "page" in line]
+    actual = records(out / "counts")
+    assert most(actual, "clicks", ["user"]) == Counter((click["user"],) for click in everything)
+    on_pages = [line for line in actual if "page" in line]
     assert most(on_pages, "on this page", ["user", "page"]) == Counter((c["user"], c["page"]) for c in second)
     assert len(texts(out / "bad")) == 1
 
 
 def most(lines: list[Any], count: str, key: list[str]) -> dict[tuple[str, ...], int]:
     """The last count of each key."""
-    found: dict[tuple[str, ...], int] = {}
+    actual: dict[tuple[str, ...], int] = {}
     for line in lines:
         name = (*(line[field] for field in key),)
-        found[name] = max(found.get(name, 0), line[count])
-    return found
+        actual[name] = max(actual.get(name, 0), line[count])
+    return actual
 
 
 @pytest.mark.usefixtures("cluster")
@@ -181,14 +181,14 @@ def test_absence_is_seen_when_nobody_says_anything(tmp_path: Path, monkeypatch: 
 class Customers(BaseHTTPRequestHandler):
     """Fails at the first question about a customer, and never answers about one."""
 
-    asked: ClassVar[list[str]] = []
+    requests: ClassVar[list[str]] = []
     over = threading.Event()
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.requests.append(self.path)
         if self.path == "/dead.json":
             self.over.wait(30)
-        if self.asked.count(self.path) == 1:
+        if self.requests.count(self.path) == 1:
             self.send_error(503)
         elif self.path == "/gone.json":
             self.send_error(404)
@@ -202,7 +202,7 @@ class Customers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def service() -> Iterator[str]:
-    Customers.asked.clear()
+    Customers.requests.clear()
     Customers.over.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Customers) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -233,8 +233,10 @@ def test_enrich_asks_once_and_bears_a_service_that_fails(
         ("gone", "unknown customer"): 10, ("dead", "no answer"): 10,
     }  # fmt: skip
     assert sorted(line["id"] for line in enriched + unresolved) == [*range(400)]
-    asked = Counter(Customers.asked)
-    assert [asked[path] for path in ("/ann.json", "/bob%2F..%2Fx.json", "/gone.json")] == [2, 2, 2], "once, and again"
+    requests = Counter(Customers.requests)
+    assert [requests[path] for path in ("/ann.json", "/bob%2F..%2Fx.json", "/gone.json")] == [2, 2, 2], (
+        "once, and again"
+    )
     assert len(texts(tmp_path / "bad")) == 2
 
 

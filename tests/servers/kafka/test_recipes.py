@@ -74,12 +74,12 @@ def die(job: JobClient) -> None:
 
 def turnover(values: list[Order], length: int) -> dict[tuple[str, str], tuple[int, int]]:
     """Beginning of a window and product -> number of orders and sum; windows are told by that much of the time."""
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    actual: dict[tuple[str, str], tuple[int, int]] = {}
     for order in values:
         key = order["time"][:length], order["product"]
-        count, cents = found.get(key, (0, 0))
-        found[key] = count + 1, cents + order["cents"]
-    return found
+        count, cents = actual.get(key, (0, 0))
+        actual[key] = count + 1, cents + order["cents"]
+    return actual
 
 
 def test_kafka_to_postgres(here: Embedded, kafka: KafkaCluster, postgres: PostgresServer) -> None:
@@ -87,18 +87,18 @@ def test_kafka_to_postgres(here: Embedded, kafka: KafkaCluster, postgres: Postgr
     for statement in (DATA / "turnover.sql").read_text().split(";"):
         if statement.strip():
             postgres.run(statement)
-    made = orders(0, 3000)
+    sent = orders(0, 3000)
     closing = {"id": "last", "product": "closing", "cents": 1, "time": "2026-11-27T11:30:00Z"}
     env = new_environment(2)
     env.enable_checkpointing(200)
     kafka_to_postgres.build(env, kafka.bootstrap, topic, postgres.options())
     job = env.execute_async("turnover")
     try:
-        send(kafka, topic, [*made[:1000], *BAD])
+        send(kafka, topic, [*sent[:1000], *BAD])
         wait_until(lambda: postgres.run("SELECT count(*) FROM turnover")[0][0] > 20, "there are rows")
         die(job)
-        send(kafka, topic, made[1000:])
-        wanted = turnover(made, 16)
+        send(kafka, topic, sent[1000:])
+        expected = turnover(sent, 16)
         for partition in (0, 1):
             send(kafka, topic, [closing], partition)
 
@@ -108,15 +108,15 @@ def test_kafka_to_postgres(here: Embedded, kafka: KafkaCluster, postgres: Postgr
         def table() -> dict[tuple[str, str], tuple[int, int]]:
             return {(minute.isoformat()[:16], product): (count, cents) for minute, product, count, cents in rows()}
 
-        wait_until(lambda: table() == wanted, lambda: f"{len(table())} of {len(wanted)} rows are right")
-        rejects = wait_until(lambda: len(found := problems(postgres)) >= len(BAD) and found, "what is bad is there")
+        wait_until(lambda: table() == expected, lambda: f"{len(table())} of {len(expected)} rows are right")
+        rejects = wait_until(lambda: len(actual := problems(postgres)) >= len(BAD) and actual, "what is bad is there")
         assert len(rejects) == len(BAD), rejects
         assert sum("a field is missing" in line for line in rejects) == 1
         # an order of an hour that is over corrects its row; one that is later goes aside
-        corrected = dict(made[-1], id="o8000", cents=1_000_000)
-        send(kafka, topic, [corrected, dict(made[0], id="too late"), BAD[0]])
-        wanted = turnover([*made, corrected], 16)
-        wait_until(lambda: table() == wanted, "the row is corrected")
+        corrected = dict(sent[-1], id="o8000", cents=1_000_000)
+        send(kafka, topic, [corrected, dict(sent[0], id="too late"), BAD[0]])
+        expected = turnover([*sent, corrected], 16)
+        wait_until(lambda: table() == expected, "the row is corrected")
         wait_until(lambda: len(problems(postgres)) == len(BAD) + 2, "what is too late is there")
         assert sum("too late: Row(id='too late'" in line for line in problems(postgres)) == 1
     finally:
@@ -130,46 +130,46 @@ def problems(postgres: PostgresServer) -> list[str]:
 
 def test_join_two_topics(here: Embedded, kafka: KafkaCluster) -> None:
     topics = [kafka.create_topic(partitions=2) for _ in range(4)]
-    made = orders(0, 2000)
+    sent = orders(0, 2000)
     paid: list[Order] = []
-    wanted: Counter[tuple[Any, ...]] = Counter()
-    for order in made:
+    expected: Counter[tuple[Any, ...]] = Counter()
+    for order in sent:
         number = int(order["id"][1:])
         for method, wait in (("card", number % 1200 - 10), ("cash", 7)):
             if method == "card" or number % 5 == 0:
                 at = START + datetime.timedelta(seconds=number + wait)
                 paid.append({"order": order["id"], "method": method, "time": f"{at.isoformat()}Z"})
                 if -5 <= wait <= 900:
-                    wanted[order["id"], order["product"], order["cents"], method, float(wait)] += 1
+                    expected[order["id"], order["product"], order["cents"], method, float(wait)] += 1
     paid.sort(key=lambda payment: payment["time"])
     env = new_environment(2)
     env.enable_checkpointing(200)
     join_two_topics.build(env, kafka.bootstrap, topics)
     job = env.execute_async("paid orders")
 
-    def found(topic: str) -> list[Any]:
+    def actual(topic: str) -> list[Any]:
         return [json.loads(record.value or b"") for record in kafka.records(topic)]
 
     try:
-        send(kafka, topics[0], [*made[:1000], b"{"])
+        send(kafka, topics[0], [*sent[:1000], b"{"])
         send(kafka, topics[1], [*paid[:1000], {"order": "o5"}])
-        wait_until(lambda: found(topics[2]), "something is paid")
+        wait_until(lambda: actual(topics[2]), "something is paid")
         die(job)
-        send(kafka, topics[0], made[1000:])
+        send(kafka, topics[0], sent[1000:])
         send(kafka, topics[1], paid[1000:])
-        count = wanted.total()
-        wait_until(lambda: len(found(topics[2])) >= count, lambda: f"{len(found(topics[2]))} of {count}")
-        wait_until(lambda: len(found(topics[3])) >= 2, "two records are bad")
+        count = expected.total()
+        wait_until(lambda: len(actual(topics[2])) >= count, lambda: f"{len(actual(topics[2]))} of {count}")
+        wait_until(lambda: len(actual(topics[3])) >= 2, "two records are bad")
     finally:
         job.cancel().result()
         ended(job)
     assert (
         Counter(
-            (*(line[name] for name in ("order", "product", "cents", "method", "wait")),) for line in found(topics[2])
+            (*(line[name] for name in ("order", "product", "cents", "method", "wait")),) for line in actual(topics[2])
         )
-        == wanted
+        == expected
     )
-    assert sorted("no order or no time" in line["problem"] for line in found(topics[3])) == [False, True]
+    assert sorted("no order or no time" in line["problem"] for line in actual(topics[3])) == [False, True]
 
 
 def test_backfill(here: Embedded, kafka: KafkaCluster, tmp_path: Path) -> None:
@@ -188,9 +188,9 @@ def test_backfill(here: Embedded, kafka: KafkaCluster, tmp_path: Path) -> None:
     env.enable_checkpointing(200)
     backfill.build(env, DATA / "orders", "2026-11-27T12", kafka.bootstrap, topic, tmp_path, until_now=True)
     env.execute("turnover by hour")
-    found = {(line["hour"], line["product"]): (line["orders"], line["cents"]) for line in lines_of(tmp_path / "hours")}
-    assert found == turnover([*by_id.values()], 13)
-    assert len(found) == 12
+    actual = {(line["hour"], line["product"]): (line["orders"], line["cents"]) for line in lines_of(tmp_path / "hours")}
+    assert actual == turnover([*by_id.values()], 13)
+    assert len(actual) == 12
     bad = "".join(path.read_text(encoding="utf-8") for path in (tmp_path / "bad").iterdir())
     assert [text in bad for text in ("T11.jsonl", "o7002", "many", "value: line 1")] == [True] * 4, bad
     assert bad.count("\n") == 4
