@@ -94,8 +94,10 @@ class _Rings:
 
     def last(self, name: str, most: int) -> list[float]:
         """The last values of a series of the job itself, oldest first; NaN where there was none."""
-        ring = self._values.get((JOB, name), ())
-        return [*ring[self._next :], *ring[: self._next]][-most:]
+        ring = self._values.get((JOB, name), array("d"))
+        newest = ring[max(0, self._next - most) : self._next]  # slices of an array cost nothing, numbers of Python do
+        older = ring[self._next :]
+        return [*older[max(0, len(older) - (most - len(newest))) :], *newest]
 
 
 class MetricHistory:
