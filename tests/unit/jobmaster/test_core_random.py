@@ -159,6 +159,7 @@ class World(RuleBasedStateMachine):
     def due(self, name: str) -> None:
         set_ = [t for t in self.d.all if isinstance(t, do.SetTimer | do.ClearTimer) and t.name == name]
         if set_ and isinstance(set_[-1], do.SetTimer):
+            self.d.clock.advance(set_[-1].seconds)
             self.d.did(self.d.core.timer_fired(name))
 
     @rule()

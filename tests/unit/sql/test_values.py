@@ -181,7 +181,7 @@ def test_a_value_that_can_not_be_computed_says_why(text: str, problem: str) -> N
         ("SELECT '10' > 9", "do not go together: write a CAST"),
         ("SELECT 1 + 'a'", "a number is needed, not CHAR(1)"),
         ("SELECT 'a' + 'b'", "joined with ||"),
-        ("SELECT UPER('a')", "there is no function UPER; did you mean UPPER?"),
+        ("SELECT UPPEER('a')", "there is no function UPPEER; did you mean UPPER?"),
         ("SELECT UPPER(1)", "UPPER: a text is needed, not INT"),
         ("SELECT UPPER()", "UPPER takes 1 operand, not 0"),
         ("SELECT SUBSTRING('a')", "SUBSTRING takes 2 to 3 operands, not 1"),
