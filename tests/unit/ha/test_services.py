@@ -153,6 +153,20 @@ def test_names_do_not_lead_out_of_the_directory(tmp_path: Path, name: str) -> No
         DirectoryServices(settings(tmp_path)).campaign(name)
 
 
+@pytest.mark.parametrize("written", ["{}", "file://{}", "file:{}", "file://localhost{}"])
+def test_the_directory_may_be_written_as_a_uri(written: str, tmp_path: Path) -> None:
+    place = tmp_path / "with blank"
+    text = written.format(str(place) if written == "{}" else str(place).replace(" ", "%20"))
+    services = DirectoryServices(Settings({"high-availability.storageDir": text}))
+    assert services.directory == place / "default"
+
+
+@pytest.mark.parametrize("written", ["relative/path", "s3://bucket/path", "file://elsewhere/path"])
+def test_a_directory_that_is_none_of_all_hosts_is_refused(written: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"high-availability\.storageDir = "):
+        DirectoryServices(Settings({"high-availability.storageDir": written}))
+
+
 def test_a_directory_that_can_not_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match=r"high-availability\.storageDir"):

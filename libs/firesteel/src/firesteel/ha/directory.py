@@ -16,7 +16,7 @@ from firesteel.ha.cells import checked
 from firesteel.ha.directory_cells import DirectoryCells
 from firesteel.ha.disk import Disk
 from firesteel.ha.memory import MemoryServices
-from firesteel.ha.payloads import DirectoryPayloads
+from firesteel.ha.payloads import DirectoryPayloads, storage_directory
 from firesteel.ha.retrieval import ConfiguredLeaders, Leader, LeaderRetrieval, Listener, of_job
 from firesteel.ha.services import HighAvailabilityServices
 
@@ -54,7 +54,7 @@ class DirectoryServices(CellServices):
         if storage is None and cluster_directory is None:
             raise ConfigurationError("high-availability.type: directory needs high-availability.storageDir")
         cluster = checked(settings.get(HA_CLUSTER_ID).strip("/") or "default", HA_CLUSTER_ID.key)
-        base = Path(storage).expanduser() if storage is not None else Path(cluster_directory or "") / "ha"
+        base = storage_directory(storage) if storage is not None else Path(cluster_directory or "") / "ha"
         self.directory, disk = base / cluster, disk or Disk()
         jobs = self.directory / "jobs" if cluster_directory is None or storage else cluster_directory / "dispatcher"
         memory = None if storage is None or cluster_directory is None else cluster_directory / _MEMORY

@@ -7,6 +7,7 @@ leader removes it some day.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from firesteel.checkpoint.places import ObjectPlace, is_object, object_place
+from firesteel.checkpoint.state_files import local_path
 from firesteel.config import Settings
 from firesteel.config.recovery_options import HA_STORAGE_DIRECTORY
 from firesteel.core.errors import CheckpointStorageError
@@ -345,6 +347,15 @@ class ObjectPayloads(Payloads):
             shutil.rmtree(self._made, ignore_errors=True)
 
 
+def storage_directory(storage: str) -> Path:
+    """The directory that ``high-availability.storageDir`` names, as a path or a ``file:`` URI.
+
+    Raises:
+        ConfigurationError: it has another scheme, or is not absolute.
+    """
+    return local_path(os.path.expanduser(storage), HA_STORAGE_DIRECTORY.key)
+
+
 def payloads_in(storage: str, cluster: str, settings: Settings, local: Path | None) -> Payloads:
     """Create the payloads of a cluster.
 
@@ -358,7 +369,7 @@ def payloads_in(storage: str, cluster: str, settings: Settings, local: Path | No
         ConfigurationError: the storage can't be used.
     """
     if not is_object(storage):
-        return DirectoryPayloads(Path(storage.removeprefix("file://")).expanduser() / cluster / "payloads")
+        return DirectoryPayloads(storage_directory(storage) / cluster / "payloads")
     from firesteel.checkpoint.object_stores import open_store
 
     place = object_place(storage, HA_STORAGE_DIRECTORY.key) / cluster / "payloads"
