@@ -90,7 +90,7 @@ class Elsewhere(ProcessFunction[Any, Any]):
 
 
 def test_keyed_state_needs_a_keyed_stream(stream: DataStream) -> None:
-    line = Counts.open.__code__.co_firstlineno + 2
+    line = Counts.open.__code__.co_firstlineno + 1
     told = (
         rf"Map: Counts\.open asks for keyed state \(get_state, .*test_state_checks\.py:{line}\), but the stream is not"
     )

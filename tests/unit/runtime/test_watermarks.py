@@ -295,6 +295,19 @@ def test_a_source_without_splits_turns_idle() -> None:
     assert time.periodic() == Watermark(MIN_WATERMARK, idle=True)
 
 
+def test_a_source_that_turns_idle_takes_the_time_of_splits_that_were_read_at_once() -> None:
+    clock = ManualClock()
+    time = source(MONOTONOUS.with_idleness(TEN_SECONDS), clock)
+    for split, stamps in (("a", [100, 200]), ("b", [50])):  # each read between two looks at the clock
+        time.take(split, stamps, stamps)
+        assert time.finished(split) is None, "others may have older records"
+    assert time.periodic() is None
+    clock.now += 10
+    assert time.periodic() == Watermark(199)
+    assert time.periodic() == Watermark(199, idle=True)
+    assert not time.needs_interval
+
+
 class Punctuated(WatermarkGenerator):
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         if event == "mark":

@@ -52,6 +52,8 @@ class SourceTime(UserCode):
         self._combined = CombinedWatermark()
         self._held_back_log = HeldBack(task_name, clock)
         self._empty_since = self.clock.now()
+        self._finished_watermark = MIN_WATERMARK
+        """The highest watermark of the finished splits: short ones may end before the interval passes once."""
         self._new_records = False
         timeout = strategy.idle_timeout
         self._timeout = None if timeout is None else timeout.to_nanos() / 1e9
@@ -79,8 +81,11 @@ class SourceTime(UserCode):
 
     def finished(self, split_id: str) -> Watermark | None:
         """Forget a finished split, which holds the others back no longer; returns a watermark to emit."""
-        if self.splits.pop(split_id, None) is None:
+        split = self.splits.pop(split_id, None)
+        if split is None:
             return None
+        split.periodic()
+        self._finished_watermark = max(self._finished_watermark, split.watermark)
         if not self.splits:
             self._empty_since = self.clock.now()
         return self._changed()
@@ -157,9 +162,14 @@ class SourceTime(UserCode):
     def _changed(self) -> Watermark | None:
         parts = [(split.watermark, split.idle) for split in self.splits.values()]
         if not parts:
-            # A source without splits keeps its watermark, and turns idle like a split without records.
+            # A source without splits keeps its watermark, and turns idle like a split without records. Before that it
+            # takes the watermark of what it has read, or files that are read at once would never close a window.
             seconds_without = self.clock.now() - self._empty_since
-            parts = [(self._combined.watermark, self._timeout is not None and seconds_without >= self._timeout)]
+            times_out = self._timeout is not None and seconds_without >= self._timeout
+            watermark = self._combined.watermark
+            if times_out:
+                watermark = max(watermark, self._finished_watermark)
+            parts = [(watermark, times_out and watermark == self._combined.watermark)]
         return self._combined.element if self._combined.update(parts) else None
 
     def furthest_behind(self, count: int) -> dict[str, int]:
