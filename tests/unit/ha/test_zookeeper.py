@@ -44,9 +44,11 @@ def test_nodes_lie_below_path_root_and_cluster_id(tmp_path: Path) -> None:
 
 
 def test_payloads_are_in_a_directory_or_a_bucket(tmp_path: Path) -> None:
-    with_directory, with_uri = ZooKeeperServices(settings(tmp_path)), ZooKeeperServices(settings(Path()))
+    uri = {"high-availability.storageDir": f"file://{tmp_path}"}
+    with_directory, with_uri = ZooKeeperServices(settings(tmp_path)), ZooKeeperServices(settings(tmp_path, **uri))
     assert isinstance(with_directory.payloads, DirectoryPayloads)
-    assert with_directory.payloads.where == str(tmp_path / "default" / "payloads")
+    assert isinstance(with_uri.payloads, DirectoryPayloads)
+    assert with_directory.payloads.where == with_uri.payloads.where == str(tmp_path / "default" / "payloads")
     bucket = ZooKeeperServices(settings(tmp_path, **{"high-availability.storageDir": "s3://bucket/ha"}), tmp_path)
     assert isinstance(bucket.payloads, ObjectPayloads)
     assert bucket.payloads.where == "s3://bucket/ha/default/payloads"
