@@ -92,7 +92,7 @@ def test_a_statement_is_read(sql: str, kind: type[s.Statement]) -> None:
 
 
 def test_operators_bind_as_in_sql() -> None:
-    def expression(text: str) -> n.Expression:
+    def expression(text: str) -> n.ValueExpression:
         body = parse_query(f"SELECT {text}").query.body
         assert isinstance(body, n.Select)
         return body.items[0].expression

@@ -13,7 +13,7 @@ from firesteel_sql.catalog.catalogs import Catalogs
 from firesteel_sql.functions.signature import Session
 from firesteel_sql.parse.errors import SqlError
 from firesteel_sql.parse.statements import parse_query
-from firesteel_sql.plan.relations import Project
+from firesteel_sql.plan.relations import Projection
 from firesteel_sql.plan.row_expressions import to_expression
 from firesteel_sql.texts import type_text, value_text
 
@@ -22,7 +22,7 @@ def computed(text: str, zone: str = "UTC") -> tuple[Any, str]:
     """The value of an expression as SQL shows it, and its type."""
     sql = f"SELECT {text}"
     relation = QueryBinder(Catalogs(), Session(zone), sql).bind(parse_query(sql).query)
-    assert isinstance(relation, Project)
+    assert isinstance(relation, Projection)
     (expression,) = relation.expressions
     value = bind(to_expression(expression, []), {}).evaluate({}, 1)[0].as_py()
     return value_text(value, expression.type), type_text(expression.type)

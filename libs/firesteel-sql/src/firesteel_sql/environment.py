@@ -14,7 +14,7 @@ from firesteel.core.errors import ProgramError, UnsupportedFeatureError
 from firesteel.datastream import DataStream, RuntimeExecutionMode, StreamExecutionEnvironment
 from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.bind.queries import QueryBinder
-from firesteel_sql.catalog.catalogs import CatalogError, Catalogs, Database
+from firesteel_sql.catalog.catalogs import CatalogDatabase, CatalogError, Catalogs
 from firesteel_sql.catalog.tables import CatalogTable, CatalogView, InlineView
 from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.execution.declarations import Declarations
@@ -63,7 +63,7 @@ class TableConfig:
         self._values: dict[str, str] = {}
 
     def set(self, key: str, value: str) -> TableConfig:
-        """Set an option."""
+        """Set an option for the statements that follow."""
         self._values[key] = str(value)
         return self
 
@@ -90,7 +90,7 @@ class Table:
         self._environment, self._relation = environment, relation
 
     def execute(self) -> TableResult:
-        """Run the query."""
+        """Start the query as a job; the result gives its rows."""
         return self._environment._collected(self._relation)
 
     def execute_insert(self, table: str) -> TableResult:
@@ -319,7 +319,7 @@ class TableEnvironment:
     @_run.register
     def _(self, statement: s.CreateDatabase, sql: str) -> TableResult:
         self._catalogs.create_database(
-            statement.database, Database(comment=statement.comment, options=dict(statement.options)),
+            statement.database, CatalogDatabase(comment=statement.comment, options=dict(statement.options)),
             if_not_exists=statement.if_not_exists,
         )  # fmt: skip
         return _ok()

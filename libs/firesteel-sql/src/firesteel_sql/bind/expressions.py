@@ -37,7 +37,7 @@ class ExpressionBinder:
     session: Session
     sql: str
 
-    def bind(self, node: n.Expression) -> RowExpression:
+    def bind(self, node: n.ValueExpression) -> RowExpression:
         """The meaning of an expression.
 
         Raises:
@@ -45,7 +45,7 @@ class ExpressionBinder:
         """
         return self._bind(node)
 
-    def condition(self, node: n.Expression, clause: str) -> RowExpression:
+    def condition(self, node: n.ValueExpression, clause: str) -> RowExpression:
         """The meaning of a condition.
 
         Raises:
@@ -85,7 +85,7 @@ class ExpressionBinder:
     # -- each kind of node
 
     @singledispatchmethod
-    def _bind(self, node: n.Expression) -> RowExpression:
+    def _bind(self, node: n.ValueExpression) -> RowExpression:
         self.refuse(node, "this can't stand in an expression")
 
     @_bind.register
@@ -157,7 +157,7 @@ class ExpressionBinder:
         return operation("INTERVAL", "numbers:multiply", months.operands, interval_type(node.unit, self.error))
 
     @_bind.register
-    def _(self, node: n.Reference) -> RowExpression:
+    def _(self, node: n.ColumnReference) -> RowExpression:
         word = node.path[0].upper()
         try:
             scoped, fields = self.scope.find(node.path)

@@ -19,7 +19,7 @@ from firesteel_sql.plan.relations import (
     Column,
     ConstantRows,
     Filter,
-    Project,
+    Projection,
     Relation,
     Scan,
     Union,
@@ -80,7 +80,7 @@ class QueryBinder:
                 return self._select(body)
             case n.NestedQuery():
                 return self.bind(body.query)
-            case n.Values():
+            case n.ValuesClause():
                 return self._values(body)
             case n.SetOperation():
                 return self._set_operation(body)
@@ -88,7 +88,7 @@ class QueryBinder:
 
     # -- VALUES and set operations
 
-    def _values(self, body: n.Values) -> Relation:
+    def _values(self, body: n.ValuesClause) -> Relation:
         binder = self._expressions([])
         width = len(body.rows[0])
         for row in body.rows:
@@ -138,7 +138,7 @@ class QueryBinder:
         ]
         if all(isinstance(item, InputColumn) for item in items) and relation.columns == columns:
             return relation
-        return Project(columns, relation, tuple(items))
+        return Projection(columns, relation, tuple(items))
 
     # -- SELECT
 
@@ -169,7 +169,7 @@ class QueryBinder:
             bound = binder.bind(item.expression)
             columns.append(self._column(item, bound, len(columns), relation))
             expressions.append(bound)
-        return Project(tuple(columns), relation, tuple(expressions))
+        return Projection(tuple(columns), relation, tuple(expressions))
 
     def _starred(self, star: n.Star, scope: Scope) -> list[ScopedColumn]:
         if not star.qualifier:
@@ -183,8 +183,8 @@ class QueryBinder:
 
     def _column(self, item: n.SelectItem, bound: RowExpression, place: int, relation: Relation) -> Column:
         name = item.alias
-        if name is None and isinstance(item.expression, (n.Reference, n.Member)):
-            name = item.expression.path[-1] if isinstance(item.expression, n.Reference) else item.expression.name
+        if name is None and isinstance(item.expression, (n.ColumnReference, n.Member)):
+            name = item.expression.path[-1] if isinstance(item.expression, n.ColumnReference) else item.expression.name
         time_attribute = None
         if isinstance(bound, InputColumn):
             time_attribute = relation.columns[bound.index].time_attribute
@@ -194,7 +194,7 @@ class QueryBinder:
 
     # -- FROM
 
-    def _source(self, source: n.Source) -> tuple[Relation, list[ScopedColumn]]:
+    def _source(self, source: n.TableReference) -> tuple[Relation, list[ScopedColumn]]:
         match source:
             case n.Aliased():
                 return self._aliased(source)
@@ -232,7 +232,7 @@ class QueryBinder:
             self._refuse(node, f"{len(names)} names are given for {len(relation.columns)} columns")
         columns = tuple(replace(column, name=name) for column, name in zip(relation.columns, names, strict=True))
         items = tuple(InputColumn(column.type, place, column.name) for place, column in enumerate(relation.columns))
-        return Project(columns, relation, items)
+        return Projection(columns, relation, items)
 
     def _named(self, node: n.NamedTable) -> tuple[Relation, tuple[tuple[str, ...], ...]]:
         if len(node.path) == 1 and node.path[0] in self.common_tables:
@@ -293,7 +293,7 @@ class QueryBinder:
                 expressions.append(bound)
         relation: Relation = scan
         if any(declared.computed is not None for declared in table.columns):
-            relation = Project(tuple(columns), scan, tuple(expressions))
+            relation = Projection(tuple(columns), scan, tuple(expressions))
         if table.watermark is not None:
             relation = self._with_watermark(relation, table)
         return relation

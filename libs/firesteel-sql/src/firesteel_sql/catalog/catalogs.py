@@ -19,7 +19,7 @@ class CatalogError(ProgramError):
 
 
 @dataclass
-class Database:
+class CatalogDatabase:
     """A database: tables and views by their names."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Catalogs:
     """
 
     def __init__(self) -> None:
-        self.catalogs: dict[str, dict[str, Database]] = {DEFAULT_CATALOG: {DEFAULT_DATABASE: Database()}}
+        self.catalogs: dict[str, dict[str, CatalogDatabase]] = {DEFAULT_CATALOG: {DEFAULT_DATABASE: CatalogDatabase()}}
         self.temporary: dict[Identifier, Entry] = {}
         self.current_catalog, self.current_database = DEFAULT_CATALOG, DEFAULT_DATABASE
 
@@ -90,7 +90,7 @@ class Catalogs:
         }
         return sorted(temporary | set(self.database(catalog, database).entries))
 
-    def database(self, catalog: str, name: str) -> Database:
+    def database(self, catalog: str, name: str) -> CatalogDatabase:
         """The database of a name.
 
         Raises:
@@ -184,7 +184,7 @@ class Catalogs:
             return path[0], path[1]
         raise CatalogError(f"{'.'.join(path)} has too many parts: a database is called catalog.name")
 
-    def create_database(self, path: tuple[str, ...], database: Database, *, if_not_exists: bool) -> None:
+    def create_database(self, path: tuple[str, ...], database: CatalogDatabase, *, if_not_exists: bool) -> None:
         """Add a database.
 
         Raises:

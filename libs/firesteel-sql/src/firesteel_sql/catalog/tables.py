@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firesteel.table.types import DataType
-from firesteel_sql.parse.nodes import Expression
+from firesteel_sql.parse.nodes import ValueExpression
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class TableColumn:
 
     name: str
     type: DataType | None
-    computed: Expression | None = None
+    computed: ValueExpression | None = None
     text: str = ""
     metadata_key: str | None = None
     is_virtual: bool = False
@@ -57,7 +57,7 @@ class WatermarkDeclaration:
     """``WATERMARK FOR column AS expression``."""
 
     column: str
-    expression: Expression
+    expression: ValueExpression
     text: str
 
 

@@ -60,7 +60,7 @@ class Declarations:
     def _refuse_types(self, statement: s.CreateTable) -> None:
         raise self._error(statement.columns[0].at, "CREATE TABLE ... AS takes its columns from the query")
 
-    def _column(self, column: s.Column) -> TableColumn:
+    def _column(self, column: s.ColumnDefinition) -> TableColumn:
         if column.computed is not None:
             return TableColumn(column.name, None, column.computed, self._sql, comment=column.comment)
         if column.type is None:

@@ -11,7 +11,7 @@ from firesteel_sql.catalog.catalogs import CatalogError, Catalogs, near
 from firesteel_sql.catalog.tables import CatalogTable, Identifier
 from firesteel_sql.functions.signature import OperandsRefused, Session, coerced
 from firesteel_sql.parse import statement_nodes as s
-from firesteel_sql.plan.relations import Column, Project, Relation
+from firesteel_sql.plan.relations import Column, Projection, Relation
 from firesteel_sql.plan.row_expressions import Constant, InputColumn, RowExpression
 
 
@@ -74,4 +74,4 @@ def insert_relation(
         except OperandsRefused as refused:
             raise expressions.error(insert.at, f"the column {declared.name}: {refused}") from None
         columns.append(Column(declared.name, declared.type))
-    return Project(tuple(columns), query, tuple(values)), identifier, table
+    return Projection(tuple(columns), query, tuple(values)), identifier, table

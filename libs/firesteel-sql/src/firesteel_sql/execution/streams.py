@@ -15,13 +15,13 @@ from firesteel_sql.plan.relations import (
     Column,
     ConstantRows,
     Filter,
-    Project,
+    Projection,
     Relation,
     Scan,
     Union,
     WatermarkAssigner,
 )
-from firesteel_sql.plan.row_expressions import Constant, InputColumn, Operation, to_expression
+from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, InputColumn, to_expression
 from firesteel_sql.types.columns import type_info_of
 
 _NOTHING = "$nothing"
@@ -77,7 +77,7 @@ class StreamBuilder:
             case Filter():
                 stream = self.build(relation.input)
                 return stream.filter(to_expression(relation.condition, names_of(relation.input.columns)))
-            case Project():
+            case Projection():
                 return self._project(relation)
             case Union():
                 first, *others = [self._named(part, relation.columns) for part in relation.parts]
@@ -104,7 +104,7 @@ class StreamBuilder:
             rows.append(tuple(array[0].as_py() for array in values))
         return self._environment.from_collection(rows, row_type_of(relation.columns))
 
-    def _project(self, relation: Project) -> DataStream:
+    def _project(self, relation: Projection) -> DataStream:
         stream = self.build(relation.input)
         before = names_of(relation.input.columns)
         items = [
@@ -139,7 +139,7 @@ def _delay(relation: WatermarkAssigner) -> int:
     match relation.watermark:
         case InputColumn():
             return 0
-        case Operation(name="-", inputs=(InputColumn(), Constant(value=int() as millis))) if millis >= 0:
+        case AppliedFunction(name="-", inputs=(InputColumn(), Constant(value=int() as millis))) if millis >= 0:
             return millis
     raise UnsupportedFeatureError(
         f"WATERMARK FOR {relation.columns[relation.column].name} AS {relation.watermark}: write the time, or the time "

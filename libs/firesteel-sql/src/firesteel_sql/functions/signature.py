@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firesteel.table.types import DataType
-from firesteel_sql.plan.row_expressions import Constant, Operation, RowExpression
+from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, RowExpression
 from firesteel_sql.types import rules
 
 
@@ -86,7 +86,7 @@ def cast(operand: RowExpression, target: DataType, session: Session, *, is_try: 
             options = options[:1]
     kernel = "try_cast" if is_try else "cast"
     name = "TRY_CAST" if is_try else "CAST"
-    return Operation(result, name, f"firesteel_sql.kernels.casts:{kernel}", (operand,), tuple(options))
+    return AppliedFunction(result, name, f"firesteel_sql.kernels.casts:{kernel}", (operand,), tuple(options))
 
 
 def _may_overflow(source: DataType, target: DataType) -> bool:
@@ -147,7 +147,7 @@ def unified(operands: Sequence[RowExpression], session: Session) -> list[RowExpr
 def operation(
     name: str, kernel: str, operands: Sequence[RowExpression], result: DataType, *, nullable: bool | None = None,
     **options: Any,
-) -> Operation:  # fmt: skip
+) -> AppliedFunction:  # fmt: skip
     """A function whose result is NULL where an operand is NULL.
 
     Args:
@@ -160,7 +160,7 @@ def operation(
     """
     takes_null = rules.is_nullable([operand.type for operand in operands]) if nullable is None else nullable
     full = f"firesteel_sql.kernels.{kernel}" if ":" in kernel else kernel
-    return Operation(rules.with_null(result, takes_null), name, full, tuple(operands), tuple(options.items()))
+    return AppliedFunction(rules.with_null(result, takes_null), name, full, tuple(operands), tuple(options.items()))
 
 
 def constant_of(operand: RowExpression, what: str) -> Any:

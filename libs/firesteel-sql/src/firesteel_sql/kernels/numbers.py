@@ -24,25 +24,21 @@ def _to(value: Any, data_type: pa.DataType) -> Any:
     return pc.cast(value, data_type, safe=False)
 
 
-@kernel
-def add(call: KernelCall) -> Kernel:
-    if pt.is_decimal(call.result):
-        return decimals.arithmetic(call, "+")
-    return lambda left, right: pc.add(_to(left, call.result), _to(right, call.result))
+def _arithmetic(sign: str, compute: Any) -> Any:
+    """``+``, ``-`` and ``*``: exact for decimal numbers, wrapping for integers."""
+
+    @kernel
+    def define(call: KernelCall) -> Kernel:
+        if pt.is_decimal(call.result):
+            return decimals.arithmetic(call, sign)
+        return lambda left, right: compute(_to(left, call.result), _to(right, call.result))
+
+    return define
 
 
-@kernel
-def subtract(call: KernelCall) -> Kernel:
-    if pt.is_decimal(call.result):
-        return decimals.arithmetic(call, "-")
-    return lambda left, right: pc.subtract(_to(left, call.result), _to(right, call.result))
-
-
-@kernel
-def multiply(call: KernelCall) -> Kernel:
-    if pt.is_decimal(call.result):
-        return decimals.arithmetic(call, "*")
-    return lambda left, right: pc.multiply(_to(left, call.result), _to(right, call.result))
+add = _arithmetic("+", pc.add)
+subtract = _arithmetic("-", pc.subtract)
+multiply = _arithmetic("*", pc.multiply)
 
 
 @kernel

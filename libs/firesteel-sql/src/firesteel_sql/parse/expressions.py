@@ -8,7 +8,7 @@ from firesteel_sql.parse import json_calls
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.reserved_words import RESERVED
 from firesteel_sql.parse.token_stream import TokenStream
-from firesteel_sql.parse.tokens import Token, TokenKind
+from firesteel_sql.parse.tokens import SqlToken, TokenKind
 from firesteel_sql.parse.types import interval_unit, type_spec, unit
 
 _COMPARISONS: Final = ("=", "<>", "<=", ">=", "<", ">")
@@ -16,7 +16,7 @@ _CALLABLE: Final = frozenset({"LEFT", "RIGHT", "GROUPING", "TRUNCATE"})
 """Reserved words that are functions, too."""
 
 
-def expression(tokens: TokenStream) -> n.Expression:
+def expression(tokens: TokenStream) -> n.ValueExpression:
     """Read an expression.
 
     Raises:
@@ -26,21 +26,21 @@ def expression(tokens: TokenStream) -> n.Expression:
         return _disjunction(tokens)
 
 
-def _disjunction(tokens: TokenStream) -> n.Expression:
+def _disjunction(tokens: TokenStream) -> n.ValueExpression:
     parts = [_conjunction(tokens)]
     while tokens.take_word("OR"):
         parts.append(_conjunction(tokens))
     return _connected("OR", parts)
 
 
-def _conjunction(tokens: TokenStream) -> n.Expression:
+def _conjunction(tokens: TokenStream) -> n.ValueExpression:
     parts = [_negation(tokens)]
     while tokens.take_word("AND"):
         parts.append(_negation(tokens))
     return _connected("AND", parts)
 
 
-def _connected(word: str, parts: list[n.Expression]) -> n.Expression:
+def _connected(word: str, parts: list[n.ValueExpression]) -> n.ValueExpression:
     """The parts, halved again and again: programs write conditions of a thousand parts, which makes ten levels."""
     if len(parts) == 1:
         return parts[0]
@@ -48,7 +48,7 @@ def _connected(word: str, parts: list[n.Expression]) -> n.Expression:
     return n.Binary(word, _connected(word, parts[:middle]), _connected(word, parts[middle:]), at=parts[0].at)
 
 
-def _negation(tokens: TokenStream) -> n.Expression:
+def _negation(tokens: TokenStream) -> n.ValueExpression:
     begins = []
     while tokens.is_word("NOT"):
         begins.append(tokens.take().start)
@@ -61,7 +61,7 @@ def _negation(tokens: TokenStream) -> n.Expression:
 # -- predicates
 
 
-def _predicate(tokens: TokenStream) -> n.Expression:
+def _predicate(tokens: TokenStream) -> n.ValueExpression:
     left = _sum(tokens)
     while True:
         sign = next((sign for sign in _COMPARISONS if tokens.is_sign(sign)), None)
@@ -78,7 +78,7 @@ def _predicate(tokens: TokenStream) -> n.Expression:
             return left
 
 
-def _compared(tokens: TokenStream, sign: str, left: n.Expression) -> n.Expression:
+def _compared(tokens: TokenStream, sign: str, left: n.ValueExpression) -> n.ValueExpression:
     if sign == "=" and tokens.is_sign("="):
         tokens.fail_at(tokens.next, "equality is written with a single =")
     if tokens.is_one_of(("ANY", "SOME", "ALL")) and tokens.after(1).value == "(":
@@ -88,11 +88,11 @@ def _compared(tokens: TokenStream, sign: str, left: n.Expression) -> n.Expressio
     return n.Binary(sign, left, _sum(tokens), at=left.at)
 
 
-def _query_or_list(tokens: TokenStream) -> n.Query | tuple[n.Expression, ...]:
+def _query_or_list(tokens: TokenStream) -> n.Query | tuple[n.ValueExpression, ...]:
     return tokens.query() if tokens.begins_query() else tokens.list_of(expression)
 
 
-def _is_test(tokens: TokenStream, left: n.Expression) -> n.Expression:
+def _is_test(tokens: TokenStream, left: n.ValueExpression) -> n.ValueExpression:
     is_negated = tokens.take_word("NOT")
     if tokens.take_word("DISTINCT", "FROM"):
         return n.IsDistinct(left, _sum(tokens), is_negated, at=left.at)
@@ -102,7 +102,7 @@ def _is_test(tokens: TokenStream, left: n.Expression) -> n.Expression:
     return n.IsTest(left, test, is_negated, at=left.at)
 
 
-def _negatable(tokens: TokenStream, left: n.Expression) -> n.Expression:
+def _negatable(tokens: TokenStream, left: n.ValueExpression) -> n.ValueExpression:
     is_negated = tokens.take_word("NOT")
     kind = tokens.expect_one_of("BETWEEN", "IN", "LIKE", "SIMILAR", "RLIKE")
     if kind == "BETWEEN":
@@ -127,14 +127,14 @@ def _negatable(tokens: TokenStream, left: n.Expression) -> n.Expression:
 # -- arithmetic
 
 
-def _sum(tokens: TokenStream) -> n.Expression:
+def _sum(tokens: TokenStream) -> n.ValueExpression:
     left = _product(tokens)
     while (sign := _sign_of(tokens, ("+", "-", "||"))) is not None:
         left = n.Binary(sign, left, _product(tokens), at=left.at)
     return left
 
 
-def _product(tokens: TokenStream) -> n.Expression:
+def _product(tokens: TokenStream) -> n.ValueExpression:
     left = _signed(tokens)
     while (sign := _sign_of(tokens, ("*", "/", "%"))) is not None:
         left = n.Binary(sign, left, _signed(tokens), at=left.at)
@@ -148,8 +148,8 @@ def _sign_of(tokens: TokenStream, signs: tuple[str, ...]) -> str | None:
     return sign
 
 
-def _signed(tokens: TokenStream) -> n.Expression:
-    signs: list[Token] = []
+def _signed(tokens: TokenStream) -> n.ValueExpression:
+    signs: list[SqlToken] = []
     while tokens.is_sign("-") or tokens.is_sign("+"):
         signs.append(tokens.take())
     operand = _postfix(tokens)
@@ -158,7 +158,7 @@ def _signed(tokens: TokenStream) -> n.Expression:
     return operand
 
 
-def _postfix(tokens: TokenStream) -> n.Expression:
+def _postfix(tokens: TokenStream) -> n.ValueExpression:
     operand = _primary(tokens)
     while True:
         if tokens.take_sign("["):
@@ -177,7 +177,7 @@ def _postfix(tokens: TokenStream) -> n.Expression:
 # -- what stands alone
 
 
-def _primary(tokens: TokenStream) -> n.Expression:
+def _primary(tokens: TokenStream) -> n.ValueExpression:
     token = tokens.next
     at = token.start
     if token.kind is TokenKind.NUMBER:
@@ -214,7 +214,7 @@ def _missing_expression(tokens: TokenStream) -> str:
     return "an expression has to stand here"
 
 
-def _in_parentheses(tokens: TokenStream) -> n.Expression:
+def _in_parentheses(tokens: TokenStream) -> n.ValueExpression:
     at = tokens.take().start
     if tokens.begins_query():
         query = tokens.query()
@@ -225,7 +225,7 @@ def _in_parentheses(tokens: TokenStream) -> n.Expression:
     return items[0] if len(items) == 1 else n.Constructor("ROW", items, at=at)
 
 
-def _named(tokens: TokenStream) -> n.Expression:
+def _named(tokens: TokenStream) -> n.ValueExpression:
     """A column or a call of a function."""
     at = tokens.next.start
     first = tokens.take()
@@ -235,7 +235,7 @@ def _named(tokens: TokenStream) -> n.Expression:
         path.append(tokens.name())
     if tokens.is_sign("("):
         return call(tokens, tuple(path), at)
-    return n.Reference(tuple(path), at=at)
+    return n.ColumnReference(tuple(path), at=at)
 
 
 def call(tokens: TokenStream, function: n.Path, at: int) -> n.Call:
@@ -246,7 +246,7 @@ def call(tokens: TokenStream, function: n.Path, at: int) -> n.Call:
     """
     tokens.expect_sign("(")
     is_distinct = False
-    arguments: tuple[n.Expression, ...] = ()
+    arguments: tuple[n.ValueExpression, ...] = ()
     order_by: tuple[n.OrderItem, ...] = ()
     if tokens.is_sign("*"):
         arguments = (n.Star(at=tokens.take().start),)
@@ -284,7 +284,7 @@ def _suffixed(tokens: TokenStream, bare: n.Call) -> n.Call:
             )
 
 
-def argument(tokens: TokenStream) -> n.Expression:
+def argument(tokens: TokenStream) -> n.ValueExpression:
     """Read an argument: an expression, ``NAME => value``, a table or a descriptor.
 
     Raises:
@@ -312,7 +312,7 @@ def argument(tokens: TokenStream) -> n.Expression:
 
 
 def _partitioned(tokens: TokenStream, table: n.Path | n.Query, at: int) -> n.TableArgument:
-    partition_by: tuple[n.Expression, ...] = ()
+    partition_by: tuple[n.ValueExpression, ...] = ()
     if tokens.take_word("PARTITION", "BY"):
         key = expression(tokens)
         partition_by = key.items if isinstance(key, n.Constructor) and key.kind == "ROW" else (key,)
@@ -338,7 +338,7 @@ def order_item(tokens: TokenStream) -> n.OrderItem:
 # -- windows of OVER
 
 
-def over_window(tokens: TokenStream) -> n.WindowSpec:
+def over_window(tokens: TokenStream) -> n.WindowSpecification:
     """Read what stands behind OVER: a name, or a specification in parentheses.
 
     Raises:
@@ -346,11 +346,11 @@ def over_window(tokens: TokenStream) -> n.WindowSpec:
     """
     at = tokens.next.start
     if not tokens.is_sign("("):
-        return n.WindowSpec(tokens.name(), at=at)
+        return n.WindowSpecification(tokens.name(), at=at)
     return tokens.in_parentheses(window_specification)
 
 
-def window_specification(tokens: TokenStream) -> n.WindowSpec:
+def window_specification(tokens: TokenStream) -> n.WindowSpecification:
     """Read ``base PARTITION BY ... ORDER BY ... ROWS BETWEEN ... AND ...``.
 
     Raises:
@@ -370,7 +370,7 @@ def window_specification(tokens: TokenStream) -> n.WindowSpec:
             end = _frame_bound(tokens)
         else:
             start = _frame_bound(tokens)
-    return n.WindowSpec(base, partition_by, order_by, frame_unit, start, end, at=at)
+    return n.WindowSpecification(base, partition_by, order_by, frame_unit, start, end, at=at)
 
 
 def _frame_bound(tokens: TokenStream) -> n.FrameBound:
@@ -384,7 +384,7 @@ def _frame_bound(tokens: TokenStream) -> n.FrameBound:
 # -- what begins with a word of its own
 
 
-def _constant(tokens: TokenStream) -> n.Expression:
+def _constant(tokens: TokenStream) -> n.ValueExpression:
     token = tokens.take()
     match token.value:
         case "TRUE":
@@ -397,14 +397,14 @@ def _constant(tokens: TokenStream) -> n.Expression:
             return n.NullLiteral(at=token.start)
 
 
-def _time_literal(tokens: TokenStream) -> n.Expression | None:
+def _time_literal(tokens: TokenStream) -> n.ValueExpression | None:
     if tokens.after(1).kind is not TokenKind.STRING:
         return None
     token = tokens.take()
     return n.TimeLiteral(token.value, tokens.take().value, at=token.start)
 
 
-def _interval(tokens: TokenStream) -> n.Expression:
+def _interval(tokens: TokenStream) -> n.ValueExpression:
     at = tokens.take().start
     is_negative = False
     if tokens.is_sign("-") or tokens.is_sign("+"):
@@ -413,25 +413,25 @@ def _interval(tokens: TokenStream) -> n.Expression:
         text = tokens.take().value
         return n.IntervalLiteral(text, interval_unit(tokens), is_negative, at=at)
     if tokens.next.kind is TokenKind.NUMBER:
-        count: n.Expression = n.NumberLiteral(tokens.next.text, at=tokens.take().start)
+        count: n.ValueExpression = n.NumberLiteral(tokens.next.text, at=tokens.take().start)
     elif tokens.is_sign("("):
         count = tokens.in_parentheses(expression)
     else:
-        count = n.Reference(tokens.path(), at=at)
+        count = n.ColumnReference(tokens.path(), at=at)
     if is_negative:
         count = n.Unary("-", count, at=at)
     return n.ComputedInterval(count, interval_unit(tokens), at=at)
 
 
-def _case(tokens: TokenStream) -> n.Expression:
+def _case(tokens: TokenStream) -> n.ValueExpression:
     at = tokens.take().start
     operand = None if tokens.is_word("WHEN") else expression(tokens)
-    whens: list[n.When] = []
+    whens: list[n.WhenClause] = []
     while tokens.is_word("WHEN"):
         begin = tokens.take().start
         condition = expression(tokens)
         tokens.expect_word("THEN")
-        whens.append(n.When(condition, expression(tokens), at=begin))
+        whens.append(n.WhenClause(condition, expression(tokens), at=begin))
     if not whens:
         tokens.fail()
     otherwise = expression(tokens) if tokens.take_word("ELSE") else None
@@ -439,7 +439,7 @@ def _case(tokens: TokenStream) -> n.Expression:
     return n.Case(operand, tuple(whens), otherwise, at=at)
 
 
-def _cast(tokens: TokenStream) -> n.Expression:
+def _cast(tokens: TokenStream) -> n.ValueExpression:
     token = tokens.take()
     tokens.expect_sign("(")
     operand = expression(tokens)
@@ -449,12 +449,12 @@ def _cast(tokens: TokenStream) -> n.Expression:
     return n.Cast(operand, spec, token.value == "TRY_CAST", at=token.start)
 
 
-def _exists(tokens: TokenStream) -> n.Expression:
+def _exists(tokens: TokenStream) -> n.ValueExpression:
     at = tokens.take().start
     return n.Exists(tokens.in_parentheses(TokenStream.query), at=at)
 
 
-def _constructor(tokens: TokenStream) -> n.Expression | None:
+def _constructor(tokens: TokenStream) -> n.ValueExpression | None:
     kind = tokens.next.value
     opening = tokens.after(1).value
     at = tokens.next.start
@@ -470,14 +470,14 @@ def _constructor(tokens: TokenStream) -> n.Expression | None:
     return None
 
 
-def _bracketed(tokens: TokenStream, opening: str, closing: str) -> tuple[n.Expression, ...]:
+def _bracketed(tokens: TokenStream, opening: str, closing: str) -> tuple[n.ValueExpression, ...]:
     tokens.expect_sign(opening)
     items = () if tokens.is_sign(closing) else tokens.list_of(expression)
     tokens.expect_sign(closing)
     return items
 
 
-def _extract(tokens: TokenStream) -> n.Expression | None:
+def _extract(tokens: TokenStream) -> n.ValueExpression | None:
     if tokens.after(1).value != "(":
         return None
     token = tokens.take()
@@ -494,26 +494,26 @@ def _symbol(tokens: TokenStream) -> n.Symbol:
     return n.Symbol(unit(tokens), at=at)
 
 
-def _rounded(tokens: TokenStream) -> n.Expression | None:
+def _rounded(tokens: TokenStream) -> n.ValueExpression | None:
     """``CEIL(x)``, ``FLOOR(ts TO DAY)``."""
     if tokens.after(1).value != "(":
         return None
     token = tokens.take()
     tokens.expect_sign("(")
-    arguments: list[n.Expression] = [*tokens.list_of(expression)]
+    arguments: list[n.ValueExpression] = [*tokens.list_of(expression)]
     if tokens.take_word("TO"):
         arguments.append(_symbol(tokens))
     tokens.expect_sign(")")
     return n.Call((token.text,), tuple(arguments), at=token.start)
 
 
-def _timestamp_call(tokens: TokenStream) -> n.Expression | None:
+def _timestamp_call(tokens: TokenStream) -> n.ValueExpression | None:
     """``TIMESTAMPADD(DAY, 1, ts)``, ``TIMESTAMPDIFF(SECOND, a, b)``."""
     if tokens.after(1).value != "(":
         return None
     token = tokens.take()
     tokens.expect_sign("(")
-    arguments: list[n.Expression] = [_symbol(tokens)]
+    arguments: list[n.ValueExpression] = [_symbol(tokens)]
     for _ in range(2):
         tokens.expect_sign(",")
         arguments.append(expression(tokens))
@@ -521,14 +521,14 @@ def _timestamp_call(tokens: TokenStream) -> n.Expression | None:
     return n.Call((token.text,), tuple(arguments), at=token.start)
 
 
-def _trim(tokens: TokenStream) -> n.Expression | None:
+def _trim(tokens: TokenStream) -> n.ValueExpression | None:
     """``TRIM(x)``, ``TRIM(BOTH 'a' FROM x)``; always three arguments: which side, what, and from where."""
     if tokens.after(1).value != "(":
         return None
     token = tokens.take()
     tokens.expect_sign("(")
     side = n.Symbol(tokens.take_one_of("BOTH", "LEADING", "TRAILING") or "BOTH", at=token.start)
-    what: n.Expression = n.StringLiteral(" ", at=token.start)
+    what: n.ValueExpression = n.StringLiteral(" ", at=token.start)
     if tokens.take_word("FROM"):
         operand = expression(tokens)
     else:
@@ -539,7 +539,7 @@ def _trim(tokens: TokenStream) -> n.Expression | None:
     return n.Call((token.text,), (side, what, operand), at=token.start)
 
 
-def _position(tokens: TokenStream) -> n.Expression | None:
+def _position(tokens: TokenStream) -> n.ValueExpression | None:
     """``POSITION(part IN text [FROM 2])``."""
     if tokens.after(1).value != "(":
         return None
@@ -554,13 +554,13 @@ def _position(tokens: TokenStream) -> n.Expression | None:
     return n.Call((token.text,), tuple(arguments), at=token.start)
 
 
-def _substring(tokens: TokenStream) -> n.Expression | None:
+def _substring(tokens: TokenStream) -> n.ValueExpression | None:
     """``SUBSTRING(x FROM 2 FOR 3)``, ``SUBSTRING(x, 2, 3)``; ``OVERLAY(x PLACING y FROM 2 FOR 3)`` likewise."""
     if tokens.after(1).value != "(":
         return None
     token = tokens.take()
     tokens.expect_sign("(")
-    arguments: list[n.Expression] = [*tokens.list_of(expression)]
+    arguments: list[n.ValueExpression] = [*tokens.list_of(expression)]
     for word in ("PLACING", "FROM", "FOR"):
         if len(arguments) < 4 and tokens.take_word(word):
             arguments.append(expression(tokens))
@@ -568,7 +568,7 @@ def _substring(tokens: TokenStream) -> n.Expression | None:
     return n.Call((token.text,), tuple(arguments), at=token.start)
 
 
-def _json_call(tokens: TokenStream) -> n.Expression | None:
+def _json_call(tokens: TokenStream) -> n.ValueExpression | None:
     if tokens.after(1).value != "(":
         return None
     token = tokens.take()

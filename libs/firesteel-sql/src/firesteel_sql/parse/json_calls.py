@@ -8,10 +8,10 @@ from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.token_stream import TokenStream
 from firesteel_sql.parse.types import type_spec
 
-ReadExpression = Callable[[TokenStream], n.Expression]
+ReadExpression = Callable[[TokenStream], n.ValueExpression]
 
 
-def arguments(tokens: TokenStream, function: str, expression: ReadExpression) -> tuple[n.Expression, ...]:
+def arguments(tokens: TokenStream, function: str, expression: ReadExpression) -> tuple[n.ValueExpression, ...]:
     """Read the arguments of a JSON function, in their parentheses.
 
     Args:
@@ -23,7 +23,7 @@ def arguments(tokens: TokenStream, function: str, expression: ReadExpression) ->
         SqlError: they are not written as this function needs them.
     """
     tokens.expect_sign("(")
-    found: list[n.Expression] = []
+    found: list[n.ValueExpression] = []
     if function in ("JSON_OBJECT", "JSON_OBJECTAGG", "JSON_ARRAY", "JSON_ARRAYAGG"):
         if not tokens.is_sign(")") and not _is_nulls(tokens):
             is_object = function.startswith("JSON_OBJECT")

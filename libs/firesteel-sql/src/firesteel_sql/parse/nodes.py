@@ -19,7 +19,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Expression(Node):
+class ValueExpression(Node):
     """What has a value for each row."""
 
 
@@ -27,40 +27,40 @@ class Expression(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class NumberLiteral(Expression):
+class NumberLiteral(ValueExpression):
     """A number as it was written; one with an exponent is a DOUBLE, all others are exact."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class StringLiteral(Expression):
-    """A text."""
+class StringLiteral(ValueExpression):
+    """A text, without its quotes."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryLiteral(Expression):
+class BinaryLiteral(ValueExpression):
     """Bytes, ``x'0aff'``."""
 
     value: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class BooleanLiteral(Expression):
+class BooleanLiteral(ValueExpression):
     """TRUE, FALSE, or UNKNOWN (None)."""
 
     value: bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class NullLiteral(Expression):
-    """NULL."""
+class NullLiteral(ValueExpression):
+    """The word NULL, which is a value of any type."""
 
 
 @dataclass(frozen=True, slots=True)
-class TimeLiteral(Expression):
+class TimeLiteral(ValueExpression):
     """``DATE '2026-01-31'``, ``TIME '12:00:00'``, ``TIMESTAMP '2026-01-31 12:00:00'``.
 
     Attributes:
@@ -90,7 +90,7 @@ class IntervalUnit(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class IntervalLiteral(Expression):
+class IntervalLiteral(ValueExpression):
     """``INTERVAL '5' MINUTE``, ``INTERVAL -'1 02:03' DAY TO MINUTE``."""
 
     text: str
@@ -99,10 +99,10 @@ class IntervalLiteral(Expression):
 
 
 @dataclass(frozen=True, slots=True)
-class ComputedInterval(Expression):
+class ComputedInterval(ValueExpression):
     """``INTERVAL n DAY``: as many units as an expression says."""
 
-    count: Expression
+    count: ValueExpression
     unit: IntervalUnit
 
 
@@ -110,120 +110,120 @@ class ComputedInterval(Expression):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference(Expression):
+class ColumnReference(ValueExpression):
     """A column, or a field of one: ``price``, ``b.price``, ``db.bids.price``, ``bid.price``."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol(Expression):
+class Symbol(ValueExpression):
     """A word that is an argument of a function: a unit of time, ``BOTH`` of TRIM."""
 
     word: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unary(Expression):
+class Unary(ValueExpression):
     """``-x``, ``+x``, ``NOT x``."""
 
     operator: str
-    operand: Expression
+    operand: ValueExpression
 
 
 @dataclass(frozen=True, slots=True)
-class Binary(Expression):
+class Binary(ValueExpression):
     """``a + b``, ``a AND b``, ``a <= b``, ``a || b``."""
 
     operator: str
-    left: Expression
-    right: Expression
+    left: ValueExpression
+    right: ValueExpression
 
 
 @dataclass(frozen=True, slots=True)
-class IsTest(Expression):
+class IsTest(ValueExpression):
     """``x IS [NOT] NULL``, TRUE, FALSE, UNKNOWN, JSON, JSON OBJECT and the like."""
 
-    operand: Expression
+    operand: ValueExpression
     test: str
     is_negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class IsDistinct(Expression):
+class IsDistinct(ValueExpression):
     """``a IS [NOT] DISTINCT FROM b``."""
 
-    left: Expression
-    right: Expression
+    left: ValueExpression
+    right: ValueExpression
     is_negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Between(Expression):
+class Between(ValueExpression):
     """``x [NOT] BETWEEN [SYMMETRIC] low AND high``."""
 
-    operand: Expression
-    low: Expression
-    high: Expression
+    operand: ValueExpression
+    low: ValueExpression
+    high: ValueExpression
     is_negated: bool = False
     is_symmetric: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class InList(Expression):
+class InList(ValueExpression):
     """``x [NOT] IN (1, 2)``."""
 
-    operand: Expression
-    items: tuple[Expression, ...]
+    operand: ValueExpression
+    items: tuple[ValueExpression, ...]
     is_negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class InQuery(Expression):
+class InQuery(ValueExpression):
     """``x [NOT] IN (SELECT ...)``."""
 
-    operand: Expression
+    operand: ValueExpression
     query: Query
     is_negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Like(Expression):
+class Like(ValueExpression):
     """``x [NOT] LIKE p [ESCAPE e]``; SIMILAR TO and RLIKE as well."""
 
     kind: str
-    operand: Expression
-    pattern: Expression
-    escape: Expression | None = None
+    operand: ValueExpression
+    pattern: ValueExpression
+    escape: ValueExpression | None = None
     is_negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Quantified(Expression):
+class Quantified(ValueExpression):
     """``x > ALL (SELECT ...)``, ``x = ANY (1, 2)``; SOME is ANY."""
 
     operator: str
-    operand: Expression
+    operand: ValueExpression
     quantifier: str
-    query: Query | tuple[Expression, ...]
+    query: Query | tuple[ValueExpression, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Exists(Expression):
+class Exists(ValueExpression):
     """``EXISTS (SELECT ...)``."""
 
     query: Query
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarQuery(Expression):
+class ScalarQuery(ValueExpression):
     """A query whose only row and column is a value."""
 
     query: Query
 
 
 @dataclass(frozen=True, slots=True)
-class Constructor(Expression):
+class Constructor(ValueExpression):
     """``ROW(a, b)``, ``(a, b)``, ``ARRAY[a, b]``, ``MULTISET[a, b]``, ``MAP['k', v]``.
 
     Attributes:
@@ -232,55 +232,55 @@ class Constructor(Expression):
     """
 
     kind: str
-    items: tuple[Expression, ...]
+    items: tuple[ValueExpression, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayQuery(Expression):
+class ArrayQuery(ValueExpression):
     """``ARRAY(SELECT ...)``."""
 
     query: Query
 
 
 @dataclass(frozen=True, slots=True)
-class Element(Expression):
+class Element(ValueExpression):
     """``a[1]``, ``m['k']``."""
 
-    operand: Expression
-    index: Expression
+    operand: ValueExpression
+    index: ValueExpression
 
 
 @dataclass(frozen=True, slots=True)
-class Member(Expression):
+class Member(ValueExpression):
     """A field of a row that is no plain name: ``f(x).name``, ``a[1].name``."""
 
-    operand: Expression
+    operand: ValueExpression
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class AtTimeZone(Expression):
+class AtTimeZone(ValueExpression):
     """``ts AT TIME ZONE 'Europe/Berlin'``."""
 
-    operand: Expression
-    zone: Expression
+    operand: ValueExpression
+    zone: ValueExpression
 
 
 @dataclass(frozen=True, slots=True)
-class When(Node):
+class WhenClause(Node):
     """``WHEN condition THEN result``."""
 
-    condition: Expression
-    result: Expression
+    condition: ValueExpression
+    result: ValueExpression
 
 
 @dataclass(frozen=True, slots=True)
-class Case(Expression):
+class Case(ValueExpression):
     """``CASE [operand] WHEN ... THEN ... [ELSE ...] END``."""
 
-    operand: Expression | None
-    whens: tuple[When, ...]
-    otherwise: Expression | None
+    operand: ValueExpression | None
+    whens: tuple[WhenClause, ...]
+    otherwise: ValueExpression | None
 
 
 # -- types
@@ -320,10 +320,10 @@ class TypeSpec(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(Expression):
+class Cast(ValueExpression):
     """``CAST(x AS type)``, ``TRY_CAST(x AS type)``."""
 
-    operand: Expression
+    operand: ValueExpression
     type: TypeSpec
     is_try: bool = False
 
@@ -341,7 +341,7 @@ class OrderItem(Node):
         nulls_first: None if nothing was written.
     """
 
-    expression: Expression
+    expression: ValueExpression
     is_descending: bool = False
     nulls_first: bool | None = None
 
@@ -356,11 +356,11 @@ class FrameBound(Node):
     """
 
     kind: str
-    distance: Expression | None = None
+    distance: ValueExpression | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class WindowSpec(Node):
+class WindowSpecification(Node):
     """``OVER (base PARTITION BY ... ORDER BY ... ROWS BETWEEN ... AND ...)``.
 
     Attributes:
@@ -373,7 +373,7 @@ class WindowSpec(Node):
     """
 
     base: str | None = None
-    partition_by: tuple[Expression, ...] = ()
+    partition_by: tuple[ValueExpression, ...] = ()
     order_by: tuple[OrderItem, ...] = ()
     frame_unit: str | None = None
     frame_start: FrameBound | None = None
@@ -381,7 +381,7 @@ class WindowSpec(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Expression):
+class Call(ValueExpression):
     """A call of a function.
 
     Those with a syntax of their own are calls like any other: ``EXTRACT(DAY FROM ts)`` is a call of EXTRACT with the
@@ -398,52 +398,52 @@ class Call(Expression):
     """
 
     function: Path
-    arguments: tuple[Expression, ...] = ()
+    arguments: tuple[ValueExpression, ...] = ()
     is_distinct: bool = False
     order_by: tuple[OrderItem, ...] = ()
-    filter: Expression | None = None
+    filter: ValueExpression | None = None
     ignores_nulls: bool | None = None
-    over: WindowSpec | None = None
+    over: WindowSpecification | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Star(Expression):
+class Star(ValueExpression):
     """``*`` or ``t.*``."""
 
     qualifier: Path = ()
 
 
 @dataclass(frozen=True, slots=True)
-class NamedArgument(Expression):
+class NamedArgument(ValueExpression):
     """``SIZE => INTERVAL '5' MINUTE``."""
 
     name: str
-    value: Expression
+    value: ValueExpression
 
 
 @dataclass(frozen=True, slots=True)
-class DefaultArgument(Expression):
+class DefaultArgument(ValueExpression):
     """``DEFAULT`` in place of an argument."""
 
 
 @dataclass(frozen=True, slots=True)
-class TableArgument(Expression):
+class TableArgument(ValueExpression):
     """``TABLE bids PARTITION BY bidder``, ``(SELECT ...)`` as an argument of a table function."""
 
     table: Path | Query
-    partition_by: tuple[Expression, ...] = ()
+    partition_by: tuple[ValueExpression, ...] = ()
     order_by: tuple[OrderItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Descriptor(Expression):
+class Descriptor(ValueExpression):
     """``DESCRIPTOR(ts)``: names of columns."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class JsonClause(Expression):
+class JsonClause(ValueExpression):
     """A part of a JSON function that is no value: ``NULL ON EMPTY``, ``WITH WRAPPER``, ``RETURNING INT``.
 
     Attributes:
@@ -455,16 +455,16 @@ class JsonClause(Expression):
 
     clause: str
     behaviour: str = ""
-    default: Expression | None = None
+    default: ValueExpression | None = None
     type: TypeSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class JsonEntry(Expression):
+class JsonEntry(ValueExpression):
     """``KEY 'k' VALUE v`` of a JSON object."""
 
-    key: Expression
-    value: Expression
+    key: ValueExpression
+    value: ValueExpression
 
 
 # -- queries
@@ -489,12 +489,12 @@ class Hint(Node):
 class SelectItem(Node):
     """A column of a SELECT."""
 
-    expression: Expression
+    expression: ValueExpression
     alias: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class GroupingSets(Expression):
+class GroupingSets(ValueExpression):
     """``GROUPING SETS``, ``ROLLUP`` and ``CUBE``.
 
     Attributes:
@@ -503,16 +503,16 @@ class GroupingSets(Expression):
     """
 
     kind: str
-    sets: tuple[tuple[Expression, ...], ...]
+    sets: tuple[tuple[ValueExpression, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Source(Node):
+class TableReference(Node):
     """What stands behind FROM."""
 
 
 @dataclass(frozen=True, slots=True)
-class NamedTable(Source):
+class NamedTable(TableReference):
     """A table or a view, by its name."""
 
     path: Path
@@ -520,7 +520,7 @@ class NamedTable(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class DerivedTable(Source):
+class DerivedTable(TableReference):
     """A query in parentheses."""
 
     query: Query
@@ -528,7 +528,7 @@ class DerivedTable(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class TableFunction(Source):
+class TableFunction(TableReference):
     """``TABLE(TUMBLE(...))``, ``LATERAL TABLE(split(x))``."""
 
     call: Call
@@ -536,25 +536,25 @@ class TableFunction(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class Unnest(Source):
+class Unnest(TableReference):
     """``UNNEST(a) [WITH ORDINALITY]``."""
 
-    collections: tuple[Expression, ...]
+    collections: tuple[ValueExpression, ...]
     with_ordinality: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Aliased(Source):
+class Aliased(TableReference):
     """``source [FOR SYSTEM_TIME AS OF t] AS name (columns)``."""
 
-    source: Source
+    source: TableReference
     alias: str | None = None
     columns: tuple[str, ...] = ()
-    as_of: Expression | None = None
+    as_of: ValueExpression | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Join(Source):
+class Join(TableReference):
     """Two sources joined.
 
     Attributes:
@@ -567,9 +567,9 @@ class Join(Source):
     """
 
     kind: str
-    left: Source
-    right: Source
-    condition: Expression | None = None
+    left: TableReference
+    right: TableReference
+    condition: ValueExpression | None = None
     using: tuple[str, ...] = ()
     is_natural: bool = False
 
@@ -584,21 +584,21 @@ class Select(QueryBody):
     """``SELECT ... FROM ... WHERE ... GROUP BY ... HAVING ... WINDOW ... QUALIFY ...``."""
 
     items: tuple[SelectItem, ...]
-    source: Source | None = None
-    where: Expression | None = None
-    group_by: tuple[Expression, ...] | None = None
-    having: Expression | None = None
-    windows: tuple[tuple[str, WindowSpec], ...] = ()
-    qualify: Expression | None = None
+    source: TableReference | None = None
+    where: ValueExpression | None = None
+    group_by: tuple[ValueExpression, ...] | None = None
+    having: ValueExpression | None = None
+    windows: tuple[tuple[str, WindowSpecification], ...] = ()
+    qualify: ValueExpression | None = None
     is_distinct: bool = False
     hints: tuple[Hint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Values(QueryBody):
+class ValuesClause(QueryBody):
     """``VALUES (1, 'a'), (2, 'b')``."""
 
-    rows: tuple[tuple[Expression, ...], ...]
+    rows: tuple[tuple[ValueExpression, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -651,5 +651,5 @@ class Query(Node):
     common_tables: tuple[CommonTable, ...] = ()
     is_recursive: bool = False
     order_by: tuple[OrderItem, ...] = ()
-    limit: Expression | None = None
-    offset: Expression | None = None
+    limit: ValueExpression | None = None
+    offset: ValueExpression | None = None

@@ -55,7 +55,7 @@ def names(tokens: TokenStream) -> tuple[str, ...]:
     return tokens.list_of(TokenStream.name)
 
 
-def _limit_and_offset(tokens: TokenStream) -> tuple[n.Expression | None, n.Expression | None]:
+def _limit_and_offset(tokens: TokenStream) -> tuple[n.ValueExpression | None, n.ValueExpression | None]:
     limit = offset = None
     while True:
         if limit is None and tokens.take_word("LIMIT"):
@@ -102,7 +102,7 @@ def _simple_body(tokens: TokenStream) -> n.QueryBody:
         tokens.expect_sign(")")
         return n.NestedQuery(nested, at=at)
     if tokens.take_word("VALUES"):
-        return n.Values(tokens.list_of(_row), at=at)
+        return n.ValuesClause(tokens.list_of(_row), at=at)
     if tokens.take_word("TABLE"):
         table = n.NamedTable(tokens.path(), at=at)
         return n.Select((n.SelectItem(n.Star(at=at), at=at),), n.Aliased(table, at=at), at=at)
@@ -111,7 +111,7 @@ def _simple_body(tokens: TokenStream) -> n.QueryBody:
     return tokens.fail()
 
 
-def _row(tokens: TokenStream) -> tuple[n.Expression, ...]:
+def _row(tokens: TokenStream) -> tuple[n.ValueExpression, ...]:
     value = expression(tokens)
     return value.items if isinstance(value, n.Constructor) and value.kind == "ROW" else (value,)
 
@@ -137,7 +137,7 @@ def _select_item(tokens: TokenStream) -> n.SelectItem:
         tokens.fail_at(tokens.next, "a column is missing before FROM (a comma too many?)")
     value = expression(tokens)
     if tokens.is_sign(".") and tokens.after(1).value == "*":
-        if not isinstance(value, n.Reference):
+        if not isinstance(value, n.ColumnReference):
             tokens.fail()
         tokens.take()
         tokens.take()
@@ -154,7 +154,7 @@ def _alias(tokens: TokenStream) -> str | None:
     return tokens.name() if tokens.is_name() else None
 
 
-def _grouping(tokens: TokenStream) -> n.Expression:
+def _grouping(tokens: TokenStream) -> n.ValueExpression:
     at = tokens.next.start
     if tokens.is_sign("(") and tokens.after(1).value == ")":
         tokens.take()
@@ -168,11 +168,11 @@ def _grouping(tokens: TokenStream) -> n.Expression:
     return expression(tokens)
 
 
-def _key_sets(tokens: TokenStream) -> tuple[tuple[n.Expression, ...], ...]:
+def _key_sets(tokens: TokenStream) -> tuple[tuple[n.ValueExpression, ...], ...]:
     return tokens.list_of(_key_set)
 
 
-def _key_set(tokens: TokenStream) -> tuple[n.Expression, ...]:
+def _key_set(tokens: TokenStream) -> tuple[n.ValueExpression, ...]:
     if tokens.is_sign("(") and tokens.after(1).value == ")":
         tokens.take()
         tokens.take()
@@ -180,7 +180,7 @@ def _key_set(tokens: TokenStream) -> tuple[n.Expression, ...]:
     return _row(tokens)
 
 
-def _named_window(tokens: TokenStream) -> tuple[str, n.WindowSpec]:
+def _named_window(tokens: TokenStream) -> tuple[str, n.WindowSpecification]:
     name = tokens.name()
     tokens.expect_word("AS")
     return name, tokens.in_parentheses(window_specification)
@@ -224,14 +224,14 @@ def _hint(tokens: TokenStream) -> n.Hint:
 # -- what stands behind FROM
 
 
-def _sources(tokens: TokenStream) -> n.Source:
+def _sources(tokens: TokenStream) -> n.TableReference:
     left = _joined(tokens)
     while tokens.take_sign(","):
         left = n.Join("CROSS", left, _joined(tokens), at=left.at)
     return left
 
 
-def _joined(tokens: TokenStream) -> n.Source:
+def _joined(tokens: TokenStream) -> n.TableReference:
     left = _factor(tokens)
     while True:
         if tokens.take_word("CROSS", "JOIN"):
@@ -273,7 +273,7 @@ def _join_kind(tokens: TokenStream) -> str | None:
     return None
 
 
-def _factor(tokens: TokenStream) -> n.Source:
+def _factor(tokens: TokenStream) -> n.TableReference:
     at = tokens.next.start
     if tokens.is_sign("(") and not tokens.begins_query():
         inner = tokens.in_parentheses(_sources)  # joins in parentheses
@@ -281,7 +281,7 @@ def _factor(tokens: TokenStream) -> n.Source:
     return _aliased(tokens, _primary(tokens), at)
 
 
-def _aliased(tokens: TokenStream, source: n.Source, at: int) -> n.Aliased:
+def _aliased(tokens: TokenStream, source: n.TableReference, at: int) -> n.Aliased:
     as_of = None
     if tokens.take_word("FOR"):
         tokens.expect_word("SYSTEM_TIME", "AS", "OF")
@@ -292,7 +292,7 @@ def _aliased(tokens: TokenStream, source: n.Source, at: int) -> n.Aliased:
     return n.Aliased(source, alias, _column_names(tokens) if alias is not None else (), as_of, at=at)
 
 
-def _primary(tokens: TokenStream) -> n.Source:
+def _primary(tokens: TokenStream) -> n.TableReference:
     at = tokens.next.start
     if tokens.is_sign("("):
         return n.DerivedTable(tokens.in_parentheses(query), at=at)

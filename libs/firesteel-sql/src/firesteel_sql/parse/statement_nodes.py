@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from firesteel_sql.parse.nodes import Expression, Hint, Node, Path, Query, TypeSpec
+from firesteel_sql.parse.nodes import Hint, Node, Path, Query, TypeSpec, ValueExpression
 
 Options = tuple[tuple[str, str], ...]
 """Keys and values of ``WITH (...)``, in their order."""
@@ -41,7 +41,7 @@ class Insert(Statement):
     table: Path
     query: Query
     columns: tuple[str, ...] = ()
-    partition: tuple[tuple[str, Expression], ...] = ()
+    partition: tuple[tuple[str, ValueExpression], ...] = ()
     is_overwrite: bool = False
     on_conflict: str | None = None
     hints: tuple[Hint, ...] = ()
@@ -83,7 +83,7 @@ class Explain(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Node):
+class ColumnDefinition(Node):
     """A column of CREATE TABLE.
 
     Attributes:
@@ -98,7 +98,7 @@ class Column(Node):
 
     name: str
     type: TypeSpec | None
-    computed: Expression | None = None
+    computed: ValueExpression | None = None
     metadata_key: str | None = None
     is_virtual: bool = False
     is_primary_key: bool = False
@@ -110,7 +110,7 @@ class WatermarkSpec(Node):
     """``WATERMARK FOR ts AS ts - INTERVAL '5' SECOND``."""
 
     column: Path
-    expression: Expression
+    expression: ValueExpression
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class CreateTable(Statement):
     """
 
     table: Path
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ColumnDefinition, ...] = ()
     watermark: WatermarkSpec | None = None
     primary_key: PrimaryKey | None = None
     options: Options = ()
@@ -267,7 +267,7 @@ class ResetTableOptions(AlterAction):
 class PlacedColumn(Node):
     """A column of ADD or MODIFY, ``FIRST`` (its place is ``""``) or ``AFTER name``; None: the end, or where it is."""
 
-    column: Column
+    column: ColumnDefinition
     place: str | None = None
 
 

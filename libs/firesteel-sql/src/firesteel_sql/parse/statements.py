@@ -8,7 +8,7 @@ from typing import Final
 
 from firesteel_sql.parse import statement_nodes as s
 from firesteel_sql.parse.expressions import expression
-from firesteel_sql.parse.nodes import Expression, Path
+from firesteel_sql.parse.nodes import Path, ValueExpression
 from firesteel_sql.parse.queries import hints, names, query
 from firesteel_sql.parse.tables import alter_table, create_table, options
 from firesteel_sql.parse.token_stream import TokenStream
@@ -100,7 +100,7 @@ def _insert(tokens: TokenStream, at: int) -> s.Insert:
     tokens.take_word("TABLE")
     table = tokens.path()
     table_hints = hints(tokens)
-    partition: tuple[tuple[str, Expression], ...] = ()
+    partition: tuple[tuple[str, ValueExpression], ...] = ()
     if tokens.take_word("PARTITION"):
         partition = tokens.in_parentheses(lambda inner: inner.list_of(_partition_value))
     columns = tokens.in_parentheses(names) if tokens.is_sign("(") and not tokens.begins_query() else ()
@@ -113,7 +113,7 @@ def _insert(tokens: TokenStream, at: int) -> s.Insert:
     return s.Insert(table, rows, columns, partition, is_overwrite, on_conflict, table_hints, at=at)
 
 
-def _partition_value(tokens: TokenStream) -> tuple[str, Expression]:
+def _partition_value(tokens: TokenStream) -> tuple[str, ValueExpression]:
     name = tokens.name()
     tokens.expect_sign("=")
     return name, expression(tokens)

@@ -127,19 +127,19 @@ def _not_enforced(tokens: TokenStream) -> None:
         )
 
 
-def _column(tokens: TokenStream) -> s.Column:
+def _column(tokens: TokenStream) -> s.ColumnDefinition:
     at = tokens.next.start
     name = tokens.name()
     if tokens.take_word("AS"):
         computed = expression(tokens)
-        return s.Column(name, None, computed, comment=_comment(tokens), at=at)
+        return s.ColumnDefinition(name, None, computed, comment=_comment(tokens), at=at)
     if tokens.is_sign(",") or tokens.is_sign(")"):
-        return s.Column(name, None, at=at)
+        return s.ColumnDefinition(name, None, at=at)
     spec = type_spec(tokens)
     if tokens.take_word("METADATA"):
         key = tokens.expect_string() if tokens.take_word("FROM") else name
         is_virtual = tokens.take_word("VIRTUAL")
-        return s.Column(name, spec, metadata_key=key, is_virtual=is_virtual, comment=_comment(tokens), at=at)
+        return s.ColumnDefinition(name, spec, metadata_key=key, is_virtual=is_virtual, comment=_comment(tokens), at=at)
     is_primary_key = False
     if tokens.is_word("CONSTRAINT") or tokens.is_word("PRIMARY", "KEY"):
         if tokens.take_word("CONSTRAINT"):
@@ -149,7 +149,7 @@ def _column(tokens: TokenStream) -> s.Column:
         is_primary_key = True
     if tokens.is_word("DEFAULT"):
         tokens.fail_at(tokens.next, "columns have no DEFAULT: give the value in the query that writes the table")
-    return s.Column(name, spec, is_primary_key=is_primary_key, comment=_comment(tokens), at=at)
+    return s.ColumnDefinition(name, spec, is_primary_key=is_primary_key, comment=_comment(tokens), at=at)
 
 
 def _comment(tokens: TokenStream) -> str | None:

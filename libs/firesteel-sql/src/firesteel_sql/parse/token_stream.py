@@ -10,7 +10,7 @@ from typing import Final, NoReturn, TypeVar
 from firesteel_sql.parse.errors import SqlError
 from firesteel_sql.parse.nodes import Path, Query
 from firesteel_sql.parse.reserved_words import RESERVED
-from firesteel_sql.parse.tokens import Token, TokenKind, tokens_of
+from firesteel_sql.parse.tokens import SqlToken, TokenKind, tokens_of
 
 T = TypeVar("T")
 
@@ -43,12 +43,12 @@ class TokenStream:
     # -- looking
 
     @property
-    def next(self) -> Token:
-        """The next token."""
+    def next(self) -> SqlToken:
+        """The token that is read next; the end of the text is one, too."""
         return self._tokens[self._index]
 
     @property
-    def last(self) -> Token:
+    def last(self) -> SqlToken:
         """The token that was read last; the first one if none was."""
         return self._tokens[max(self._index - 1, 0)]
 
@@ -57,7 +57,7 @@ class TokenStream:
         """The index behind the token that was read last."""
         return self.last.end if self._index else 0
 
-    def after(self, count: int) -> Token:
+    def after(self, count: int) -> SqlToken:
         """The token so many places behind the next one."""
         return self._tokens[min(self._index + count, len(self._tokens) - 1)]
 
@@ -94,7 +94,7 @@ class TokenStream:
 
     # -- reading
 
-    def take(self) -> Token:
+    def take(self) -> SqlToken:
         """Read the next token."""
         token = self.next
         if token.kind is not TokenKind.END:
@@ -292,7 +292,7 @@ class TokenStream:
         near = get_close_matches(last.value, _CLAUSES, 1, 0.74)
         return f"did you mean {near[0]} instead of {last.text}?" if near else None
 
-    def fail_at(self, token: Token, problem: str) -> NoReturn:
+    def fail_at(self, token: SqlToken, problem: str) -> NoReturn:
         """Say what is wrong with this token.
 
         Raises:

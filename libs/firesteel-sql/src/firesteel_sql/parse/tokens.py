@@ -23,7 +23,7 @@ class TokenKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SqlToken:
     """A part of a statement's text.
 
     Attributes:
@@ -73,13 +73,13 @@ _OPEN: Final = {
 """Beginnings of what has no end, and what to say."""
 
 
-def tokens_of(sql: str) -> list[Token]:
+def tokens_of(sql: str) -> list[SqlToken]:
     """The tokens of a text, and one for its end.
 
     Raises:
         SqlError: a literal, a name or a comment does not end, or a character has no meaning in SQL.
     """
-    tokens: list[Token] = []
+    tokens: list[SqlToken] = []
     index = 0
     while index < len(sql):
         match = _PATTERN.match(sql, index)
@@ -89,7 +89,7 @@ def tokens_of(sql: str) -> list[Token]:
         if match.lastgroup != "blank":
             tokens.append(_token(match, sql))
         index = match.end()
-    tokens.append(Token(TokenKind.END, "", "", len(sql)))
+    tokens.append(SqlToken(TokenKind.END, "", "", len(sql)))
     return tokens
 
 
@@ -101,35 +101,35 @@ def _stray(char: str) -> str:
     return f"the character {char!r} has no meaning here"
 
 
-def _token(match: re.Match[str], sql: str) -> Token:
+def _token(match: re.Match[str], sql: str) -> SqlToken:
     text, start = match.group(), match.start()
     match match.lastgroup:
         case "word":
-            return Token(TokenKind.WORD, text, text.upper(), start)
+            return SqlToken(TokenKind.WORD, text, text.upper(), start)
         case "name":
             value = text[1:-1].replace("``", "`")
             if not value:
                 raise SqlError("a name in backquotes can't be empty", sql, start, match.end())
-            return Token(TokenKind.QUOTED_NAME, text, value, start)
+            return SqlToken(TokenKind.QUOTED_NAME, text, value, start)
         case "string":
-            return Token(TokenKind.STRING, text, text[1:-1].replace("''", "'"), start)
+            return SqlToken(TokenKind.STRING, text, text[1:-1].replace("''", "'"), start)
         case "unicode":
-            return Token(TokenKind.STRING, text, _unescaped(text[3:-1].replace("''", "'"), sql, start), start)
+            return SqlToken(TokenKind.STRING, text, _unescaped(text[3:-1].replace("''", "'"), sql, start), start)
         case "binary":
             digits = text[2:-1]
             if len(digits) % 2 or re.fullmatch("[0-9a-fA-F]*", digits) is None:
                 raise SqlError(
                     "a binary literal has two hexadecimal digits for each byte: x'0aff'", sql, start, match.end()
                 )
-            return Token(TokenKind.BINARY, text, digits, start)
+            return SqlToken(TokenKind.BINARY, text, digits, start)
         case "number":
             if sql[match.end() : match.end() + 1].isalpha() or sql[match.end() : match.end() + 1] == "_":
                 raise SqlError(
                     "a name that begins with a digit has to stand in `backquotes`", sql, start, match.end() + 1
                 )
-            return Token(TokenKind.NUMBER, text, text, start)
+            return SqlToken(TokenKind.NUMBER, text, text, start)
         case _:
-            return Token(TokenKind.SIGN, text, "<>" if text == "!=" else text, start)
+            return SqlToken(TokenKind.SIGN, text, "<>" if text == "!=" else text, start)
 
 
 def _unescaped(text: str, sql: str, start: int) -> str:

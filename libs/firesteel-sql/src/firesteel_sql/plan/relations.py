@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Relation:
+class Relation(ABC):
     """Rows with columns.
 
     Attributes:
@@ -49,9 +50,9 @@ class Relation:
         for part in self.inputs:
             yield from part.walk()
 
+    @abstractmethod
     def text(self) -> str:
         """The relation in EXPLAIN, without its inputs."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Filter(Relation):
 
 
 @dataclass(frozen=True)
-class Project(Relation):
+class Projection(Relation):
     """Rows of expressions over the input, one for each column."""
 
     input: Relation

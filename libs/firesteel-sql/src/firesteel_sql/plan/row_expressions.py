@@ -79,7 +79,7 @@ class Constant(RowExpression):
 
 
 @dataclass(frozen=True)
-class Operation(RowExpression):
+class AppliedFunction(RowExpression):
     """A function of other expressions.
 
     Attributes:
@@ -139,7 +139,7 @@ def to_expression(row_expression: RowExpression, columns: Mapping[int, str] | li
                 "firesteel_sql.kernels.constants:constant", (), value=row_expression.value,
                 type=type_info_of(row_expression.type), text=str(row_expression),
             )  # fmt: skip
-        case Operation():
+        case AppliedFunction():
             inputs = tuple(to_expression(operand, columns) for operand in row_expression.inputs)
             options = dict(row_expression.options)
             if row_expression.kernel in _OWN:
