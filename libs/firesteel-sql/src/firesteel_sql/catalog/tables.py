@@ -51,6 +51,11 @@ class TableColumn:
         """Whether the connector's rows have this column."""
         return self.computed is None and self.metadata_key is None
 
+    @property
+    def is_written(self) -> bool:
+        """Whether rows that are written into the table have this column."""
+        return self.computed is None and not self.is_virtual
+
 
 @dataclass(frozen=True)
 class WatermarkDeclaration:

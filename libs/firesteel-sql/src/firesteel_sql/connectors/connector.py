@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+from firesteel.common import WatermarkStrategy
 from firesteel.common.typeinfo import RowTypeInfo
 from firesteel.core.plugins import known_names, load
 from firesteel.datastream import DataStream, StreamExecutionEnvironment
+from firesteel.table.types import DataType
 from firesteel_sql.catalog.catalogs import near
 from firesteel_sql.catalog.tables import CatalogTable, Identifier, TableColumn
+from firesteel_sql.connectors.changelog import INSERT_ONLY, ChangelogMode
 from firesteel_sql.connectors.options import TableOptionError, TableOptions
 from firesteel_sql.types.columns import type_info_of
 
@@ -25,32 +29,87 @@ class TableContext:
         identifier: its full name.
         table: its declaration.
         options: its options.
+        watermarks: the strategy of the table's WATERMARK, whose times are columns of ``read_type``; a connector that
+            ``makes_watermarks`` runs it for each split. None = watermarks are none of the connector's business.
     """
 
     identifier: Identifier
     table: CatalogTable
     options: TableOptions
+    watermarks: WatermarkStrategy | None = None
 
     @property
     def physical(self) -> Sequence[TableColumn]:
-        """The columns that the connector's rows have."""
+        """The columns that the connector's rows have besides metadata."""
         return [column for column in self.table.columns if column.is_physical]
 
     @property
+    def metadata(self) -> Sequence[TableColumn]:
+        """The columns that hold metadata of the connector."""
+        return [column for column in self.table.columns if column.metadata_key is not None]
+
+    @property
     def row_type(self) -> RowTypeInfo:
-        """The type of the connector's rows."""
-        columns = [(column.name, column.type) for column in self.physical]
-        return RowTypeInfo(
-            [type_info_of(data_type) for _, data_type in columns if data_type is not None],
-            [name for name, _ in columns],
-        )
+        """The type of rows of the physical columns."""
+        return _row_type(self.physical)
+
+    @property
+    def read_type(self) -> RowTypeInfo:
+        """The type of the rows that ``read`` gives: physical and metadata columns in the table's order."""
+        return _row_type([column for column in self.table.columns if column.computed is None])
+
+    @property
+    def write_type(self) -> RowTypeInfo:
+        """The type of the rows that ``write`` gets: as ``read_type``, without VIRTUAL columns."""
+        return _row_type([column for column in self.table.columns if column.is_written])
+
+
+def _row_type(columns: Sequence[TableColumn]) -> RowTypeInfo:
+    return RowTypeInfo(
+        [type_info_of(column.type) for column in columns if column.type is not None],
+        [column.name for column in columns],
+    )
 
 
 class TableConnector:
-    """Reads the rows of a table, writes them, or both."""
+    """Reads the rows of a table, writes them, or both.
+
+    What it declares (modes, metadata) is looked at in planning: those methods read options and start nothing.
+    """
+
+    makes_watermarks: ClassVar[bool] = False
+    """Whether ``read`` runs ``context.watermarks`` itself, for each split of the source."""
+
+    def source_mode(self, context: TableContext) -> ChangelogMode:
+        """The changes that ``read`` gives: ``INSERT_ONLY``, ``UPSERT`` by the table's primary key, ``ALL_CHANGES``.
+
+        Raises:
+            TableOptionError: an option is wrong.
+        """
+        return INSERT_ONLY
+
+    def sink_mode(self, context: TableContext, changes: ChangelogMode) -> ChangelogMode:
+        """The changes that ``write`` takes.
+
+        Args:
+            context: the table; its primary key is ``context.table.primary_key``.
+            changes: what the query gives. A sink that takes everything returns it as it is.
+
+        Raises:
+            TableOptionError: an option is wrong.
+        """
+        return INSERT_ONLY
+
+    def readable_metadata(self, context: TableContext) -> Mapping[str, DataType]:
+        """Keys of the metadata that ``read`` knows, with the types of their columns."""
+        return {}
+
+    def writable_metadata(self, context: TableContext) -> Mapping[str, DataType]:
+        """Keys of the metadata that ``write`` takes, with the types of their columns."""
+        return {}
 
     def read(self, environment: StreamExecutionEnvironment, context: TableContext) -> DataStream:
-        """The rows, of the type ``context.row_type``.
+        """The rows, of the type ``context.read_type``, with kinds as ``source_mode`` says.
 
         Raises:
             TableOptionError: the connector does not read, or an option is wrong.
@@ -58,7 +117,7 @@ class TableConnector:
         raise context.options.refuse("connector", "names one that only writes")
 
     def write(self, stream: DataStream, context: TableContext) -> None:
-        """Write the rows of a stream of the type ``context.row_type``.
+        """Write the rows of a stream of the type ``context.write_type``, with kinds as ``sink_mode`` says.
 
         Raises:
             TableOptionError: the connector does not write, or an option is wrong.

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from firesteel.datastream import DataStream, SinkFunction
+from firesteel_sql.connectors.changelog import ChangelogMode
 from firesteel_sql.connectors.connector import TableConnector, TableContext
 from firesteel_sql.texts import row_text
 
 
 class PrintConnector(TableConnector):
     """Prints rows to stdout, as ``+I[1, a]``."""
+
+    def sink_mode(self, context: TableContext, changes: ChangelogMode) -> ChangelogMode:
+        return changes
 
     def write(self, stream: DataStream, context: TableContext) -> None:
         identifier = context.options.text("print-identifier")
@@ -30,6 +34,9 @@ class _RowText:
 
 class BlackholeConnector(TableConnector):
     """Takes rows and forgets them."""
+
+    def sink_mode(self, context: TableContext, changes: ChangelogMode) -> ChangelogMode:
+        return changes
 
     def write(self, stream: DataStream, context: TableContext) -> None:
         context.options.refuse_unknown()
