@@ -1,0 +1,486 @@
+"""Relations whose operators remember rows: aggregates, joins, ranks, windows.
+
+Places are positions of columns in the input. A binder projects what these relations need before them, so that keys,
+arguments and sort keys are plain columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from typing_extensions import override
+
+from firesteel.table.types import DataType
+from firesteel_sql.plan.relations import Column, Relation
+from firesteel_sql.plan.row_expressions import RowExpression
+
+Places = tuple[int, ...]
+
+
+def _names(columns: Sequence[Column], places: Sequence[int]) -> str:
+    return ", ".join(columns[place].name for place in places)
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """A column that rows are sorted by.
+
+    Attributes:
+        place: of the column in the input.
+        ascending: from the least to the greatest.
+        nulls_first: rows without a value come first.
+    """
+
+    place: int
+    ascending: bool = True
+    nulls_first: bool = True
+
+    def text(self, columns: Sequence[Column]) -> str:
+        return f"{columns[self.place].name} {'ASC' if self.ascending else 'DESC'}"
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """A call of an aggregate function.
+
+    Attributes:
+        function: its name in capitals, such as SUM. COUNT without arguments counts rows.
+        arguments: places of its arguments in the input.
+        type: of the result.
+        distinct: each different argument counts once.
+        filter: place of a Boolean column; rows for which it is not true do not count.
+        order: rows are taken in this order, for LISTAGG, ARRAY_AGG, FIRST_VALUE and LAST_VALUE.
+        constants: further arguments that are the same for all rows, such as the separator of LISTAGG.
+    """
+
+    function: str
+    arguments: Places
+    type: DataType
+    distinct: bool = False
+    filter: int | None = None
+    order: tuple[SortKey, ...] = ()
+    constants: tuple[object, ...] = ()
+
+    def text(self, columns: Sequence[Column]) -> str:
+        inside = _names(columns, self.arguments) or "*"
+        suffix = "" if self.filter is None else f" FILTER {columns[self.filter].name}"
+        return f"{self.function}({'DISTINCT ' if self.distinct else ''}{inside}){suffix}"
+
+
+@dataclass(frozen=True)
+class WindowColumns:
+    """The columns of a window table function in its results.
+
+    Attributes:
+        start: place of ``window_start``.
+        end: place of ``window_end``.
+        time: place of ``window_time``; None = the query did not keep it.
+    """
+
+    start: int
+    end: int
+    time: int | None = None
+
+
+@dataclass(frozen=True)
+class Aggregate(Relation):
+    """A row for each group: the group's columns, then the results of the calls.
+
+    Without groups there is one row, also while there is no input: COUNT(*) is 0 then.
+
+    Attributes:
+        input: the rows.
+        groups: places of the group's columns in the input.
+        calls: the aggregates; none for DISTINCT.
+        window: columns of a window among the groups (places in the input); results leave when the watermark has passed
+            the end of their window, once, and the group is forgotten. None = each change of a group leaves at once.
+    """
+
+    input: Relation
+    groups: Places
+    calls: tuple[AggregateCall, ...]
+    window: WindowColumns | None = None
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @override
+    def text(self) -> str:
+        name = "GroupAggregate" if self.window is None else "WindowAggregate"
+        inside = self.input.columns
+        shown = [column.name for column in self.columns[: len(self.groups)]]
+        results = self.columns[len(self.groups) :]
+        shown += [f"{call.text(inside)} AS {column.name}" for call, column in zip(self.calls, results, strict=True)]
+        groups = f"groupBy=[{_names(inside, self.groups)}], " if self.groups else ""
+        return f"{name}({groups}select=[{', '.join(shown)}])"
+
+
+class WindowKind(Enum):
+    """The window table functions."""
+
+    TUMBLE = "TUMBLE"
+    HOP = "HOP"
+    CUMULATE = "CUMULATE"
+    SESSION = "SESSION"
+
+
+@dataclass(frozen=True)
+class WindowTable(Relation):
+    """Rows with their windows: the input's columns, then ``window_start``, ``window_end`` and ``window_time``.
+
+    Attributes:
+        input: the rows.
+        kind: of the windows.
+        time: place of the time attribute.
+        size: length of a window, ms; of CUMULATE the longest; of SESSION the gap.
+        step: HOP and CUMULATE: time between two windows, ms; else equal to ``size``.
+        offset: by which windows are moved, ms.
+        partition: SESSION: places of the columns within which sessions are found.
+    """
+
+    input: Relation
+    kind: WindowKind
+    time: int
+    size: int
+    step: int
+    offset: int = 0
+    partition: Places = ()
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @override
+    def text(self) -> str:
+        time = self.input.columns[self.time].name
+        sizes = f"size=[{self.size} ms]" + (f", slide=[{self.step} ms]" if self.step != self.size else "")
+        return f"WindowTableFunction(window=[{self.kind.value}(time_col=[{time}], {sizes})])"
+
+
+class JoinKind(Enum):
+    """What a join does with rows without a partner."""
+
+    INNER = "InnerJoin"
+    LEFT = "LeftOuterJoin"
+    RIGHT = "RightOuterJoin"
+    FULL = "FullOuterJoin"
+    SEMI = "LeftSemiJoin"
+    ANTI = "LeftAntiJoin"
+
+
+@dataclass(frozen=True)
+class JoinKey:
+    """A pair of columns that are equal.
+
+    Attributes:
+        left: place in the left input.
+        right: place in the right input.
+        nulls_equal: two NULLs are equal (IS NOT DISTINCT FROM).
+    """
+
+    left: int
+    right: int
+    nulls_equal: bool = False
+
+
+@dataclass(frozen=True)
+class TimeBounds:
+    """How far the times of partners are from each other: ``left + lower <= right <= left + upper``.
+
+    Attributes:
+        left_time: place of the time attribute in the left input.
+        right_time: place in the right input.
+        lower: ms, may be negative.
+        upper: ms.
+    """
+
+    left_time: int
+    right_time: int
+    lower: int
+    upper: int
+
+
+@dataclass(frozen=True)
+class Join(Relation):
+    """Pairs of rows of two inputs: the left one's columns, then the right one's. SEMI and ANTI have the left ones only.
+
+    Attributes:
+        left: rows of the left input.
+        right: rows of the right input.
+        kind: of the join.
+        keys: columns that are equal.
+        condition: over the columns of both inputs, left ones first; None = equal keys suffice.
+        null_aware: ANTI only: NOT IN, whose result is empty for keys of the left side once the right one has a NULL.
+            The last key is the value that is looked for; all others are correlations.
+        bounds: of the times of partners; state is cleaned as the watermark advances, and rows without a partner leave
+            when none can come any more. None = rows are kept for ever.
+        window: windows on both sides that are among the keys (places in left, places in right): state is cleaned as the
+            watermark passes their end.
+    """
+
+    left: Relation
+    right: Relation
+    kind: JoinKind
+    keys: tuple[JoinKey, ...]
+    condition: RowExpression | None = None
+    null_aware: bool = False
+    bounds: TimeBounds | None = None
+    window: tuple[WindowColumns, WindowColumns] | None = None
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.left, self.right)
+
+    @override
+    def text(self) -> str:
+        left, right = self.left.columns, self.right.columns
+        name = "IntervalJoin" if self.bounds else "WindowJoin" if self.window else "Join"
+        parts = [
+            f"{'IS NOT DISTINCT FROM' if key.nulls_equal else '='}({left[key.left].name}, {right[key.right].name})"
+            for key in self.keys
+        ]
+        if self.condition is not None:
+            parts.append(str(self.condition))
+        where = f"where=[{' AND '.join(parts)}], " if parts else ""
+        return f"{name}(joinType=[{self.kind.value}], {where}select=[{_names(self.columns, range(len(self.columns)))}])"
+
+
+@dataclass(frozen=True)
+class TemporalJoin(Relation):
+    """Each left row with the version of the right row that was valid at its time.
+
+    Attributes:
+        left: rows with a time attribute.
+        right: versions of rows with a key and a time attribute.
+        is_outer: left rows without a version stay.
+        keys: columns that are equal; the right ones contain the key of the versions.
+        condition: over the columns of both inputs; None = equal keys suffice.
+        left_time: place of the time attribute in the left input.
+        right_time: place in the right input.
+    """
+
+    left: Relation
+    right: Relation
+    is_outer: bool
+    keys: tuple[JoinKey, ...]
+    condition: RowExpression | None
+    left_time: int
+    right_time: int
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.left, self.right)
+
+    @override
+    def text(self) -> str:
+        kind = JoinKind.LEFT if self.is_outer else JoinKind.INNER
+        left, right = self.left.columns, self.right.columns
+        where = " AND ".join(f"=({left[key.left].name}, {right[key.right].name})" for key in self.keys)
+        return f"TemporalJoin(joinType=[{kind.value}], where=[{where}])"
+
+
+class RankFunction(Enum):
+    """The functions that number rows."""
+
+    ROW_NUMBER = "ROW_NUMBER"
+    RANK = "RANK"
+    DENSE_RANK = "DENSE_RANK"
+
+
+@dataclass(frozen=True)
+class Rank(Relation):
+    """The first rows of each partition: the input's columns, and the rank if the query reads it.
+
+    ``LIMIT`` is one without a partition, and without an order if there is no ``ORDER BY``.
+
+    Attributes:
+        input: the rows.
+        function: by which rows are numbered.
+        partition: places of the partition's columns.
+        order: of the rows; empty = as they arrive.
+        first: rank of the first row that counts, from 1.
+        last: rank of the last row; None = all further ones (OFFSET without LIMIT).
+        with_rank: the last column of the results is the rank.
+    """
+
+    input: Relation
+    function: RankFunction
+    partition: Places
+    order: tuple[SortKey, ...]
+    first: int
+    last: int | None
+    with_rank: bool
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @override
+    def text(self) -> str:
+        inside = self.input.columns
+        order = ", ".join(key.text(inside) for key in self.order)
+        return (
+            f"Rank(rankType=[{self.function.value}], rankRange=[rankStart={self.first}, rankEnd={self.last}], "
+            f"partitionBy=[{_names(inside, self.partition)}], orderBy=[{order}], "
+            f"select=[{_names(self.columns, range(len(self.columns)))}])"
+        )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The rows around a row over which an OVER aggregate is computed.
+
+    Attributes:
+        by_rows: the bounds are numbers of rows; else distances of the sort key (ms for times).
+        preceding: how far it reaches back; None = to the first row of the partition.
+        following: how far it reaches ahead: 0 = to the current row (and, by range, those equal to it); None = to the
+            last row of the partition.
+    """
+
+    by_rows: bool
+    preceding: int | None
+    following: int | None = 0
+
+
+@dataclass(frozen=True)
+class OverCall:
+    """An aggregate or a numbering over a frame.
+
+    Attributes:
+        call: the function and its arguments; its type is that of the result. LAG and LEAD have their offset and default
+            among the constants.
+        frame: over which rows.
+    """
+
+    call: AggregateCall
+    frame: Frame
+
+
+@dataclass(frozen=True)
+class Over(Relation):
+    """Each row of the input with results over the rows around it: the input's columns, then a column for each call.
+
+    Attributes:
+        input: the rows.
+        partition: places of the partition's columns.
+        order: of the rows within a partition.
+        calls: what is computed.
+    """
+
+    input: Relation
+    partition: Places
+    order: tuple[SortKey, ...]
+    calls: tuple[OverCall, ...]
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @override
+    def text(self) -> str:
+        inside = self.input.columns
+        results = self.columns[len(inside) :]
+        shown = [f"{over.call.text(inside)} AS {column.name}" for over, column in zip(self.calls, results, strict=True)]
+        order = ", ".join(key.text(inside) for key in self.order)
+        partition = _names(inside, self.partition)
+        return f"OverAggregate(partitionBy=[{partition}], orderBy=[{order}], select=[{', '.join(shown)}])"
+
+
+@dataclass(frozen=True)
+class TimeSort(Relation):
+    """Rows in the order of a time attribute, and of further columns among rows of one time; they leave as the watermark
+    passes them.
+    """
+
+    input: Relation
+    order: tuple[SortKey, ...]
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @override
+    def text(self) -> str:
+        return f"TemporalSort(orderBy=[{', '.join(key.text(self.input.columns) for key in self.order)}])"
+
+
+@dataclass(frozen=True)
+class Normalize(Relation):
+    """The changes of a table that comes as upserts by key: updates get the row before them, repeated rows are dropped.
+
+    Attributes:
+        input: rows whose deletes may have the key only.
+        key: places of the key's columns.
+    """
+
+    input: Relation
+    key: Places
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @override
+    def text(self) -> str:
+        return f"ChangelogNormalize(key=[{_names(self.columns, self.key)}])"
+
+
+@dataclass(frozen=True)
+class Unnest(Relation):
+    """Each row with each element of a collection in one of its columns: the input's columns, then those of an element.
+
+    Attributes:
+        input: the rows.
+        collection: place of an ARRAY, MAP or MULTISET; an ARRAY of ROWs gives a column for each field.
+        is_outer: rows with an empty collection, or none, stay with NULLs.
+        with_ordinality: the last column is the number of the element, from 1.
+    """
+
+    input: Relation
+    collection: int
+    is_outer: bool
+    with_ordinality: bool
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @override
+    def text(self) -> str:
+        kind = JoinKind.LEFT if self.is_outer else JoinKind.INNER
+        collection = self.input.columns[self.collection].name
+        return f"Correlate(invocation=[UNNEST({collection})], joinType=[{kind.value}])"
+
+
+@dataclass(frozen=True)
+class Replicate(Relation):
+    """Each row as often as a column of it says, without that column: INTERSECT ALL and EXCEPT ALL.
+
+    Attributes:
+        input: the rows.
+        count: place of the number.
+    """
+
+    input: Relation
+    count: int
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @override
+    def text(self) -> str:
+        return f"Correlate(invocation=[REPLICATE_ROWS({self.input.columns[self.count].name})], joinType=[InnerJoin])"
