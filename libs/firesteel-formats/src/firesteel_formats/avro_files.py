@@ -68,6 +68,18 @@ class AvroInputFormat(InputFormat):
     Args:
         path: path of a file or folder.
         schema: schema to read records with.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.formats.avro import AvroInputFormat, AvroSchema
+
+        schema = AvroSchema.parse_string(
+            '{"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "int"}]}'
+        )
+        env = StreamExecutionEnvironment.get_execution_environment()
+        sales = env.create_input(AvroInputFormat("file:///data/sales", schema)).map(lambda sale: sale["amount"])
+        ```
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: AvroSchema) -> None:

@@ -86,6 +86,19 @@ class AvroParquetReaders(ContainerFormat, StreamFormat):
     """Reads files of Parquet as dicts with the fields of an Avro schema. Made by ``for_generic_record(schema)``.
 
     Only the schema's columns are read; the field of a missing column is None.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileSource
+        from firesteel.datastream.formats.avro import AvroSchema
+        from firesteel.datastream.formats.parquet import AvroParquetReaders
+
+        schema = AvroSchema.parse_string(
+            '{"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "int"}]}'
+        )
+        readers = AvroParquetReaders.for_generic_record(schema)
+        source = FileSource.for_record_stream_format(readers, "file:///data/sales").build()
+        ```
     """
 
     def __init__(self, schema: AvroSchema) -> None:
@@ -160,7 +173,21 @@ def _maps(value: Any, kind: pa.DataType) -> Any:
 
 
 class AvroParquetWriters(BulkWriterFactory):
-    """Writes dicts with the fields of an Avro schema as Parquet. Made by ``for_generic_record(schema)``."""
+    """Writes dicts with the fields of an Avro schema as Parquet. Made by ``for_generic_record(schema)``.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileSink
+        from firesteel.datastream.formats.avro import AvroSchema
+        from firesteel.datastream.formats.parquet import AvroParquetWriters
+
+        schema = AvroSchema.parse_string(
+            '{"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "int"}]}'
+        )
+        writers = AvroParquetWriters.for_generic_record(schema)
+        sink = FileSink.for_bulk_format("file:///data/sales", writers).build()  # sales.sink_to(sink)
+        ```
+    """
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema

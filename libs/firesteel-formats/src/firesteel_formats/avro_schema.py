@@ -167,6 +167,19 @@ class GenericRecordAvroTypeInfo(PickledBytesTypeInfo):
 
     Args:
         schema: schema of the records.
+
+    Examples:
+        ```python
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.formats.avro import AvroSchema, GenericRecordAvroTypeInfo
+
+        schema = AvroSchema.parse_string(
+            '{"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "int"}]}'
+        )
+        env = StreamExecutionEnvironment.get_execution_environment()
+        amounts = env.from_collection([2, 3])
+        sales = amounts.map(lambda amount: {"amount": amount}, output_type=GenericRecordAvroTypeInfo(schema))
+        ```
     """
 
     def __init__(self, schema: AvroSchema) -> None:

@@ -40,6 +40,21 @@ class ConfluentRegistryAvroDeserializationSchema(DeserializationSchema):
 
     Raises:
         ProgramError: the schema is not one of records, or the URL is not one of HTTP.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.kafka import KafkaSource
+        from firesteel.datastream.formats.avro import ConfluentRegistryAvroDeserializationSchema
+
+        text = '{"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "int"}]}'
+        rows = ConfluentRegistryAvroDeserializationSchema(text, "http://registry:8081")
+        source = KafkaSource.builder().set_topics("sales").set_value_only_deserializer(rows)
+        print(rows.get_produced_type())
+        ```
+
+        ```text
+        RowTypeInfo(amount: Integer)
+        ```
     """
 
     def __init__(
@@ -124,6 +139,16 @@ class ConfluentRegistryAvroSerializationSchema(SerializationSchema):
 
     Raises:
         ProgramError: the schema is not one of records, or the URL is not one of HTTP.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.kafka import KafkaRecordSerializationSchema
+        from firesteel.datastream.formats.avro import ConfluentRegistryAvroSerializationSchema
+
+        text = '{"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "int"}]}'
+        rows = ConfluentRegistryAvroSerializationSchema("sales-value", text, "http://registry:8081")
+        records = KafkaRecordSerializationSchema.builder().set_topic("sales").set_value_serialization_schema(rows)
+        ```
     """
 
     def __init__(

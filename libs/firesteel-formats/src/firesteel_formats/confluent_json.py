@@ -23,7 +23,7 @@ Check = Callable[[Any], object]
 
 
 class ConfluentRegistryJsonDeserializationSchema(DeserializationSchema):
-    """Reads JSON objects behind the number of their schema as rows.
+    r"""Reads JSON objects behind the number of their schema as rows.
 
     Args:
         type_info: type of the rows, as for ``JsonRowDeserializationSchema``.
@@ -34,6 +34,21 @@ class ConfluentRegistryJsonDeserializationSchema(DeserializationSchema):
 
     Raises:
         ProgramError: the URL is not one of HTTP, or the package is not installed.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.formats.json import ConfluentRegistryJsonDeserializationSchema
+
+        sale = Types.ROW_NAMED(["item", "amount"], [Types.STRING(), Types.INT()])
+        schema = ConfluentRegistryJsonDeserializationSchema(sale, "http://registry:8081")
+        schema_id = (7).to_bytes(4, "big")
+        print(schema.deserialize(b"\0" + schema_id + b'{"item": "tea", "amount": 2}'))
+        ```
+
+        ```text
+        Row(item='tea', amount=2)
+        ```
     """
 
     def __init__(
@@ -110,6 +125,18 @@ class ConfluentRegistryJsonSerializationSchema(SerializationSchema):
 
     Raises:
         ProgramError: the schema is not valid, the URL is not one of HTTP, or the package is not installed.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.connectors.kafka import KafkaRecordSerializationSchema
+        from firesteel.datastream.formats.json import ConfluentRegistryJsonSerializationSchema
+
+        sale = Types.ROW_NAMED(["amount"], [Types.INT()])
+        text = '{"type": "object", "properties": {"amount": {"type": "integer"}}}'
+        rows = ConfluentRegistryJsonSerializationSchema("sales-value", text, sale, "http://registry:8081")
+        records = KafkaRecordSerializationSchema.builder().set_topic("sales").set_value_serialization_schema(rows)
+        ```
     """
 
     def __init__(

@@ -45,6 +45,23 @@ class ProtobufMessage:
 
     Raises:
         ProgramError: the descriptors can't be read or have no such message, or the message holds itself.
+
+    Examples:
+        ```python
+        from google.protobuf.descriptor_pb2 import FileDescriptorSet
+        from google.protobuf.duration_pb2 import DESCRIPTOR
+
+        from firesteel.datastream.formats.protobuf import ProtobufMessage
+
+        files = FileDescriptorSet()
+        DESCRIPTOR.CopyToProto(files.file.add())
+        descriptors = files.SerializeToString()  # or read from the file that protoc --descriptor_set_out has written
+        print(ProtobufMessage(descriptors, "google.protobuf.Duration").row_type)
+        ```
+
+        ```text
+        RowTypeInfo(seconds: Long, nanos: Integer)
+        ```
     """
 
     def __init__(self, descriptors: bytes, name: str) -> None:

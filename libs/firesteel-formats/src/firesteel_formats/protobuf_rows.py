@@ -98,6 +98,20 @@ class ProtobufRowDeserializationSchema(_ProtobufDeserialization):
 
     Raises:
         ProgramError: the message holds itself, or protobuf is not installed.
+
+    Examples:
+        ```python
+        from google.protobuf.duration_pb2 import Duration  # a class that protoc has generated
+
+        from firesteel.datastream.formats.protobuf import ProtobufRowDeserializationSchema
+
+        schema = ProtobufRowDeserializationSchema(Duration)
+        print(schema.deserialize(Duration(seconds=90).SerializeToString()))
+        ```
+
+        ```text
+        Row(seconds=90, nanos=0)
+        ```
     """
 
     def __init__(self, message: Any) -> None:
@@ -108,7 +122,7 @@ class ProtobufRowDeserializationSchema(_ProtobufDeserialization):
 
 
 class ConfluentRegistryProtobufDeserializationSchema(_ProtobufDeserialization):
-    """Reads messages of Protobuf behind the number of their schema as rows.
+    r"""Reads messages of Protobuf behind the number of their schema as rows.
 
     Fields are identified by their numbers, so other versions of the message type are read, too, and no registry is
     asked. The format names the message type by its path in its file; messages of other types are malformed.
@@ -118,6 +132,21 @@ class ConfluentRegistryProtobufDeserializationSchema(_ProtobufDeserialization):
 
     Raises:
         ProgramError: the message holds itself, or protobuf is not installed.
+
+    Examples:
+        ```python
+        from google.protobuf.duration_pb2 import Duration  # a class that protoc has generated
+
+        from firesteel.datastream.formats.protobuf import ConfluentRegistryProtobufDeserializationSchema
+
+        schema = ConfluentRegistryProtobufDeserializationSchema(Duration)
+        header = b"\0" + (7).to_bytes(4, "big") + b"\0"  # number of the schema; first message of its file
+        print(schema.deserialize(header + Duration(seconds=90).SerializeToString()))
+        ```
+
+        ```text
+        Row(seconds=90, nanos=0)
+        ```
     """
 
     def __init__(self, message: Any) -> None:
@@ -133,13 +162,26 @@ class ConfluentRegistryProtobufDeserializationSchema(_ProtobufDeserialization):
 
 
 class ProtobufRowSerializationSchema(SerializationSchema):
-    """Writes rows (or dicts) as messages of Protobuf; a None leaves its field unset.
+    r"""Writes rows (or dicts) as messages of Protobuf; a None leaves its field unset.
 
     Args:
         message: a class that ``protoc`` has generated, or a ``ProtobufMessage``.
 
     Raises:
         ProgramError: the message holds itself, or protobuf is not installed.
+
+    Examples:
+        ```python
+        from google.protobuf.duration_pb2 import Duration  # a class that protoc has generated
+
+        from firesteel.datastream.formats.protobuf import ProtobufRowSerializationSchema
+
+        print(ProtobufRowSerializationSchema(Duration).serialize({"seconds": 90, "nanos": None}))
+        ```
+
+        ```text
+        b'\x08Z'
+        ```
     """
 
     def __init__(self, message: Any) -> None:
@@ -175,6 +217,17 @@ class ConfluentRegistryProtobufSerializationSchema(ProtobufRowSerializationSchem
 
     Raises:
         ProgramError: the message holds itself, the URL is not one of HTTP, or protobuf is not installed.
+
+    Examples:
+        ```python
+        from google.protobuf.duration_pb2 import Duration  # a class that protoc has generated
+
+        from firesteel.datastream.connectors.kafka import KafkaRecordSerializationSchema
+        from firesteel.datastream.formats.protobuf import ConfluentRegistryProtobufSerializationSchema
+
+        rows = ConfluentRegistryProtobufSerializationSchema("waits-value", Duration, "http://registry:8081")
+        records = KafkaRecordSerializationSchema.builder().set_topic("waits").set_value_serialization_schema(rows)
+        ```
     """
 
     def __init__(

@@ -27,6 +27,24 @@ class ConsumerRecord:
         key: bytes of the key, or None.
         value: bytes of the value; None = a tombstone.
         headers: names and values, in order; names may repeat.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.kafka import ConsumerRecord, KafkaRecordDeserializationSchema
+
+
+        class WithPlace(KafkaRecordDeserializationSchema):
+            def deserialize(self, record: ConsumerRecord):
+                yield f"{record.topic}-{record.partition}@{record.offset}", record.value
+
+
+        record = ConsumerRecord("orders", 2, 41, 1_700_000_000_000, 0, b"anna", b"tea", ())
+        print(list(WithPlace().deserialize(record)))
+        ```
+
+        ```text
+        [('orders-2@41', b'tea')]
+        ```
     """
 
     topic: str

@@ -101,7 +101,18 @@ class FlinkKafkaConsumer(KafkaSource):
 
 
 class Semantic(Enum):
-    """How often ``FlinkKafkaProducer`` delivers a record when the job is restarted."""
+    """How often ``FlinkKafkaProducer`` delivers a record when the job is restarted.
+
+    Examples:
+        ```python
+        from firesteel.common import SimpleStringSchema
+        from firesteel.datastream.connectors.kafka import FlinkKafkaProducer, Semantic
+
+        properties = {"bootstrap.servers": "localhost:9092"}
+        sink = FlinkKafkaProducer("totals", SimpleStringSchema(), properties, semantic=Semantic.EXACTLY_ONCE)
+        sink.set_transactional_id_prefix("totals")
+        ```
+    """
 
     EXACTLY_ONCE = "EXACTLY_ONCE"
     AT_LEAST_ONCE = "AT_LEAST_ONCE"

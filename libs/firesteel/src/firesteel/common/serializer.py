@@ -13,7 +13,34 @@ T = TypeVar("T")
 
 
 class TypeSerializer(ABC, Generic[T]):
-    """Writes values of one type to a stream, and reads them from it; both must agree in the number of bytes."""
+    """Writes values of one type to a stream, and reads them from it; both must agree in the number of bytes.
+
+    Examples:
+        ```python
+        import io
+
+        from firesteel.common import TypeSerializer
+
+
+        class Text(TypeSerializer):
+            def serialize(self, element, stream):
+                data = element.encode()
+                stream.write(len(data).to_bytes(4, "big") + data)
+
+            def deserialize(self, stream):
+                return stream.read(int.from_bytes(stream.read(4), "big")).decode()
+
+
+        stream = io.BytesIO()
+        Text().serialize("tea", stream)
+        stream.seek(0)
+        print(Text().deserialize(stream))
+        ```
+
+        ```text
+        tea
+        ```
+    """
 
     @abstractmethod
     def serialize(self, element: T, stream: IO[bytes]) -> None:

@@ -39,6 +39,33 @@ class FileFormat(ABC):
 
     Attributes:
         files: file systems to open files by: ``self.files.of(path).open(path)``. In slots they have the job's settings.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import Chunk, SplitCursor
+        from firesteel.datastream.connectors.file_system import FileFormat
+
+
+        class FileSizes(FileFormat):
+            def open_cursor(self, split, malformed):
+                return SizeCursor(split)
+
+
+        class SizeCursor(SplitCursor):
+            def __init__(self, split):
+                self.split = split
+
+            def read(self, max_records):
+                sizes = [] if self.split.position else [(self.split.data["path"], self.split.data["end"])]
+                return Chunk(sizes, position=1, finished=True)
+
+
+        print(FileSizes().splittable)  # so each file is read in one subtask
+        ```
+
+        ```text
+        False
+        ```
     """
 
     files: FileSystems = FileSystems()
@@ -129,7 +156,30 @@ class StreamFormat(FileFormat):
 
 
 class BulkFormat(FileFormat):
-    """A format that is read in blocks of many records. Derive from it, or use an existing one."""
+    """A format that is read in blocks of many records. Derive from it, or use an existing one.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import Chunk, SplitCursor
+        from firesteel.datastream.connectors.file_system import BulkFormat
+
+
+        class WholeFile(BulkFormat):
+            def open_cursor(self, split, malformed):
+                return WholeFileCursor(self.files.of(split.data["path"]), split)
+
+
+        class WholeFileCursor(SplitCursor):
+            def __init__(self, file_system, split):
+                self.file_system, self.path, self.is_read = file_system, split.data["path"], split.position == "read"
+
+            def read(self, max_records):
+                if self.is_read:
+                    return Chunk([], "read", finished=True)
+                with self.file_system.open(self.path) as stream:
+                    return Chunk([stream.read()], "read", finished=True)
+        ```
+    """
 
 
 class ContainerFormat(FileFormat):

@@ -68,7 +68,16 @@ class FileEnumeratorProvider:
 
 
 class FileSplitAssignerProvider:
-    """How ranges are assigned to subtasks. Made by its factory methods."""
+    """How ranges are assigned to subtasks. Made by its factory methods.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import FileSource, FileSplitAssignerProvider, StreamFormat
+
+        builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "file:///data/logs")
+        builder.set_split_assigner(FileSplitAssignerProvider.locality_aware_split_assigner())
+        ```
+    """
 
     @staticmethod
     def locality_aware_split_assigner() -> FileSplitAssignerProvider:

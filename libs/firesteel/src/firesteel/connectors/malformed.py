@@ -49,6 +49,24 @@ class MalformedRecord:
         offset: byte of the decompressed file at which the input begins; for Kafka the offset of the record.
         reason: what is wrong with the input.
         data: first thousand bytes of the input; empty for blocks.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import MalformedRecord
+
+
+        def amount(line):
+            if isinstance(line, MalformedRecord):  # of a source with on_malformed(MalformedPolicy.EMIT)
+                return f"{line.path}, byte {line.offset}: {line.reason}"
+            return line
+
+
+        print(amount(MalformedRecord("/data/sales.csv", 120, "2 fields instead of 3", b"tea,4")))
+        ```
+
+        ```text
+        /data/sales.csv, byte 120: 2 fields instead of 3
+        ```
     """
 
     path: str
@@ -66,6 +84,18 @@ class MalformedRecords:
 
     Attributes:
         count: malformed lines and blocks so far that have not failed the job.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.file_system import MalformedPolicy, MalformedRecords
+
+        malformed = MalformedRecords(MalformedPolicy.EMIT)  # a FileFormat gets it from its source
+        print(malformed.found("/data/sales.csv", 120, "2 fields instead of 3", b"tea,4")[0].reason, malformed.count)
+        ```
+
+        ```text
+        2 fields instead of 3 1
+        ```
     """
 
     def __init__(self, policy: MalformedPolicy = MalformedPolicy.FAIL, context: ReaderContext | None = None) -> None:

@@ -30,6 +30,18 @@ class Chunk(Generic[T]):
         position: position of the split behind the last value.
         finished: the split holds nothing more.
         timestamps: epoch milliseconds of each value, as a list or, with columns, an int64 array; None = there are none.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import Chunk
+
+        lines = ["tea", "milk"]
+        print(Chunk(lines, position=9, finished=True))  # what read() of a SplitCursor returns
+        ```
+
+        ```text
+        Chunk(values=['tea', 'milk'], position=9, finished=True, timestamps=None)
+        ```
     """
 
     values: list[T] | pa.RecordBatch
@@ -39,7 +51,30 @@ class Chunk(Generic[T]):
 
 
 class SplitCursor(ABC, Generic[T]):
-    """Reads the records of one open split, from a position on."""
+    """Reads the records of one open split, from a position on.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import Chunk, SplitCursor
+
+
+        class Countdown(SplitCursor):
+            def __init__(self, position):
+                self.position = position
+
+            def read(self, max_records):
+                stop = max(0, self.position - max_records)
+                numbers, self.position = list(range(self.position, stop, -1)), stop
+                return Chunk(numbers, stop, finished=stop == 0)
+
+
+        print(Countdown(5).read(2))
+        ```
+
+        ```text
+        Chunk(values=[5, 4], position=3, finished=False, timestamps=None)
+        ```
+    """
 
     @abstractmethod
     def read(self, max_records: int) -> Chunk[T] | Wait:
@@ -54,6 +89,35 @@ class SplitQueueReader(SourceReader[T]):
 
     Attributes:
         split_version: version of ``Split.data`` and ``Split.position`` that ``open_split`` understands.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import Chunk, Split, SplitCursor, SplitQueueReader
+
+
+        class Words(SplitQueueReader):
+            def open_split(self, split):
+                return WordCursor(split.data["words"], split.position or 0)
+
+
+        class WordCursor(SplitCursor):
+            def __init__(self, words, position):
+                self.words, self.position = words, position
+
+            def read(self, max_records):
+                words = self.words[self.position : self.position + max_records]
+                self.position += len(words)
+                return Chunk(words, self.position, finished=self.position == len(self.words))
+
+
+        reader = Words()
+        reader.add_splits([Split("drinks", {"words": ["tea", "milk"]})])
+        print(reader.poll(1).values, reader.snapshot()[0].position)
+        ```
+
+        ```text
+        ['tea'] 1
+        ```
     """
 
     split_version = 1

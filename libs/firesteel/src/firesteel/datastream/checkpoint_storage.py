@@ -152,7 +152,19 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
 
 class CustomCheckpointStorage(CheckpointStorage):
-    """Refused: it wraps a Java object."""
+    """Refused: it wraps a Java object.
+
+    Examples:
+        ```python
+        from firesteel.common import Configuration
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        config = Configuration()  # in its place: the name of a storage
+        config.set_string("execution.checkpointing.storage", "filesystem")
+        config.set_string("execution.checkpointing.dir", "file:///data/checkpoints")
+        env = StreamExecutionEnvironment.get_execution_environment(config)
+        ```
+    """
 
     def __init__(self, *arguments: Any) -> None:
         self.to_options()

@@ -186,7 +186,18 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
 
 class CustomStateBackend(StateBackend):
-    """Refused: it wraps a Java object."""
+    """Refused: it wraps a Java object.
+
+    Examples:
+        ```python
+        from firesteel.common import Configuration
+        from firesteel.datastream import StreamExecutionEnvironment
+
+        config = Configuration()  # in its place: the name of a state backend
+        config.set_string("state.backend.type", "rocksdb")
+        env = StreamExecutionEnvironment.get_execution_environment(config)
+        ```
+    """
 
     def __init__(self, *arguments: Any) -> None:
         self.to_options()

@@ -24,6 +24,25 @@ class BatchValueState(ABC):
     """One value for each key, read and written for many keys at once.
 
     The keys are those of the current batch, or others that the subtask owns; a key may occur more than once.
+
+    Examples:
+        ```python
+        import pyarrow as pa
+
+        from firesteel.common import Types
+        from firesteel.datastream.functions import KeyedBatchFunction
+        from firesteel.datastream.state import ValueStateDescriptor
+
+
+        class Change(KeyedBatchFunction):
+            def open(self, runtime_context):
+                self.last_price = runtime_context.get_state(ValueStateDescriptor("last price", Types.DOUBLE()))
+
+            def process_batch(self, batch, ctx):
+                before = self.last_price.get(ctx.keys)  # null where a key has none
+                self.last_price.put(ctx.keys, batch["price"])
+                return pa.record_batch([batch["item"], batch["price"], before], ["item", "price", "before"])
+        ```
     """
 
     @abstractmethod
@@ -60,6 +79,37 @@ class KeyedBatchFunction(Function):
     """A function over the batches of a keyed stream.
 
     In ``open``, ``runtime_context.get_state(ValueStateDescriptor(...))`` gives a ``BatchValueState``.
+
+    Examples:
+        ```python
+        import pyarrow as pa
+
+        from firesteel.common import Types
+        from firesteel.datastream import StreamExecutionEnvironment
+        from firesteel.datastream.functions import KeyedBatchFunction
+        from firesteel.datastream.state import ValueStateDescriptor
+
+
+        class Change(KeyedBatchFunction):
+            def open(self, runtime_context):
+                self.last_price = runtime_context.get_state(ValueStateDescriptor("last price", Types.DOUBLE()))
+
+            def process_batch(self, batch, ctx):
+                before = self.last_price.get(ctx.keys)  # null where a key has none
+                self.last_price.put(ctx.keys, batch["price"])
+                return pa.record_batch([batch["item"], before], ["item", "before"])
+
+
+        price = Types.ROW_NAMED(["item", "price"], [Types.STRING(), Types.DOUBLE()])
+        change = Types.ROW_NAMED(["item", "before"], [Types.STRING(), Types.DOUBLE()])
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        prices = env.from_collection([("tea", 4.5), ("milk", 1.2)], price)
+        print(*prices.key_by("item").process_batches(Change(), change).execute_and_collect())
+        ```
+
+        ```text
+        Row(item='tea', before=None) Row(item='milk', before=None)
+        ```
     """
 
     class Context(ABC):

@@ -19,7 +19,38 @@ KEY = TypeVar("KEY")
 
 
 class BaseBroadcastProcessFunction(Function):
-    """Base of both kinds of functions: only their broadcast side may change the broadcast state."""
+    """Base of both kinds of functions: only their broadcast side may change the broadcast state.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.functions import (
+            BaseBroadcastProcessFunction,
+            BroadcastProcessFunction,
+            KeyedBroadcastProcessFunction,
+        )
+        from firesteel.datastream.state import MapStateDescriptor
+
+        LIMITS = MapStateDescriptor("limits", Types.STRING(), Types.INT())
+
+
+        class SetsLimit(BaseBroadcastProcessFunction):
+            def process_broadcast_element(self, value, ctx):
+                ctx.get_broadcast_state(LIMITS).put("limit", value)
+
+
+        class Below(SetsLimit, BroadcastProcessFunction):
+            def process_element(self, value, ctx):
+                if value < (ctx.get_broadcast_state(LIMITS).get("limit") or 0):
+                    yield value
+
+
+        class BelowByKey(SetsLimit, KeyedBroadcastProcessFunction):
+            def process_element(self, value, ctx):
+                if value < (ctx.get_broadcast_state(LIMITS).get("limit") or 0):
+                    yield ctx.get_current_key(), value
+        ```
+    """
 
     class BaseContext(ABC):
         """Information about the current record, for both sides."""

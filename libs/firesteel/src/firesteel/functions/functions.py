@@ -58,7 +58,23 @@ Results: TypeAlias = Iterable[OUT | tuple[OutputTag[Any], Any]] | None
 
 
 class KeyedStateStore(ABC):
-    """Gives a function its keyed state, by descriptor."""
+    """Gives a function its keyed state, by descriptor.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.functions import ProcessWindowFunction
+        from firesteel.datastream.state import ValueStateDescriptor
+
+
+        class Numbered(ProcessWindowFunction):
+            def process(self, key, context, elements):
+                store = context.global_state()  # a KeyedStateStore; that of the window is window_state()
+                windows = store.get_state(ValueStateDescriptor("windows", Types.LONG()))
+                windows.update((windows.value() or 0) + 1)
+                yield key, windows.value(), len(list(elements))
+        ```
+    """
 
     @abstractmethod
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:

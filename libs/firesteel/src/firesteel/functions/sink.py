@@ -31,7 +31,29 @@ T = TypeVar("T")
 
 
 class WriterContext(SubtaskContext):
-    """Access of a writer to the subtask that runs it."""
+    r"""Access of a writer to the subtask that runs it.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import Sink, SinkWriter, WriterContext
+
+
+        class Lines(Sink):
+            def create_writer(self, context: WriterContext):
+                return LinesWriter(f"/data/part-{context.subtask_index}-{context.attempt}.txt")
+
+
+        class LinesWriter(SinkWriter):
+            def __init__(self, path):
+                self.stream = open(path, "w")
+
+            def write(self, values, timestamps):
+                self.stream.writelines(f"{value}\n" for value in values)
+
+            def close(self):
+                self.stream.close()
+        ```
+    """
 
     @property
     @abstractmethod

@@ -81,7 +81,17 @@ class Boundedness(Enum):
 
 @dataclass(frozen=True)
 class EnumeratorSpec:
-    """A built-in enumerator: its name in ``firesteel.connectors.enumerators`` and its plain configuration."""
+    """A built-in enumerator: its name in ``firesteel.connectors.enumerators`` and its plain configuration.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import EnumeratorSpec, Split
+
+        files = [Split(name, {"path": f"/data/{name}"}) for name in ("a.txt", "b.txt")]
+        # What enumerator() of a Source returns.
+        spec = EnumeratorSpec("static", {"splits": [split.to_plain() for split in files]})
+        ```
+    """
 
     name: str
     config: Mapping[str, Plain] = field(default_factory=dict)
@@ -99,6 +109,18 @@ class SourceBatch(Generic[T]):
         split_finished: the split has no more records.
         watermark: sources with ``own_watermarks``: watermark behind the last value; None = none.
         idle: sources with ``own_watermarks``: the split holds back no watermark until its next batch.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import SourceBatch
+
+        batch = SourceBatch(["tea", "milk"], "orders.txt", position=9, split_finished=True)  # what poll() returns
+        print(batch.values, batch.position)
+        ```
+
+        ```text
+        ['tea', 'milk'] 9
+        ```
     """
 
     values: list[T] | pa.RecordBatch
@@ -147,7 +169,34 @@ Polled = SourceBatch[T] | Wait | NeedSplits | End
 
 
 class ReaderContext(SubtaskContext):
-    """Access of a reader to the subtask that runs it."""
+    """Access of a reader to the subtask that runs it.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import Chunk, ReaderContext, SplitCursor, SplitQueueReader, Wait
+
+
+        class Ticks(SplitQueueReader):
+            def __init__(self, context: ReaderContext):  # called by create_reader() of the source
+                super().__init__()
+                self.context = context
+
+            def open_split(self, split):
+                return TickCursor(self.context, split.position or 0)
+
+
+        class TickCursor(SplitCursor):
+            def __init__(self, context, position):
+                self.context, self.position, self.due = context, position, context.monotonic()
+
+            def read(self, max_records):
+                pause = self.due - self.context.monotonic()
+                if pause > 0:
+                    return Wait(pause)
+                self.position, self.due = self.position + 1, self.due + 1
+                return Chunk([self.position], self.position)
+        ```
+    """
 
     @abstractmethod
     def monotonic(self) -> float:
@@ -215,7 +264,55 @@ class ReaderBase(ABC, Generic[T]):
 
 
 class SourceReader(ReaderBase[T]):
-    """Reads splits; polled from the task loop (or, if ``blocking``, from a thread of its own)."""
+    """Reads splits; polled from the task loop (or, if ``blocking``, from a thread of its own).
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import END, NEED_SPLITS, SourceBatch, SourceReader, Split, Wait
+
+
+        class Numbers(SourceReader):
+            def __init__(self):
+                self.splits, self.paused, self.all_assigned = {}, set(), False
+
+            def add_splits(self, splits):
+                self.splits.update((split.id, split) for split in splits)
+
+            def no_more_splits(self):
+                self.all_assigned = True
+
+            def pause_splits(self, split_ids):
+                self.paused.update(split_ids)
+
+            def resume_splits(self, split_ids):
+                self.paused.difference_update(split_ids)
+
+            def snapshot(self):
+                return list(self.splits.values())
+
+            def poll(self, max_records):
+                for split in [split for split in self.splits.values() if split.id not in self.paused]:
+                    start, end = split.position or 0, split.data["end"]
+                    stop = min(end, start + max_records)
+                    if stop == end:
+                        del self.splits[split.id]
+                    else:
+                        self.splits[split.id] = split.at(stop)
+                    return SourceBatch(list(range(start, stop)), split.id, stop, split_finished=stop == end)
+                if self.splits:
+                    return Wait(None)
+                return END if self.all_assigned else NEED_SPLITS
+
+
+        reader = Numbers()
+        reader.add_splits([Split("0-5", {"end": 5})])
+        print(reader.poll(3).values, reader.poll(3).values)
+        ```
+
+        ```text
+        [0, 1, 2] [3, 4]
+        ```
+    """
 
     blocking: bool = False
 
@@ -246,6 +343,52 @@ class AsyncSourceReader(ReaderBase[T]):
     """A reader whose ``poll`` is a coroutine; it runs on an asyncio loop in a thread of its own.
 
     All its methods run there; ``open`` and ``close`` may be coroutine functions.
+
+    Examples:
+        ```python
+        import asyncio
+
+        from firesteel.datastream.connectors.base import END, NEED_SPLITS, AsyncSourceReader, SourceBatch, Split, Wait
+
+
+        class Ticks(AsyncSourceReader):
+            def __init__(self):
+                self.splits, self.paused, self.all_assigned = {}, set(), False
+
+            def add_splits(self, splits):
+                self.splits.update((split.id, split) for split in splits)
+
+            def no_more_splits(self):
+                self.all_assigned = True
+
+            def pause_splits(self, split_ids):
+                self.paused.update(split_ids)
+
+            def resume_splits(self, split_ids):
+                self.paused.difference_update(split_ids)
+
+            def snapshot(self):
+                return list(self.splits.values())
+
+            async def poll(self, max_records):
+                for split in [split for split in self.splits.values() if split.id not in self.paused]:
+                    await asyncio.sleep(0.01)  # other coroutines run
+                    tick = split.position or 0
+                    self.splits[split.id] = split.at(tick + 1)
+                    return SourceBatch([tick], split.id, tick + 1)
+                if self.splits:
+                    return Wait(None)
+                return END if self.all_assigned else NEED_SPLITS
+
+
+        reader = Ticks()
+        reader.add_splits([Split("clock", {})])
+        print([asyncio.run(reader.poll(1)).values for _ in range(3)])
+        ```
+
+        ```text
+        [[0], [1], [2]]
+        ```
     """
 
     @abstractmethod
@@ -254,7 +397,53 @@ class AsyncSourceReader(ReaderBase[T]):
 
 
 class Source(ABC, Generic[T]):
-    """A source; pickled into the chain of its vertex, so it holds configuration only, no open files or connections."""
+    """A source; pickled into the chain of its vertex, so it holds configuration only, no open files or connections.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import (
+            Boundedness,
+            Chunk,
+            EnumeratorSpec,
+            Source,
+            SplitCursor,
+            SplitQueueReader,
+        )
+        from firesteel.testing import check_source
+
+
+        class Squares(Source):
+            boundedness = Boundedness.BOUNDED
+
+            def __init__(self, count):
+                self.count = count
+
+            def enumerator(self):
+                return EnumeratorSpec("numbers", {"start": 0, "end": self.count})
+
+            def create_reader(self, context):
+                return SquaresReader()
+
+
+        class SquaresReader(SplitQueueReader):
+            def open_split(self, split):
+                start = split.data["start"] if split.position is None else split.position
+                return SquaresCursor(start, split.data["end"])
+
+
+        class SquaresCursor(SplitCursor):
+            def __init__(self, position, end):
+                self.position, self.end = position, end
+
+            def read(self, max_records):
+                first, self.position = self.position, min(self.end, self.position + max_records)
+                squares = [number * number for number in range(first, self.position)]
+                return Chunk(squares, self.position, finished=self.position == self.end)
+
+
+        check_source(lambda: Squares(4), [0, 1, 4, 9])
+        ```
+    """
 
     replayable: bool = True
     """Whether the source can read all records behind a split's position again. If it can't, a restart loses the records

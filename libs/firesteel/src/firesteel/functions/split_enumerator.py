@@ -36,6 +36,19 @@ class ReaderInfo:
     Attributes:
         subtask_id: index of the source's subtask, from 0.
         location: host of its TaskManager.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import ReaderInfo
+
+        # registered_readers() of an enumerator's context
+        readers = {0: ReaderInfo(0, "node-1"), 1: ReaderInfo(1, "node-2")}
+        print([reader.subtask_id for reader in readers.values() if reader.location == "node-2"])
+        ```
+
+        ```text
+        [1]
+        ```
     """
 
     subtask_id: int
@@ -43,7 +56,19 @@ class ReaderInfo:
 
 
 class SplitEnumeratorContext(ABC):
-    """Access of an enumerator to its readers. Only ``run_in_coordinator_thread`` may be called from other threads."""
+    """Access of an enumerator to its readers. Only ``run_in_coordinator_thread`` may be called from other threads.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import Split, SplitEnumeratorContext
+
+
+        def share_out(files: list[str], context: SplitEnumeratorContext):
+            for number, path in enumerate(files):  # in start() of a SplitEnumerator
+                readers = sorted(context.registered_readers())
+                context.assign_split(Split(path, {"path": path}), readers[number % len(readers)])
+        ```
+    """
 
     @abstractmethod
     def current_parallelism(self) -> int:

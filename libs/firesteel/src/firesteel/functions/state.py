@@ -114,7 +114,26 @@ class ValueState(State, Generic[T]):
 
 
 class AppendingState(State, Generic[IN, OUT]):
-    """State to which values are added."""
+    """State to which values are added.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream import KeyedProcessFunction
+        from firesteel.datastream.state import ListStateDescriptor, ReducingStateDescriptor
+
+
+        class Orders(KeyedProcessFunction):
+            def open(self, runtime_context):
+                self.amounts = runtime_context.get_list_state(ListStateDescriptor("amounts", Types.LONG()))
+                self.largest = runtime_context.get_reducing_state(ReducingStateDescriptor("largest", max, Types.LONG()))
+
+            def process_element(self, value, ctx):
+                for state in (self.amounts, self.largest):  # both are appending states
+                    state.add(value["amount"])
+                yield list(self.amounts.get()), self.largest.get()
+        ```
+    """
 
     @abstractmethod
     def get(self) -> OUT | None:
@@ -126,7 +145,39 @@ class AppendingState(State, Generic[IN, OUT]):
 
 
 class MergingState(AppendingState[IN, OUT]):
-    """Appending state that can be merged with another one, as when windows merge."""
+    """Appending state that can be merged with another one, as when windows merge.
+
+    Examples:
+        ```python
+        from firesteel.common import Types
+        from firesteel.datastream.state import ReducingStateDescriptor
+        from firesteel.datastream.window import Trigger, TriggerResult
+
+        COUNT = ReducingStateDescriptor("count", lambda first, second: first + second, Types.LONG())
+
+
+        class AfterThree(Trigger):
+            def on_element(self, element, timestamp, window, ctx):
+                count = ctx.get_partitioned_state(COUNT)
+                count.add(1)
+                return TriggerResult.FIRE if count.get() >= 3 else TriggerResult.CONTINUE
+
+            def on_processing_time(self, time, window, ctx):
+                return TriggerResult.CONTINUE
+
+            def on_event_time(self, time, window, ctx):
+                return TriggerResult.CONTINUE
+
+            def can_merge(self):
+                return True
+
+            def on_merge(self, window, ctx):
+                ctx.merge_partitioned_state(COUNT)  # takes merging state only
+
+            def clear(self, window, ctx):
+                ctx.get_partitioned_state(COUNT).clear()
+        ```
+    """
 
 
 class ReducingState(MergingState[T, T]):

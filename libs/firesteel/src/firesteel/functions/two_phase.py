@@ -73,11 +73,34 @@ class Committable:
 
 @dataclass(frozen=True)
 class WriterState:
-    """State of a writer in a checkpoint.
+    r"""State of a writer in a checkpoint.
 
     Attributes:
         data: bytes in the sink's own format.
         version: ``TwoPhaseCommitSink.version`` of the sink that wrote it, perhaps an older one.
+
+    Examples:
+        ```python
+        from firesteel.datastream.connectors.base import TwoPhaseWriter
+
+
+        class Lines(TwoPhaseWriter):
+            def __init__(self):
+                self.lines = []
+
+            def write(self, values, timestamps):
+                self.lines += values
+
+            def prepare_commit(self, end_of_input):
+                lines, self.lines = (self.lines, []) if end_of_input else ([], self.lines)
+                return ["\n".join(lines).encode()] if lines else []
+
+            def snapshot_state(self):
+                return ["\n".join(self.lines).encode()] if self.lines else []
+
+            def restore_state(self, states):  # of type WriterState
+                self.lines = [line for state in states for line in state.data.decode().split("\n")]
+        ```
     """
 
     data: bytes

@@ -107,7 +107,39 @@ class WindowAssigner(ABC, Generic[T, W]):
 
 
 class MergingWindowAssigner(WindowAssigner[T, W]):
-    """An assigner whose windows may merge, such as sessions."""
+    """An assigner whose windows may merge, such as sessions.
+
+    Examples:
+        ```python
+        from firesteel.datastream import MergingWindowAssigner
+        from firesteel.datastream.window import EventTimeTrigger, TimeWindow, TimeWindowSerializer
+
+
+        class Visits(MergingWindowAssigner):
+            def assign_windows(self, element, timestamp, context):
+                pause = 600_000 if element == "checkout" else 60_000
+                return [TimeWindow(timestamp, timestamp + pause)]
+
+            def merge_windows(self, windows, callback):
+                TimeWindow.merge_windows(windows, callback)  # those that overlap
+
+            def get_default_trigger(self, env):
+                return EventTimeTrigger()
+
+            def get_window_serializer(self):
+                return TimeWindowSerializer()
+
+            def is_event_time(self):
+                return True
+
+
+        print(Visits().assign_windows("checkout", 5_000, None))
+        ```
+
+        ```text
+        [TimeWindow(start=5000, end=605000)]
+        ```
+    """
 
     MergeCallback: TypeAlias = WindowMergeCallback
 

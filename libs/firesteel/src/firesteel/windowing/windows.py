@@ -211,7 +211,24 @@ _GLOBAL: Final = GlobalWindow()
 
 
 class TimeWindowSerializer(TypeSerializer[TimeWindow]):
-    """Serializes start and end as signed 64-bit integers, big-endian."""
+    """Serializes start and end as signed 64-bit integers, big-endian.
+
+    Examples:
+        ```python
+        import io
+
+        from firesteel.datastream.window import TimeWindow, TimeWindowSerializer
+
+        serializer, stream = TimeWindowSerializer(), io.BytesIO()
+        serializer.serialize(TimeWindow(0, 60_000), stream)
+        stream.seek(0)
+        print(serializer.deserialize(stream))
+        ```
+
+        ```text
+        TimeWindow(start=0, end=60000)
+        ```
+    """
 
     def serialize(self, element: TimeWindow, stream: IO[bytes]) -> None:
         """Writes start and end, 16 bytes."""
@@ -223,7 +240,23 @@ class TimeWindowSerializer(TypeSerializer[TimeWindow]):
 
 
 class CountWindowSerializer(TypeSerializer[CountWindow]):
-    """Serializes the id as a signed 64-bit integer, big-endian."""
+    """Serializes the id as a signed 64-bit integer, big-endian.
+
+    Examples:
+        ```python
+        import io
+
+        from firesteel.datastream.window import CountWindow, CountWindowSerializer
+
+        stream = io.BytesIO()
+        CountWindowSerializer().serialize(CountWindow(3), stream)
+        print(stream.getvalue().hex())
+        ```
+
+        ```text
+        0000000000000003
+        ```
+    """
 
     def serialize(self, element: CountWindow, stream: IO[bytes]) -> None:
         """Writes the id, 8 bytes."""
@@ -235,7 +268,23 @@ class CountWindowSerializer(TypeSerializer[CountWindow]):
 
 
 class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
-    """Serializes the global window as one byte, since there is only one."""
+    r"""Serializes the global window as one byte, since there is only one.
+
+    Examples:
+        ```python
+        import io
+
+        from firesteel.datastream.window import GlobalWindow, GlobalWindowSerializer
+
+        stream = io.BytesIO()
+        GlobalWindowSerializer().serialize(GlobalWindow.get(), stream)
+        print(stream.getvalue())
+        ```
+
+        ```text
+        b'\x00'
+        ```
+    """
 
     @override
     def serialize(self, element: GlobalWindow, stream: IO[bytes]) -> None:
