@@ -31,7 +31,7 @@ from firesteel.functions.state import StateDescriptor
 from firesteel.state.attempt_directories import attempt_directory
 from firesteel.state.backend import KeyedStateParameters, StateBackend, TimerQueue
 from firesteel.state.columnar.snapshots import COLUMNS
-from firesteel.state.columnar.store import ColumnarState
+from firesteel.state.columnar.store import ColumnarState, by_first
 from firesteel.state.heap import TABLE, HeapKeyedState, SnapshotTable, SweepsAtEachRecord, place_of
 from firesteel.state.heap_migration import converter_between
 from firesteel.state.heap_states import STATES, HeapState, Kind
@@ -362,10 +362,11 @@ class RocksDBKeyedState(HeapKeyedState):
 
     # -- columns
 
-    def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
+    def columns(self, name: str, key_types: Sequence[pa.DataType], grouped: int | None = None) -> ColumnarState:
         """Create state in columns in front of the database."""
         parameters = self._parameters
-        columns = ColumnsOnDisk(name, key_types, parameters.key_groups_of, parameters.key_groups, self._open_store)
+        groups_of = by_first(parameters.key_groups_of, grouped)
+        columns = ColumnsOnDisk(name, key_types, groups_of, parameters.key_groups, self._open_store)
         self.attach(columns)
         self._columns[name] = columns
         return columns

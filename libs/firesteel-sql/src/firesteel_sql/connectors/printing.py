@@ -46,5 +46,7 @@ class BlackholeConnector(TableConnector):
 class _Nothing(SinkFunction[Any]):
     """A sink that does nothing."""
 
+    takes_changes = True
+
     def invoke(self, value: Any, context: Any = None) -> None:
         pass

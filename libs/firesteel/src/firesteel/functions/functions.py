@@ -465,7 +465,13 @@ class SinkFunction(Function, Generic[IN]):
         got 1
         got 2
         ```
+
+    Attributes:
+        takes_changes: ``invoke`` looks at the kinds of rows (``Row.get_row_kind``). If not, a row that is not inserted
+            (+I) is refused.
     """
+
+    takes_changes: bool = False
 
     class Context(ABC):
         """Information about the current record, for ``invoke``."""

@@ -210,7 +210,13 @@ class Sink(ABC, Generic[T]):
         1
         2
         ```
+
+    Attributes:
+        takes_changes: the writer looks at the kinds of rows (``Row.get_row_kind``). If not, a row that is not inserted
+            (+I) is refused before it gets to the writer.
     """
+
+    takes_changes: bool = False
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:

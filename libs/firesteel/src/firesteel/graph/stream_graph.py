@@ -355,6 +355,7 @@ def display_name(t: Transformation) -> str:
 
 _INPUTS: Final[Mapping[OperatorKind, int]] = {
     OperatorKind.SOURCE: 0,
+    OperatorKind.COLUMNS_CO_CHANGELOG: 2,
     OperatorKind.CO_MAP: 2,
     OperatorKind.CO_FLAT_MAP: 2,
     OperatorKind.CO_PROCESS: 2,

@@ -237,8 +237,14 @@ class KeyedStateBackend(KeyedStateStore):
         """Timers of a name: the same queue each time; created if there is none."""
 
     @abstractmethod
-    def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
-        """Create state in columns, before ``restore``; it refuses keys of other subtasks."""
+    def columns(self, name: str, key_types: Sequence[pa.DataType], grouped: int | None = None) -> ColumnarState:
+        """Create state in columns, before ``restore``; it refuses keys of other subtasks.
+
+        Args:
+            name: of the state.
+            key_types: of the key's columns.
+            grouped: how many of these, the first ones, decide on the key group; None = all.
+        """
 
     @abstractmethod
     def attach(self, state: AttachedState) -> None:

@@ -21,7 +21,7 @@ from firesteel.functions.state import StateDescriptor
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend, TimerQueue
 from firesteel.state.columnar.deltas import Deltas
 from firesteel.state.columnar.snapshots import REMOVED
-from firesteel.state.columnar.store import ColumnarState
+from firesteel.state.columnar.store import ColumnarState, by_first
 from firesteel.state.fitting import fits_as_it_is
 from firesteel.state.heap_migration import adopt, converter_between, migration_of, together
 from firesteel.state.heap_snapshot import GroupsOfKeys, OutgoingTable, decode
@@ -370,9 +370,10 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         """Create a queue of timers."""
         return HeapTimerQueue()
 
-    def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
+    def columns(self, name: str, key_types: Sequence[pa.DataType], grouped: int | None = None) -> ColumnarState:
         """Create state in columns."""
-        columns = ColumnarState(name, key_types, self._parameters.key_groups_of, self._parameters.key_groups)
+        groups_of = by_first(self._parameters.key_groups_of, grouped)
+        columns = ColumnarState(name, key_types, groups_of, self._parameters.key_groups)
         self.attach(columns)
         return columns
 

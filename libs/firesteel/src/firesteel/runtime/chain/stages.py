@@ -527,17 +527,18 @@ class ColumnStage(ChainStage):
     def _process(self, batch: Batch, input_index: int) -> Slices:
         for operator in self.operators:
             operator.refuse_changes(batch)
-        batch = self.operators[0].input.from_rows(batch)
+        head = self.operators[0]
+        batch = head.columns_of_input(input_index).from_rows(batch)
         start, count = 0, len(batch)
         while start < count:
             size = min(count - start, self.slices.next)
             part = batch if size == count else batch.slice(start, start + size)
             start += size
-            pipeline: Iterator[Batch | SideBatch] = iter((part,))
+            pipeline: Iterator[Batch | SideBatch] = head.apply_input(iter((part,)), input_index)
             own_times = self.own_times if self.own_times.is_due(_now()) else None
-            for number, operator in enumerate(self.operators):
-                if own_times is not None and number:
-                    pipeline = own_times.timed(pipeline, number - 1)
+            for number, operator in enumerate(self.operators[1:]):
+                if own_times is not None:
+                    pipeline = own_times.timed(pipeline, number)
                 pipeline = operator.apply_columns(pipeline)  # type: ignore[arg-type] # the last one only has sides
             self._pipeline = pipeline
             seconds = 0.0  # of the operators alone, without the time in which this generator is suspended

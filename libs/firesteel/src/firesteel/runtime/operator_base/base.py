@@ -82,7 +82,7 @@ class Operator(UserCode):
     """Whether an error of ``snapshot_state`` fails the task, and not only the checkpoint, because the operator may have
     written a part of its results, which must not be in the next checkpoint."""
 
-    takes_changes: ClassVar[bool] = False
+    takes_changes: bool = False
     """Whether it handles rows of other kinds than insert (+I), or passes them on with their kinds."""
 
     null_outputs: tuple[str | None, ...] = ()

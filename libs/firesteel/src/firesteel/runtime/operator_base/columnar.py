@@ -44,6 +44,14 @@ class ColumnTransform(Operator):
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Yield the results for batches, which are pulled as they are needed."""
 
+    def columns_of_input(self, input_index: int) -> StreamColumns:
+        """Columns of the batches of one of the inputs."""
+        return self.input
+
+    def apply_input(self, batches: Iterator[Batch], input_index: int) -> Iterator[Batch]:
+        """Like ``apply_columns``, for batches of one of the inputs."""
+        return self.apply_columns(batches)
+
     def columns_of(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """The columns of a batch, by name."""
         return dict(zip(self.input.names, batch.columns, strict=True))

@@ -69,6 +69,8 @@ class CollectOperator(Consumer):
         opened: whether the buffer is restored from the checkpoint; until then it answers no client.
     """
 
+    takes_changes = True
+
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self.on_results: Callable[[], None] | None = None

@@ -41,7 +41,7 @@ class KeyedColumns(ColumnTransform):
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
-        (key,) = spec.key_selectors
+        key = spec.key_selectors[0]
         assert isinstance(key, ColumnKey)
         self.key = key
         self.output = StreamColumns(spec.extra["result_type"])

@@ -84,7 +84,7 @@ class Consumer(Operator, ABC):
             ProgramError: a row is of another kind than insert (+I), and the operator handles only those.
         """
         self.refuse_changes(batch)
-        if isinstance(batch.values, pa.RecordBatch) and self.takes_columns:
+        if isinstance(batch.values, pa.RecordBatch) and self.takes_columns and batch.kinds is None:
             self.write_columns(batch.values, as_array(batch.timestamps))
         else:
             rows = to_rows(batch)
@@ -110,6 +110,7 @@ class SinkOperator(Consumer):
             raise ProgramError(f"operator {spec.name!r}: {spec.function!r} is not a Sink")
         self._sink: Sink[Any] = spec.function
         self._writer: SinkWriter[Any] | None = None
+        self.takes_changes = spec.function.takes_changes
         self._committables: list[Plain] = []
         self._finished = self._committed = False
         self._checkpoints_with_results: set[int] = set()
@@ -263,6 +264,7 @@ class SinkFunctionOperator(Transform):
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self._with_context = isinstance(spec.function, SinkFunction)
+        self.takes_changes = getattr(spec.function, "takes_changes", False)
         self._invoke = method_of(spec.function, SinkFunction, "invoke")
 
     def open(self, context: OperatorContext) -> None:
@@ -288,6 +290,8 @@ class SinkFunctionOperator(Transform):
 
 class PrintOperator(Consumer):
     """Writes each record to standard output behind Flink's prefix, ``[identifier:][subtask]> ``."""
+
+    takes_changes = True
 
     @override
     def open(self, context: OperatorContext) -> None:

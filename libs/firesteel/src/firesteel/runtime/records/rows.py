@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.types import Row, RowKind
 from firesteel.expressions.values import records_of
 from firesteel.runtime.records.batch import Batch, Kinds, Timestamps, Values
 
@@ -25,11 +26,15 @@ def to_records(values: Values, declared: TypeInformation | None = None) -> list[
 
 
 def to_rows(batch: Batch) -> Batch:
-    """Convert a batch to rows; returns the batch itself if it has rows already."""
+    """Convert a batch to rows, which know their kinds; returns the batch itself if it has rows already."""
     values = batch.values
     if not isinstance(values, pa.RecordBatch):
         return batch
-    return Batch(to_records(values), to_list(batch.timestamps), to_list(batch.kinds))
+    records, kinds = to_records(values), to_list(batch.kinds)
+    for record, kind in zip(records, kinds or (), strict=False):
+        if kind and record.__class__ is Row:
+            record.set_row_kind(RowKind(kind))
+    return Batch(records, to_list(batch.timestamps), kinds)
 
 
 def to_list(numbers: Timestamps | Kinds) -> list[int] | None:

@@ -47,6 +47,13 @@ def one_group(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
     return np.zeros(len(columns[0]), np.int32)
 
 
+def by_first(groups_of: GroupsOf, count: int | None) -> GroupsOf:
+    """Key groups by the first columns of a key; by all of them for None."""
+    if count is None:
+        return groups_of
+    return lambda columns: groups_of(columns[:count])
+
+
 def widened(old: pa.DataType, new: pa.DataType) -> bool:
     """Whether every value of a type is also one of the other type."""
     return lost(old, new) is None

@@ -1,0 +1,40 @@
+"""Streams of the changes of tables, for libraries that build on streams (SQL)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firesteel.common.typeinfo import RowTypeInfo
+from firesteel.datastream.data_stream import DataStream, KeyedStream
+from firesteel.functions.changelog import ChangelogComputation
+from firesteel.graph.specs import OperatorKind
+
+__all__ = ["computed_changes"]
+
+
+def computed_changes(
+    name: str, inputs: Sequence[KeyedStream], computation: ChangelogComputation, result: RowTypeInfo
+) -> DataStream:
+    """The changes that a computation makes of those of one or two streams.
+
+    Args:
+        name: of the operator.
+        inputs: streams of columns that are keyed by columns, of equal types.
+        computation: names the ``ChangelogFunction``.
+        result: type of the rows of the results.
+    """
+    first, *others = inputs
+    return first._environment._add_stream(
+        name,
+        OperatorKind.COLUMNS_CO_CHANGELOG if others else OperatorKind.COLUMNS_CHANGELOG,
+        computation,
+        tuple(stream._inputs for stream in inputs),
+        result,
+        key_selectors=tuple(stream._key_selector for stream in inputs),
+        extra={
+            "input_type": first._record_type,
+            "other_input_types": tuple(stream._record_type for stream in others),
+            "result_type": result,
+            "wrap": first._wraps(),
+        },
+    )

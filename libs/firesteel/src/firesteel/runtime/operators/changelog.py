@@ -1,0 +1,173 @@
+"""Operators over changing tables: rows that are inserted and deleted come in, and rows of the result go out.
+
+A table is the sum of its changes. Each row of a batch has a kind (+I, -U, +U, -D), and with it a weight: +1 for a row
+that is there from now on, -1 for one that is not any more. An operator takes the changes of its inputs in any order and
+gives the changes of its result, so operators can be put behind each other in any way.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from typing_extensions import override
+
+from firesteel.core.plugins import import_target
+from firesteel.functions.changelog import ChangelogComputation
+from firesteel.functions.metrics import MetricGroup
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.operator_base.context import OperatorContext
+from firesteel.runtime.operators.column_windows import TimedColumns
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import StreamColumns, columns_of
+from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters
+from firesteel.state.columnar.store import ColumnarState
+
+Kinds = npt.NDArray[np.int8]
+Weights = npt.NDArray[np.int64]
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
+"""Row kinds, in the numbers of batches."""
+
+
+def weights_of(batch: Batch) -> Weights:
+    """+1 for each row that is inserted, -1 for each that is deleted."""
+    if batch.kinds is None:
+        return np.ones(len(batch), np.int64)
+    weights: Weights = 1 - 2 * (np.asarray(batch.kinds, np.int64) & 1)
+    return weights
+
+
+@dataclass(frozen=True)
+class ChangelogStates:
+    """Creates the state of a computation in the backend of its operator.
+
+    Args:
+        backend: of the operator.
+        key_types: of the columns by which the inputs are keyed.
+        parameters: the key groups of the subtask.
+    """
+
+    backend: KeyedStateBackend
+    key_types: Sequence[pa.DataType]
+    parameters: KeyedStateParameters
+
+    def columns(self, name: str, more_key_types: Sequence[pa.DataType] = ()) -> ColumnarState:
+        """State with one row for each key, or for each key with values of these further types."""
+        return self.backend.columns(name, [*self.key_types, *more_key_types], len(self.key_types))
+
+
+@dataclass(frozen=True)
+class ChangelogContext:
+    """What a computation needs while it runs.
+
+    Attributes:
+        operator: name of the operator, for errors.
+        now: the clock, epoch ms.
+        watermark: the current watermark, epoch ms.
+        wake_at: asks for ``on_processing_time`` at a time of the clock (epoch ms).
+        metrics: of the operator.
+    """
+
+    operator: str
+    now: Callable[[], int]
+    watermark: Callable[[], int]
+    wake_at: Callable[[int], None]
+    metrics: MetricGroup
+
+
+class ChangelogFunction(ABC):
+    """Computes the changes of a table from those of its inputs.
+
+    A subclass takes the parameters of the plan, the columns of the inputs (``Sequence[pa.Schema]``), and those of the
+    results (``pa.Schema``). ``create_state`` is called before anything is restored, and may be called again for another
+    backend: what it created before does not count any more.
+    """
+
+    context: ChangelogContext
+
+    @abstractmethod
+    def create_state(self, states: ChangelogStates) -> None:
+        """Create all state, empty, under names that stay the same."""
+
+    def open(self, context: ChangelogContext) -> None:
+        """Begin to run, with restored state; the state may be read and written."""
+        self.context = context
+
+    @abstractmethod
+    def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
+        """Yield the changes of the result that follow from those of an input.
+
+        Args:
+            keys: columns of the rows' keys.
+            batch: rows in columns, at least one, with their kinds.
+            input_index: which input they belong to.
+        """
+
+    def on_watermark(self, watermark: int) -> Iterator[Batch]:
+        """Yield the changes that are due at this watermark (epoch ms); most have none."""
+        return iter(())
+
+    def on_processing_time(self, now: int) -> Iterator[Batch]:
+        """Yield the changes that are due at this time of the clock (epoch ms); most have none."""
+        return iter(())
+
+
+class ChangelogOperator(TimedColumns):
+    """Runs a ``ChangelogFunction`` with keyed state in arrays, over one input or two."""
+
+    takes_changes = True
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        computation: ChangelogComputation = spec.function
+        types = [spec.extra["input_type"], *spec.extra["other_input_types"]]
+        self._inputs = [StreamColumns(input_type) for input_type in types]
+        self.computation: ChangelogFunction = import_target(computation.implementation)(
+            computation.parameters,
+            [columns.schema for columns in self._inputs],
+            StreamColumns(spec.extra["result_type"]).schema,
+        )
+        super().__init__(spec)
+
+    @override
+    def make_state(self, parameters: KeyedStateParameters) -> Any:
+        self.computation.create_state(ChangelogStates(self.backend, self.key_types, parameters))
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self.computation.open(
+            ChangelogContext(
+                self.name,
+                context.clock.epoch_ms,
+                lambda: self.heap_timers.watermark,
+                self.wake_at,
+                context.metrics.group(self.name),
+            )
+        )
+
+    @override
+    def columns_of_input(self, input_index: int) -> StreamColumns:
+        return self._inputs[input_index]
+
+    @override
+    def apply_input(self, batches: Iterator[Batch], input_index: int) -> Iterator[Batch]:
+        key = self.spec.key_selectors[input_index]
+        for batch in batches:
+            if len(batch):
+                yield from self.computation.process(key.arrays(columns_of(batch)), batch, input_index)
+
+    @override
+    def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        return self.apply_input(batches, 0)
+
+    @override
+    def on_event_time(self, watermark: int) -> Iterator[Batch]:
+        return self.computation.on_watermark(watermark)
+
+    @override
+    def on_processing_time(self, now: int) -> Iterator[Batch]:
+        return self.computation.on_processing_time(now)
