@@ -17,6 +17,7 @@ from firesteel.common.watermark_strategy import TimestampAssigner, WatermarkStra
 from firesteel.core.errors import ProgramError
 from firesteel.expressions import col
 from firesteel.functions.async_functions import AsyncFunction
+from firesteel.functions.batch_functions import ChangelogMapFunction
 from firesteel.functions.functions import KeyedProcessFunction, ProcessFunction
 from firesteel.functions.output_tag import OutputTag
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
@@ -203,6 +204,31 @@ def test_kinds_go_through_watermarks_and_calls() -> None:
         assert found == [(1, 10, AFTER), (1, 10, AFTER), (2, 20, DELETE), (2, 20, DELETE)]
     finally:
         stage.operator.close()
+
+
+class KindsOfSigns(ChangelogMapFunction):
+    """Rows whose ``n`` is negative are deletes; kinds that came turn into ``m``."""
+
+    def map_changes(self, batch: pa.RecordBatch, kinds: Any, timestamps: Any) -> Any:
+        numbers = batch.column(0).to_numpy()
+        chosen = np.flatnonzero(numbers != 0)
+        before = np.zeros(len(numbers), np.int64) if kinds is None else kinds.astype(np.int64)
+        rows = pa.RecordBatch.from_arrays([pa.array(abs(numbers)), pa.array(before)], names=["n", "m"])
+        signs = np.where(numbers < 0, DELETE, INSERT).astype(np.int8)
+        return rows.take(pa.array(chosen)), signs[chosen], None if timestamps is None else timestamps[chosen]
+
+
+def test_a_function_of_batches_sets_kinds_and_sees_those_that_came() -> None:
+    declared = Types.ROW_NAMED(["n", "m"], [Types.LONG(), Types.LONG()])
+    extra = {"input_type": declared, "result_type": declared}
+    stage = one_stage(spec(OperatorKind.COLUMNS_MAP, KindsOfSigns(), extra=extra))
+    batch = StreamColumns(declared).from_rows(Batch([Row(n=n, m=0) for n in (1, 0, -3)], [1, 2, 3], KINDS[:3]))
+    stage.push(batch)
+    assert [(tuple(row), stamp, kind) for row, stamp, kind in records(stage)] == [
+        ((1, INSERT), 1, INSERT),
+        ((3, AFTER), 3, DELETE),
+    ]
+    assert stage.operators[0].fewer == 1
 
 
 def calls(function: AsyncFunction[Any, Any], capacity: int = 10, **more: Any) -> OperatorSpec:

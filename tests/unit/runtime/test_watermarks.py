@@ -5,17 +5,28 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.common import Duration, TimestampAssigner, Types, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
+from firesteel.common import (
+    Duration,
+    Row,
+    TimestampAssigner,
+    Types,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
 from firesteel.common.coerce import make_coercer
 from firesteel.connectors.malformed import MalformedRecord
 from firesteel.core.errors import ProgramError
+from firesteel.expressions import col
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.operator_base.watermarks import HELD_SECONDS, CombinedWatermark
 from firesteel.runtime.records.batch import END_OF_INPUT, MAX_WATERMARK, MIN_WATERMARK, Batch, InputBatch, Watermark
+from firesteel.runtime.records.columns import as_array
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.channel_inputs import ChannelInputs
 from firesteel.runtime.task.channel_watermarks import ChannelWatermarks
@@ -206,6 +217,27 @@ def test_a_source_keeps_a_watermark_for_each_split() -> None:
     assert time.periodic() is None
     assert time.finished("b") is None
     assert time.periodic() is None
+
+
+def test_watermarks_of_an_expression_follow_their_own_column_and_leave_nulls_out() -> None:
+    strategy = WatermarkStrategy.for_expression(col("mark")).with_timestamp_assigner(col("ts"))
+    row = Types.ROW_NAMED(["ts", "mark"], [Types.LONG(), Types.LONG()])
+    time = SourceTime("source", "Source (1/1)#0", strategy, ManualClock(), None, row)
+
+    def take(split: str, *rows: tuple[int, int | None]) -> None:
+        columns = [pa.array(column, pa.int64()) for column in zip(*rows, strict=True)]
+        ((_, stamps, _),) = time.take_columns(split, pa.RecordBatch.from_arrays(columns, ["ts", "mark"]), None)
+        assert as_array(stamps).tolist() == [row[0] for row in rows]  # type: ignore[union-attr]
+
+    time.add("b")
+    take("a", (100, 70), (90, None), (95, 60))
+    take("b", (50, None))
+    assert time.periodic() is None, "the other split has given none"
+    take("b", (50, 80))
+    assert time.periodic() == Watermark(70), "the watermark itself, not one millisecond less"
+    records = [Row(ts=200, mark=75), Row(ts=201, mark=None)]
+    assert time.take("a", records, None)[0][1] == [200, 201]
+    assert time.periodic() == Watermark(75)
 
 
 def test_a_source_without_timestamps_makes_no_watermarks() -> None:

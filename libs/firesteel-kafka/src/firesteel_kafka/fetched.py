@@ -35,10 +35,6 @@ class Piece:
     def __len__(self) -> int:
         return len(self.records)
 
-    def values(self) -> list[bytes | None]:
-        """Value of each record."""
-        return [record.value for record in self.records]
-
     def timestamps(self) -> npt.NDArray[np.int64]:
         """Timestamp of each record in epoch milliseconds."""
         return np.fromiter((record.timestamp for record in self.records), np.int64, len(self.records))

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from typing_extensions import override
 
 from firesteel.common.serialization import DeserializationSchema
@@ -22,6 +21,7 @@ from firesteel.functions.source import END, AsyncSourceReader, Plain, Polled, Re
 from firesteel_kafka.consumer import OffsetGoneError, PartitionConsumer
 from firesteel_kafka.deserialization import (
     ConsumerRecord,
+    ConsumerRecords,
     KafkaRecordDeserializationSchema,
     ValueOnly,
     several,
@@ -113,9 +113,7 @@ class KafkaReader(AsyncSourceReader[Any]):
         self._value_schema: DeserializationSchema | None = None
         if isinstance(plan.schema, ValueOnly):
             self._value_schema = plan.schema.schema
-        self._makes_columns = self._value_schema is not None and self._value_schema.gives_columns
-        if plan.malformed is MalformedPolicy.EMIT:
-            self._makes_columns = False
+        self._makes_columns = plan.schema.gives_columns and plan.malformed is not MalformedPolicy.EMIT
         self._assigned: dict[str, _AssignedPartition] = {}
         self._parts: dict[KafkaTopicPartition, _AssignedPartition] = {}
         """All partitions that were ever assigned."""
@@ -342,24 +340,14 @@ class KafkaReader(AsyncSourceReader[Any]):
         timestamps = piece.timestamps()
         self._metrics.passed(timestamps, arrived, self._clock.epoch_ms())
         split_id, position = part.split.id, piece.next_offset
-        values: list[Any] | pa.RecordBatch | None = None
         if self._makes_columns and len(piece):
-            values, timestamps = self._as_columns(piece, timestamps)
-        if values is not None:
-            return SourceBatch(values, split_id, position, timestamps)
+            topic, number = part.partition.topic, part.partition.partition
+            columns = self._plan.schema.deserialize_columns(ConsumerRecords(topic, number, piece.records, timestamps))
+            if columns is not None:
+                values, origins = columns
+                return SourceBatch(values, split_id, position, timestamps if origins is None else timestamps[origins])
         rows, row_timestamps = self._as_rows(part, piece, timestamps)
         return SourceBatch(rows, split_id, position, row_timestamps)
-
-    def _as_columns(
-        self, piece: Piece, timestamps: npt.NDArray[np.int64]
-    ) -> tuple[pa.RecordBatch | None, npt.NDArray[np.int64]]:
-        assert self._value_schema is not None
-        values = piece.values()
-        messages = [value for value in values if value is not None]
-        batch = self._value_schema.deserialize_columns(messages) if messages else None
-        if batch is not None and len(messages) < len(values):
-            timestamps = timestamps[np.fromiter((value is not None for value in values), np.bool_, len(values))]
-        return batch, timestamps
 
     def _as_rows(
         self, part: _AssignedPartition, piece: Piece, timestamps: npt.NDArray[np.int64]

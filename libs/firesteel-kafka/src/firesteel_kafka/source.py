@@ -14,7 +14,7 @@ from firesteel.connectors.malformed import MalformedPolicy
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import AsyncSourceReader, Boundedness, ReaderContext, Source
 from firesteel.functions.split_enumerator import SplitEnumerator, SplitEnumeratorContext
-from firesteel_kafka.deserialization import KafkaRecordDeserializationSchema, ValueOnly
+from firesteel_kafka.deserialization import KafkaRecordDeserializationSchema
 from firesteel_kafka.enumerator import ClusterSession, Discovery, KafkaEnumerator
 from firesteel_kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
 from firesteel_kafka.partitions import KafkaTopicPartition, Subscription
@@ -192,9 +192,7 @@ class KafkaSource(Source[Any]):
     @property
     def makes_columns(self) -> bool:
         """Whether readers emit record batches."""
-        schema = self._settings.schema
-        columns = isinstance(schema, ValueOnly) and schema.schema.gives_columns
-        return columns and self._settings.malformed is not MalformedPolicy.EMIT
+        return self._settings.schema.gives_columns and self._settings.malformed is not MalformedPolicy.EMIT
 
 
 class KafkaSourceBuilder:

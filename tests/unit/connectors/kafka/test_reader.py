@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -20,7 +21,7 @@ from firesteel.functions.source import END, SourceBatch, Wait
 from firesteel.runtime.loop.metrics import MetricRegistry
 from firesteel.testing.clock import ManualClock
 from firesteel.testing.source_conformance import ReaderStub
-from firesteel_kafka.deserialization import KafkaRecordDeserializationSchema
+from firesteel_kafka.deserialization import ConsumerRecords, KafkaRecordDeserializationSchema
 from firesteel_kafka.offsets import KafkaOffsetResetStrategy
 from firesteel_kafka.partitions import KafkaTopicPartition, Subscription, split_of
 from firesteel_kafka.reader import ENDS_SECONDS, KafkaReader, ReaderPlan
@@ -297,6 +298,32 @@ def test_json_comes_as_columns(drive: Callable[..., Driven]) -> None:
     assert isinstance(found.values, pa.RecordBatch)
     assert found.values.to_pylist() == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
     assert found.timestamps.tolist() == [1000, 1002]
+
+
+class PlacesOfTexts(KafkaRecordDeserializationSchema):
+    """Each record twice, with its place; records without a value not at all."""
+
+    gives_columns = True
+
+    def deserialize(self, record: Any) -> Any:
+        raise AssertionError("columns are made")
+
+    def deserialize_columns(self, records: ConsumerRecords) -> Any:
+        texts = [None if value is None else value.decode() for value in records.values()]
+        origins = np.array([place for place, text in enumerate(texts) for _ in range(2 if text else 0)])
+        places = [f"{records.topic}-{records.partition}@{offset}" for offset in records.offsets()]
+        columns = [pa.array(texts), pa.array(places)]
+        return pa.RecordBatch.from_arrays(columns, ["text", "place"]).take(pa.array(origins)), origins
+
+
+def test_a_schema_of_whole_records_gives_columns(drive: Callable[..., Driven]) -> None:
+    one = drive({P0: [batch(5, [b"a", None, b"c"])]}, PlacesOfTexts())
+    one.add(P0, 5)
+    found = one.poll()
+    assert [(row["text"], row["place"]) for row in found.values.to_pylist()] == [
+        ("a", "t-0@5"), ("a", "t-0@5"), ("c", "t-0@7"), ("c", "t-0@7"),
+    ]  # fmt: skip
+    assert found.timestamps.tolist() == [1000, 1000, 1002, 1002]
 
 
 def test_columns_with_poison_are_read_one_by_one(drive: Callable[..., Driven]) -> None:

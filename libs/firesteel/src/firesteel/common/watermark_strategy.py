@@ -165,6 +165,7 @@ class WatermarkStrategy:
         max_out_of_orderness: ``BOUNDED_OUT_OF_ORDERNESS``: how late a record may be.
         generator_supplier: ``GENERATOR``: makes the generators.
         timestamp_assigner: extracts the event time; None = records keep the timestamps of the source.
+        watermark_assigner: expression that gives the watermark behind each row; None = watermarks follow timestamps.
         idle_timeout: time without records after which an input is idle and holds back no watermark; None = never.
         alignment_group: group of sources that wait for each other; None = no alignment.
         alignment_max_drift: how far ahead of its group a source may be.
@@ -189,6 +190,7 @@ class WatermarkStrategy:
     max_out_of_orderness: Duration = Duration(0)  # noqa: RUF009 - immutable
     generator_supplier: Callable[[], WatermarkGenerator] | None = None
     timestamp_assigner: TimestampAssigner | None = None
+    watermark_assigner: TimestampAssigner | None = None
     idle_timeout: Duration | None = None
     alignment_group: str | None = None
     alignment_max_drift: Duration | None = None
@@ -232,6 +234,21 @@ class WatermarkStrategy:
                 f"but {type(generator_supplier).__name__} can't be called{hint}."
             )
         return WatermarkStrategy(WatermarkGeneratorKind.GENERATOR, generator_supplier=generator_supplier)
+
+    @staticmethod
+    def for_expression(watermark: ToTimestampAssigner) -> WatermarkStrategy:
+        """Makes a strategy whose watermark is the highest value of an expression over the columns of a stream.
+
+        Args:
+            watermark: gives milliseconds or a time for each row: ``col("ts") - 5000``; null = the row gives none.
+
+        Raises:
+            TypeError: the argument is no expression.
+        """
+        if not isinstance(watermark, ToTimestampAssigner):
+            raise TypeError(f"for_expression() takes an expression such as col('ts'), not {type(watermark).__name__}")
+        kind = WatermarkGeneratorKind.BOUNDED_OUT_OF_ORDERNESS
+        return WatermarkStrategy(kind, watermark_assigner=watermark.to_timestamp_assigner())
 
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner | ToTimestampAssigner | Callable[..., int]

@@ -38,20 +38,26 @@ def check_strategy(strategy: Any) -> WatermarkStrategy:
 
 
 def fitted_strategy(strategy: WatermarkStrategy, type_info: TypeInformation, *, wrap: bool) -> WatermarkStrategy:
-    """The strategy, with timestamps of an expression checked against the stream's columns.
+    """The strategy, with timestamps and watermarks of expressions checked against the stream's columns.
 
     Raises:
         GraphError: the stream has no columns.
         ProgramError: the expression does not fit them.
     """
-    assigner = strategy.timestamp_assigner
-    if not isinstance(assigner, ColumnTimestamps):
+    expressions = {
+        name: assigner.expression
+        for name in ("timestamp_assigner", "watermark_assigner")
+        if isinstance(assigner := getattr(strategy, name), ColumnTimestamps)
+    }
+    if not expressions:
         return strategy
     from firesteel.expressions.timestamps import computing_timestamps
 
-    bound_timestamps = ColumnTimestamps(assigner.expression, wrap=wrap)
-    computing_timestamps(bound_timestamps, column_plans.columns_of("with_timestamp_assigner", type_info))
-    return replace(strategy, timestamp_assigner=bound_timestamps)
+    columns = column_plans.columns_of("with_timestamp_assigner", type_info)
+    bound: dict[str, Any] = {name: ColumnTimestamps(expression, wrap=wrap) for name, expression in expressions.items()}
+    for assigner in bound.values():
+        computing_timestamps(assigner, columns)
+    return replace(strategy, **bound)
 
 
 def source_settings(strategy: WatermarkStrategy, source: Source[Any]) -> dict[str, Any]:

@@ -19,9 +19,14 @@ __all__ = ["computing_timestamps"]
 
 
 def computing_timestamps(
-    assigner: ColumnTimestamps, columns: Mapping[str, TypeInformation]
+    assigner: ColumnTimestamps, columns: Mapping[str, TypeInformation], null: int | None = None
 ) -> Callable[[Mapping[str, Any], int], npt.NDArray[np.int64]]:
     """What computes the timestamps of a batch, in milliseconds, from its columns and number of rows.
+
+    Args:
+        assigner: the expression.
+        columns: columns of the stream.
+        null: stands for a null; None = a null is refused.
 
     Raises:
         ProgramError: the expression does not fit the columns, or is neither a whole number nor a time. What is
@@ -38,6 +43,8 @@ def computing_timestamps(
 
     def timestamps(batch_columns: Mapping[str, Any], count: int) -> npt.NDArray[np.int64]:
         column = bound.evaluate(batch_columns, count)
+        if column.null_count and null is not None:
+            column = column.fill_null(null)
         if column.null_count:
             row = column.is_null().index(True).as_py()
             raise ProgramError(

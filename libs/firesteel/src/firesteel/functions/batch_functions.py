@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from firesteel.functions.functions import Function
+from firesteel.functions.functions import Function, MapFunction
 from firesteel.functions.state import ValueStateDescriptor
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-__all__ = ["BatchValueState", "KeyedBatchFunction"]
+__all__ = ["BatchValueState", "ChangelogMapFunction", "KeyedBatchFunction"]
 
 Keys: TypeAlias = "pa.Array | Sequence[Any]"
 """A column of keys (an array, or a sequence that Arrow can convert), or a tuple of columns for keys of several."""
@@ -73,6 +73,44 @@ class BatchValueState(ABC):
         Raises:
             ProgramError: as for ``get``.
         """
+
+
+Changes: TypeAlias = "tuple[pa.RecordBatch, npt.NDArray[np.int8] | None, npt.NDArray[np.int64] | None]"
+"""Rows, the kind of each (0 insert, 1 update-before, 2 update-after, 3 delete; None = all are inserted), timestamps."""
+
+
+class ChangelogMapFunction(MapFunction["pa.RecordBatch", "pa.RecordBatch"]):
+    """A function for ``map_batches`` that reads, sets and removes the kinds of rows.
+
+    Kinds can't be seen by functions of rows: a source that gets changes from outside makes them of a column, and a sink
+    that writes changes turns them into one.
+
+    Examples:
+        ```python
+        from firesteel.functions.batch_functions import ChangelogMapFunction
+
+
+        class WithoutDeletes(ChangelogMapFunction):
+            def map_changes(self, batch, kinds, timestamps):
+                if kinds is None:
+                    return batch, None, timestamps
+                kept = (kinds != 3).nonzero()[0]
+                return batch.take(kept), kinds[kept], None if timestamps is None else timestamps[kept]
+        ```
+    """
+
+    @abstractmethod
+    def map_changes(
+        self,
+        batch: pa.RecordBatch,
+        kinds: npt.NDArray[np.int8] | None,
+        timestamps: npt.NDArray[np.int64] | None,
+    ) -> Changes:
+        """Return other rows with their kinds and timestamps; both are None or as many as rows."""
+
+    def map(self, value: pa.RecordBatch) -> pa.RecordBatch:
+        """Map rows that are all inserted."""
+        return self.map_changes(value, None, None)[0]
 
 
 class KeyedBatchFunction(Function):

@@ -208,13 +208,16 @@ def _of_keys(selectors: Sequence[Any]) -> frozenset[str]:
 
 
 def _of_strategy(strategy: Any) -> Needed:
-    """Columns from which a watermark strategy reads the event time; None = it may read all."""
+    """Columns from which a watermark strategy reads event time and watermarks; None = it may read all."""
     if strategy.generator_supplier is not None:
         return None
-    assigner = strategy.timestamp_assigner
-    if assigner is None:
-        return frozenset()
-    return assigner.expression.columns() if isinstance(assigner, ColumnTimestamps) else None
+    read = frozenset[str]()
+    for assigner in (strategy.timestamp_assigner, strategy.watermark_assigner):
+        if isinstance(assigner, ColumnTimestamps):
+            read |= assigner.expression.columns()
+        elif assigner is not None:
+            return None
+    return read
 
 
 def _remaining_expressions(node: StreamNode, read: Needed) -> list[tuple[str, Any]]:

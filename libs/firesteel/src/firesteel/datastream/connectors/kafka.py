@@ -8,7 +8,7 @@ from firesteel.connectors.delivery import DeliveryGuarantee
 from firesteel.core.pyflink_names import reexports
 
 if TYPE_CHECKING:  # types of a plug-in that need not be installed: ``reexports`` imports a name when it is asked for
-    from firesteel_kafka.deserialization import ConsumerRecord, KafkaRecordDeserializationSchema
+    from firesteel_kafka.deserialization import ConsumerRecord, ConsumerRecords, KafkaRecordDeserializationSchema
     from firesteel_kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
     from firesteel_kafka.older import FlinkKafkaConsumer, FlinkKafkaProducer, Semantic
     from firesteel_kafka.partitions import KafkaTopicPartition
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # types of a plug-in that need not be installed: ``reexports`
 
 __all__ = [
     "ConsumerRecord",
+    "ConsumerRecords",
     "DeliveryGuarantee",
     "FlinkKafkaConsumer",
     "FlinkKafkaProducer",

@@ -14,6 +14,7 @@ from typing_extensions import override
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.schema import schema_of
+from firesteel.functions.batch_functions import ChangelogMapFunction
 from firesteel.functions.functions import Function, MapFunction
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.operator_base.base import Operator, method_of
@@ -121,6 +122,9 @@ class MapBatches(ColumnTransform):
         for batch in batches:
             value = columns_of(batch)
             self.fewer += value.num_rows
+            if isinstance(self.spec.function, ChangelogMapFunction):
+                yield self._changed(self.spec.function, value, batch)
+                continue
             result = self.call(value, as_array(batch.timestamps))
             if result is None:
                 continue
@@ -137,6 +141,13 @@ class MapBatches(ColumnTransform):
     def call(self, value: pa.RecordBatch, stamps: Stamps) -> Any:
         """Call the function with a batch; returns what it returned."""
         return self._function(value)
+
+    def _changed(self, function: ChangelogMapFunction, value: pa.RecordBatch, batch: Batch) -> Batch:
+        kinds = None if batch.kinds is None else np.asarray(batch.kinds, np.int8)
+        result, new_kinds, stamps = function.map_changes(value, kinds, as_array(batch.timestamps))
+        rows = self._output.fitted(result, f"a batch of {result.num_rows} rows that {self.name!r} gave")
+        self.fewer -= rows.num_rows
+        return Batch(rows, stamps, new_kinds)
 
     def _checked(self, result: pa.RecordBatch, batch: Batch) -> Batch:
         rows = self._output.fitted(result, f"a batch of {result.num_rows} rows that {self.name!r} gave")

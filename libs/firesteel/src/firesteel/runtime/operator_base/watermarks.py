@@ -63,17 +63,18 @@ class TimestampsOfColumns:
     Args:
         assigner: the expression.
         type_info: type of the records.
+        null: stands for a null; None = a null is refused.
 
     Raises:
         ProgramError: the expression does not fit the type.
     """
 
-    def __init__(self, assigner: ColumnTimestamps, type_info: TypeInformation | None) -> None:
+    def __init__(self, assigner: ColumnTimestamps, type_info: TypeInformation | None, null: int | None = None) -> None:
         columns = None if type_info is None else schema_of(type_info)
         if type_info is None or columns is None:
             raise ProgramError(f"{assigner.expression} reads columns, and the records have none")
         self._columns = StreamColumns(type_info)
-        self._compute = computing_timestamps(assigner, columns)
+        self._compute = computing_timestamps(assigner, columns, null)
 
     def compute(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Compute the timestamp of each row."""
@@ -113,7 +114,11 @@ class EventTime(UserCode, WatermarkOutput):
         self._columns = None
         if isinstance(self._assigner, ColumnTimestamps):
             self._columns = TimestampsOfColumns(self._assigner, type_info)
+        self._watermarks = None
         self._delay = strategy.max_out_of_orderness.to_millis()
+        if isinstance(strategy.watermark_assigner, ColumnTimestamps):
+            self._watermarks = TimestampsOfColumns(strategy.watermark_assigner, type_info, MIN_WATERMARK)
+            self._delay = -1  # the expression gives the watermark itself, not a timestamp that has been reached
         self._latest = MIN_WATERMARK
         self._timeout = None if strategy.idle_timeout is None else strategy.idle_timeout.to_nanos() / 1e9
         self._last_record = self._changed_at = clock.now()
@@ -149,7 +154,9 @@ class EventTime(UserCode, WatermarkOutput):
             return self._one_by_one(records, stamps)
         assigned = self._assigner is not None and self._columns is None
         new_stamps = self._assigned(records, stamps) if assigned else stamps
-        if self._follows and new_stamps is not None:
+        if self._watermarks is not None:
+            self._latest = max(self._latest, int(self._watermarks.compute_rows(records).max()))
+        elif self._follows and new_stamps is not None:
             self._latest = max(self._latest, max(new_stamps))
         return len(records), new_stamps
 
@@ -166,7 +173,9 @@ class EventTime(UserCode, WatermarkOutput):
             stamps = self._columns.compute(batch)
         elif self._assigner is not None:
             stamps = as_array(self._assigned(to_records(batch), to_list(stamps)))
-        if self._follows and stamps is not None:
+        if self._watermarks is not None:
+            self._latest = max(self._latest, int(self._watermarks.compute(batch).max()))
+        elif self._follows and stamps is not None:
             self._latest = max(self._latest, int(stamps.max()))
         return stamps
 
