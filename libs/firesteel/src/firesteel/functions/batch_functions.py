@@ -87,7 +87,7 @@ class ChangelogMapFunction(MapFunction["pa.RecordBatch", "pa.RecordBatch"]):
 
     Examples:
         ```python
-        from firesteel.functions.batch_functions import ChangelogMapFunction
+        from firesteel.datastream.functions import ChangelogMapFunction
 
 
         class WithoutDeletes(ChangelogMapFunction):
