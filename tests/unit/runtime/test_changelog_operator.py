@@ -21,6 +21,7 @@ from firesteel.runtime.operators.changelog import (
     ChangelogFunction,
     ChangelogOperator,
     ChangelogStates,
+    RowExpansion,
     weights_of,
 )
 from firesteel.runtime.records.batch import Batch
@@ -107,3 +108,34 @@ def test_a_sink_that_does_not_look_at_kinds_refuses_changes() -> None:
     sink = create_operator(OperatorSpec("0" * 32, "forget", OperatorKind.SINK_FUNCTION, forget))
     with pytest.raises(ProgramError, match="takes rows that are inserted"):
         sink.refuse_changes(Batch([Row("a")], None, [3]))
+
+
+class Repeated(RowExpansion):
+    """Each row as often as its amount says."""
+
+    def __init__(self, parameters: Any, columns: pa.Schema, output: pa.Schema) -> None:
+        self.output = output
+
+    def expand(self, rows: pa.RecordBatch) -> tuple[Any, pa.RecordBatch]:
+        origins = np.repeat(np.arange(rows.num_rows), rows.column("amount").to_numpy())
+        return origins, pa.RecordBatch.from_arrays(rows.take(pa.array(origins)).columns, schema=self.output)
+
+
+def test_rows_of_an_expansion_keep_kind_and_timestamp_of_the_row_they_were_made_of() -> None:
+    spec = OperatorSpec(
+        "0" * 32,
+        "repeat",
+        OperatorKind.COLUMNS_EXPAND,
+        ChangelogComputation(f"{__name__}:Repeated", None),
+        extra={"input_type": LEFT, "result_type": LEFT, "wrap": True},
+    )
+    operator = create_operator(spec)
+    stage = ColumnStage([operator])  # type: ignore[list-item]
+    stage.push(Batch([Row("a", 2), Row("b", 0), Row("c", 1)], [10, 20, 30], [0, 3, 3]))
+    (batch,) = _results(stage)
+    assert [tuple(row) for row in to_rows(batch).values] == [("a", 2), ("a", 2), ("c", 1)]
+    assert batch.timestamps is not None
+    assert list(batch.timestamps) == [10, 10, 30]
+    assert batch.kinds is not None
+    assert list(batch.kinds) == [0, 0, 3]
+    assert operator.fewer == 0

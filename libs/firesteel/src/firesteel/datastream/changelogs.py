@@ -9,7 +9,7 @@ from firesteel.datastream.data_stream import DataStream, KeyedStream
 from firesteel.functions.changelog import ChangelogComputation
 from firesteel.graph.specs import OperatorKind
 
-__all__ = ["computed_changes"]
+__all__ = ["computed_changes", "expanded_rows"]
 
 
 def computed_changes(
@@ -38,3 +38,15 @@ def computed_changes(
             "wrap": first._wraps(),
         },
     )
+
+
+def expanded_rows(name: str, stream: DataStream, computation: ChangelogComputation, result: RowTypeInfo) -> DataStream:
+    """The rows that a computation makes of each row of a stream of columns.
+
+    Args:
+        name: of the operator.
+        stream: the rows, with any kinds.
+        computation: names the ``RowExpansion``.
+        result: type of the rows of the results.
+    """
+    return stream._columnar(name, OperatorKind.COLUMNS_EXPAND, computation, result)

@@ -37,6 +37,7 @@ _GIVES_COLUMNS: Final = frozenset(
         OperatorKind.COLUMNS_MAP,
         OperatorKind.COLUMNS_AGGREGATE,
         OperatorKind.COLUMNS_PROCESS,
+        OperatorKind.COLUMNS_EXPAND,
         OperatorKind.COLUMNS_CHANGELOG,
         OperatorKind.COLUMNS_CO_CHANGELOG,
     }

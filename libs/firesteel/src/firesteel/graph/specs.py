@@ -33,6 +33,7 @@ class OperatorKind(Enum):
     COLUMNS_AGGREGATE = "columns_aggregate"  # keyed; function: Aggregates
     COLUMNS_WINDOW = "columns_window"  # function: windowing.columnar.ColumnWindowSpec; keys are read from the columns
     COLUMNS_PROCESS = "columns_process"  # keyed; KeyedBatchFunction; extra: timestamp_column
+    COLUMNS_EXPAND = "columns_expand"  # ChangelogComputation: any number of rows for each row, which keep its kind
     COLUMNS_CHANGELOG = "columns_changelog"  # keyed; ChangelogComputation; extra: other_input_types
     COLUMNS_CO_CHANGELOG = "columns_co_changelog"  # the same with two inputs
     REDUCE = "reduce"  # keyed running reduce

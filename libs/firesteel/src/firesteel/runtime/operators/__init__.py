@@ -10,7 +10,7 @@ from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.columnar import FilterColumns, MapBatches, ProjectColumns
 from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResults
 from firesteel.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
-from firesteel.runtime.operators.changelog import ChangelogOperator
+from firesteel.runtime.operators.changelog import ChangelogOperator, ExpandColumns
 from firesteel.runtime.operators.collect import CollectAnswer, CollectOperator
 from firesteel.runtime.operators.column_aggregates import KeyedColumns, RunningAggregates
 from firesteel.runtime.operators.column_windows import ColumnWindowOperator, TimedColumns
@@ -79,6 +79,7 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.COLUMNS_AGGREGATE: RunningAggregates,
     OperatorKind.COLUMNS_WINDOW: ColumnWindowOperator,
     OperatorKind.COLUMNS_PROCESS: ProcessBatches,
+    OperatorKind.COLUMNS_EXPAND: ExpandColumns,
     OperatorKind.COLUMNS_CHANGELOG: ChangelogOperator,
     OperatorKind.COLUMNS_CO_CHANGELOG: ChangelogOperator,
     OperatorKind.REDUCE: ReduceOperator,

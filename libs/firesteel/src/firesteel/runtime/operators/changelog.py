@@ -18,13 +18,15 @@ import pyarrow as pa
 from typing_extensions import override
 
 from firesteel.core.plugins import import_target
+from firesteel.expressions.keys import ColumnKey
 from firesteel.functions.changelog import ChangelogComputation
 from firesteel.functions.metrics import MetricGroup
 from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.operator_base.columnar import ColumnTransform
 from firesteel.runtime.operator_base.context import OperatorContext
 from firesteel.runtime.operators.column_windows import TimedColumns
 from firesteel.runtime.records.batch import Batch
-from firesteel.runtime.records.columns import StreamColumns, columns_of
+from firesteel.runtime.records.columns import StreamColumns, as_array, columns_of
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters
 from firesteel.state.columnar.store import ColumnarState
 
@@ -131,6 +133,7 @@ class ChangelogOperator(TimedColumns):
             [columns.schema for columns in self._inputs],
             StreamColumns(spec.extra["result_type"]).schema,
         )
+        self._keys = [selector for selector in spec.key_selectors if isinstance(selector, ColumnKey)]
         super().__init__(spec)
 
     @override
@@ -155,7 +158,7 @@ class ChangelogOperator(TimedColumns):
 
     @override
     def apply_input(self, batches: Iterator[Batch], input_index: int) -> Iterator[Batch]:
-        key = self.spec.key_selectors[input_index]
+        key = self._keys[input_index]
         for batch in batches:
             if len(batch):
                 yield from self.computation.process(key.arrays(columns_of(batch)), batch, input_index)
@@ -171,3 +174,37 @@ class ChangelogOperator(TimedColumns):
     @override
     def on_processing_time(self, now: int) -> Iterator[Batch]:
         return self.computation.on_processing_time(now)
+
+
+class RowExpansion(ABC):
+    """Makes any number of rows of each row, without state.
+
+    A subclass takes the parameters of the plan, the columns of the input, and those of the results (``pa.Schema``).
+    """
+
+    @abstractmethod
+    def expand(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], pa.RecordBatch]:
+        """The results, and for each of them the position of the row that it was made of, ascending."""
+
+
+class ExpandColumns(ColumnTransform):
+    """Runs a ``RowExpansion``; results have the kind and the timestamp of the row they were made of."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        computation: ChangelogComputation = spec.function
+        self._expansion: RowExpansion = import_target(computation.implementation)(
+            computation.parameters, self.input.schema, StreamColumns(spec.extra["result_type"]).schema
+        )
+
+    @override
+    def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            origins, rows = self._expansion.expand(columns_of(batch))
+            self.fewer += len(batch) - rows.num_rows
+            stamps, kinds = as_array(batch.timestamps), batch.kinds
+            yield Batch(
+                rows,
+                None if stamps is None else stamps[origins],
+                None if kinds is None else np.asarray(kinds, np.int8)[origins],
+            )
