@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from fnmatch import translate
+from collections.abc import Callable, Iterator, Sequence
 from functools import singledispatchmethod
-from re import IGNORECASE, compile
 from typing import Any
 
 from firesteel.common import Configuration
 from firesteel.common.types import Row
-from firesteel.core.errors import ProgramError, UnsupportedFeatureError
-from firesteel.datastream import DataStream, RuntimeExecutionMode, StreamExecutionEnvironment
+from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.core.sensitive import MASK, is_sensitive
+from firesteel.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.bind.queries import QueryBinder
-from firesteel_sql.catalog.catalogs import CatalogDatabase, CatalogError, Catalogs
-from firesteel_sql.catalog.tables import CatalogTable, CatalogView, InlineView
+from firesteel_sql.catalog.catalog import Catalog, CatalogError
+from firesteel_sql.catalog.catalogs import Catalogs
+from firesteel_sql.catalog.tables import CatalogTable, Entry, InlineView
 from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.execution.declarations import Declarations
-from firesteel_sql.execution.inserts import insert_relation
+from firesteel_sql.execution.definitions import Definition, Definitions
+from firesteel_sql.execution.inserts import insert_relation, removal_of
+from firesteel_sql.execution.listings import Listings
 from firesteel_sql.execution.results import TableResult
 from firesteel_sql.execution.streams import StreamBuilder
-from firesteel_sql.functions.signature import FUNCTIONS, Session
+from firesteel_sql.functions.signature import Session
+from firesteel_sql.functions.user import DeclaredFunctions
 from firesteel_sql.parse import statement_nodes as s
-from firesteel_sql.parse.errors import SqlError
+from firesteel_sql.parse.errors import SqlError, word_end
 from firesteel_sql.parse.statements import parse_path, parse_query, parse_statement
 from firesteel_sql.plan.relations import Relation, tree_text
-from firesteel_sql.show import create_table_text, create_view_text
+from firesteel_sql.session_options import (
+    DML_SYNC,
+    NOT_NULL_ENFORCER,
+    TIME_ZONE,
+    OptionRefused,
+    check_key,
+    check_option,
+)
 from firesteel_sql.texts import type_text
 
 _OK = "OK"
@@ -63,7 +73,12 @@ class TableConfig:
         self._values: dict[str, str] = {}
 
     def set(self, key: str, value: str) -> TableConfig:
-        """Set an option for the statements that follow."""
+        """Set an option for the statements that follow.
+
+        Raises:
+            OptionRefused: there is no such option, or the value does not fit.
+        """
+        check_option(key, str(value))
         self._values[key] = str(value)
         return self
 
@@ -72,15 +87,20 @@ class TableConfig:
         return self._values.get(key, default)
 
     def reset(self, key: str | None) -> None:
-        """Forget an option, or all."""
+        """Forget an option, or all.
+
+        Raises:
+            OptionRefused: there is no such option.
+        """
         if key is None:
             self._values.clear()
-        else:
-            self._values.pop(key, None)
+            return
+        check_key(key)
+        self._values.pop(key, None)
 
-    def items(self) -> Iterator[tuple[str, str]]:
+    def items(self) -> list[tuple[str, str]]:
         """All options that are set, by their keys."""
-        return iter(sorted(self._values.items()))
+        return sorted(dict(self._values).items())
 
 
 class Table:
@@ -161,16 +181,40 @@ class TableEnvironment:
 
     def create_temporary_view(self, name: str, table: Table) -> None:
         """Give a table a name for other statements."""
-        path = parse_path(name)
-        self._catalogs.create(path, InlineView(table._relation), is_temporary=True, if_not_exists=False)
+        self._catalogs.create(parse_path(name), InlineView(table._relation), is_temporary=True, if_not_exists=False)
 
     def list_tables(self) -> list[str]:
         """Names of the tables and views of the current database."""
         return self._catalogs.names(self._catalogs.current_catalog, self._catalogs.current_database)
 
+    def register_catalog(self, name: str, catalog: Catalog) -> None:
+        """Add a catalog that a program has made.
+
+        Raises:
+            CatalogError: there is one of this name.
+        """
+        self._catalogs.register(name, catalog)
+
+    def use_catalog(self, name: str) -> None:
+        """Use a catalog where a name does not say, and its default database.
+
+        Raises:
+            CatalogError: there is none.
+        """
+        self._catalogs.use((name,), is_catalog=True)
+
+    def use_database(self, name: str) -> None:
+        """Use a database of the current catalog where a name does not say.
+
+        Raises:
+            CatalogError: there is none.
+        """
+        self._catalogs.use((name,), is_catalog=False)
+
     @property
     def _session(self) -> Session:
-        return Session(self._config.get("table.local-time-zone", "UTC"))
+        zone = self._config.get(TIME_ZONE, "UTC")
+        return Session("UTC" if zone == "default" else zone, DeclaredFunctions(self._catalogs))
 
     def _bound(self, query: Any, sql: str) -> Relation:
         return QueryBinder(self._catalogs, self._session, sql).bind(query)
@@ -215,14 +259,23 @@ class TableEnvironment:
         return self._inserted(statement.inserts, sql)
 
     def _inserted(self, inserts: Sequence[s.Insert], sql: str, rows: Relation | None = None) -> TableResult:
+        """Start the job of some INSERTs."""
+        for insert in inserts:
+            if insert.is_overwrite:
+                self._refuse_unless_batch("INSERT OVERWRITE", insert, sql)
         environment = self._for_a_job()
         builder = StreamBuilder(environment)
-        names = []
+        drops_nulls = self._config.get(NOT_NULL_ENFORCER, "ERROR").upper() == "DROP"
+        names: list[str] = []
+        removals: list[Callable[[], None]] = []
         for insert in inserts:
-            relation, identifier, table = insert_relation(self._catalogs, self._session, sql, insert, rows)
+            relation, identifier, table = insert_relation(
+                self._catalogs, self._session, sql, insert, rows, drops_nulls=drops_nulls
+            )
             connector, context = connector_of(identifier, table)
-            stream: DataStream = builder.build(relation)
-            connector.write(stream, context)
+            if insert.is_overwrite:
+                removals.append(connector.removal(context))
+            connector.write(builder.build(relation), context)
             names.append(".".join(identifier))
         client = environment.execute_async(f"insert-into_{','.join(names)}")
 
@@ -230,6 +283,12 @@ class TableEnvironment:
             future = client.get_job_execution_result()
             future.result() if timeout_ms is None else future.result(timeout_ms / 1000)
 
+        if removals:  # the former rows go once the new ones are there
+            wait(None)
+            for remove in removals:
+                remove()
+        elif self._config.get(DML_SYNC, "false").lower() == "true":
+            wait(None)
         columns = [(name, DataTypes.BIGINT(False)) for name in names]
         return TableResult(columns, lambda: iter([Row(*[-1] * len(names))]), client, wait=wait)
 
@@ -252,200 +311,125 @@ class TableEnvironment:
     def _explained(self, relation: Relation) -> str:
         return f"== Optimized Physical Plan ==\n{tree_text(relation)}\n"
 
-    # -- tables and views
+    # -- catalogs
+
+    @_run.register(s.CreateView)
+    @_run.register(s.CreateFunction)
+    @_run.register(s.CreateCatalog)
+    @_run.register(s.CreateDatabase)
+    @_run.register(s.AlterTable)
+    @_run.register(s.AlterView)
+    @_run.register(s.AlterDatabase)
+    @_run.register(s.AlterFunction)
+    @_run.register(s.AlterCatalog)
+    @_run.register(s.Drop)
+    @_run.register(s.Use)
+    def _(self, statement: Definition, sql: str) -> TableResult:
+        Definitions(self._catalogs, self._session, sql).run(statement)
+        return _ok()
 
     @_run.register
     def _(self, statement: s.CreateTable, sql: str) -> TableResult:
         query = None if statement.query is None else self._bound(statement.query, sql)
         table = Declarations(self._catalogs, self._session, sql).table(statement, query)
-        added = self._catalogs.create(
-            statement.table, table, is_temporary=statement.is_temporary, if_not_exists=statement.if_not_exists,
-            is_replacing=statement.is_replacing,
-        )  # fmt: skip
-        if statement.query is None or not added:
-            return _ok()
-        return self._inserted([s.Insert(statement.table, statement.query, at=statement.at)], sql)
-
-    @_run.register
-    def _(self, statement: s.CreateView, sql: str) -> TableResult:
-        relation = self._bound(statement.query, sql)
-        if statement.columns and len(statement.columns) != len(relation.columns):
-            raise ProgramError(
-                f"the view names {len(statement.columns)} columns, its query has {len(relation.columns)}"
-            )
-        view = CatalogView(
-            statement.text, statement.columns, statement.comment, self._catalogs.current_catalog,
-            self._catalogs.current_database,
-        )  # fmt: skip
-        self._catalogs.create(
-            statement.view, view, is_temporary=statement.is_temporary, if_not_exists=statement.if_not_exists,
-            is_replacing=statement.is_replacing,
-        )  # fmt: skip
-        return _ok()
-
-    @_run.register
-    def _(self, statement: s.Drop, sql: str) -> TableResult:
-        if statement.kind in ("TABLE", "VIEW"):
-            kind = CatalogTable if statement.kind == "TABLE" else CatalogView
-            self._catalogs.drop(
-                statement.path, kind, is_temporary=statement.is_temporary, if_exists=statement.if_exists
-            )
-            return _ok()
-        if statement.kind == "DATABASE":
-            self._catalogs.drop_database(statement.path, if_exists=statement.if_exists, cascades=statement.cascades)
-            return _ok()
-        raise UnsupportedFeatureError(f"DROP {statement.kind} is not supported yet")
-
-    @_run.register
-    def _(self, statement: s.AlterTable, sql: str) -> TableResult:
         try:
-            identifier, table = self._catalogs.find(statement.table)
-        except CatalogError:
-            if statement.if_exists:
-                return _ok()
-            raise
-        if not isinstance(table, CatalogTable):
-            raise CatalogError(f"{'.'.join(statement.table)} is a view: ALTER VIEW")
-        if isinstance(statement.action, s.RenameTable):
-            self._catalogs.create(statement.action.name, table, is_temporary=identifier in self._catalogs.temporary,
-                                  if_not_exists=False)  # fmt: skip
-            self._catalogs.drop(identifier, CatalogTable, is_temporary=identifier in self._catalogs.temporary,
-                                if_exists=False)  # fmt: skip
+            old = self._present(statement.table, is_temporary=statement.is_temporary)
+            is_added = self._catalogs.create(
+                statement.table, table, is_temporary=statement.is_temporary, if_not_exists=statement.if_not_exists,
+                is_replacing=statement.is_replacing,
+            )  # fmt: skip
+        except CatalogError as error:
+            raise SqlError(str(error), sql, statement.at, word_end(sql, statement.at)) from error
+        if statement.query is None or not is_added:
             return _ok()
-        changed = Declarations(self._catalogs, self._session, sql).altered(table, statement.action)
-        self._catalogs.replace(identifier, changed)
-        return _ok()
+        columns = tuple(column.name for column in query.columns) if query is not None else ()
+        insert = s.Insert(statement.table, statement.query, columns, at=statement.at)
+        try:
+            return self._inserted([insert], sql)
+        except BaseException:  # no job was started: all is as it was before
+            identifier = self._catalogs.identifier(statement.table)
+            if old is None:
+                self._catalogs.drop(identifier, CatalogTable, is_temporary=statement.is_temporary, if_exists=True)
+            else:
+                self._catalogs.replace(identifier, table, old)
+            raise
+
+    def _present(self, path: tuple[str, ...], *, is_temporary: bool) -> Entry | None:
+        """The table that CREATE OR REPLACE is about to replace."""
+        try:
+            identifier, entry = self._catalogs.find(path)
+        except CatalogError:
+            return None
+        return entry if (identifier in self._catalogs.temporary) == is_temporary else None
 
     @_run.register
-    def _(self, statement: s.CreateDatabase, sql: str) -> TableResult:
-        self._catalogs.create_database(
-            statement.database, CatalogDatabase(comment=statement.comment, options=dict(statement.options)),
-            if_not_exists=statement.if_not_exists,
-        )  # fmt: skip
+    def _(self, statement: s.Truncate, sql: str) -> TableResult:
+        self._refuse_unless_batch("TRUNCATE TABLE", statement, sql)
+        removal_of(self._catalogs, sql, statement)()
         return _ok()
 
+    def _refuse_unless_batch(self, what: str, statement: s.Statement, sql: str) -> None:
+        if self._for_a_job().get_runtime_mode() is not RuntimeExecutionMode.BATCH:
+            raise SqlError(
+                f"{what} needs batch mode: SET 'execution.runtime-mode' = 'BATCH'", sql, statement.at,
+                word_end(sql, statement.at),
+            )  # fmt: skip
+
     @_run.register
-    def _(self, statement: s.Use, sql: str) -> TableResult:
-        self._catalogs.use(statement.path, is_catalog=statement.is_catalog)
-        return _ok()
+    def _(self, statement: s.Show, sql: str) -> TableResult:
+        return _rows(*Listings(self._catalogs, self._session, sql).show(statement))
+
+    @_run.register
+    def _(self, statement: s.Describe, sql: str) -> TableResult:
+        return _rows(*Listings(self._catalogs, self._session, sql).describe(statement))
 
     # -- the session
 
     @_run.register
     def _(self, statement: s.SetOption, sql: str) -> TableResult:
         if statement.key is None:
-            pairs = [(key, value) for key, value in self._config.items()]
+            pairs = [(key, MASK if is_sensitive(key) else value) for key, value in self._config.items()]
             return _rows([("key", DataTypes.STRING()), ("value", DataTypes.STRING())], pairs)
-        self._config.set(statement.key, statement.value or "")
+        try:
+            self._config.set(statement.key, statement.value or "")
+        except OptionRefused as refused:
+            raise SqlError(str(refused), sql, sql.index("'"), sql.index("'") + len(statement.key) + 2) from None
         return _ok()
 
     @_run.register
     def _(self, statement: s.ResetOption, sql: str) -> TableResult:
-        self._config.reset(statement.key)
+        try:
+            self._config.reset(statement.key)
+        except OptionRefused as refused:
+            raise SqlError(str(refused), sql, sql.index("'"), len(sql.rstrip(" ;\n"))) from None
         return _ok()
 
     @_run.register
-    def _(self, statement: s.Show, sql: str) -> TableResult:
-        names = self._shown(statement)
-        if statement.pattern is not None:
-            escaped = translate(statement.pattern.replace("%", "*").replace("_", "?"))
-            pattern = compile(escaped, IGNORECASE if statement.ignores_case else 0)
-            names = [name for name in names if bool(pattern.fullmatch(name)) != statement.is_negated]
-        title = {"CURRENT CATALOG": "current catalog name", "CURRENT DATABASE": "current database name"}.get(
-            statement.what, f"{statement.what.lower().removesuffix('s').removeprefix('create ')} name"
-        )
-        return _rows(
-            [("result" if statement.what.startswith("CREATE") else title, DataTypes.STRING())],
-            [(name,) for name in names],
-        )
-
-    def _shown(self, statement: s.Show) -> list[str]:
-        catalogs = self._catalogs
-        match statement.what:
-            case "CATALOGS":
-                return sorted(catalogs.catalogs)
-            case "DATABASES":
-                return sorted(catalogs.catalogs[statement.path[0] if statement.path else catalogs.current_catalog])
-            case "CURRENT CATALOG":
-                return [catalogs.current_catalog]
-            case "CURRENT DATABASE":
-                return [catalogs.current_database]
-            case "TABLES" | "VIEWS":
-                catalog, database = catalogs.database_path(statement.path)
-                names = catalogs.names(catalog, database)
-                if statement.what == "TABLES":
-                    return names
-                return [
-                    name
-                    for name in names
-                    if isinstance(catalogs.find((catalog, database, name))[1], CatalogView | InlineView)
-                ]
-            case "FUNCTIONS":
-                return sorted(name.lower() for name in FUNCTIONS if name[0].isalpha() and " " not in name)
-            case "CREATE TABLE" | "CREATE VIEW":
-                identifier, entry = catalogs.find(statement.path)
-                if isinstance(entry, InlineView):
-                    raise UnsupportedFeatureError(
-                        f"{'.'.join(statement.path)} was made by a program, not by a statement"
-                    )
-                if isinstance(entry, CatalogView) != (statement.what == "CREATE VIEW"):
-                    raise CatalogError(
-                        f"{'.'.join(statement.path)} is {'a view' if isinstance(entry, CatalogView) else 'a table'}"
-                    )
-                return [
-                    create_view_text(identifier, entry)
-                    if isinstance(entry, CatalogView)
-                    else create_table_text(identifier, entry)
-                ]
-            case "COLUMNS":
-                return [row[0] for row in self._described(statement.path)]
-        raise UnsupportedFeatureError(f"SHOW {statement.what} is not supported yet")
+    def _(self, statement: s.LoadModule, sql: str) -> TableResult:
+        if statement.name == "core":
+            raise SqlError("a module with the name core exists already", sql, statement.at, word_end(sql, statement.at))
+        raise SqlError(
+            f"there is no module {statement.name}: all functions are in the module core, and others are declared by "
+            "CREATE FUNCTION ... LANGUAGE PYTHON", sql, statement.at, word_end(sql, statement.at),
+        )  # fmt: skip
 
     @_run.register
-    def _(self, statement: s.Describe, sql: str) -> TableResult:
-        if statement.kind != "TABLE":
-            raise UnsupportedFeatureError(f"DESCRIBE {statement.kind} is not supported yet")
-        text = DataTypes.STRING()
-        columns = [
-            ("name", text),
-            ("type", text),
-            ("null", DataTypes.BOOLEAN()),
-            ("key", text),
-            ("extras", text),
-            ("watermark", text),
-        ]
-        return _rows(columns, self._described(statement.path))
+    def _(self, statement: s.UnloadModule, sql: str) -> TableResult:
+        problem = f"there is no module {statement.name}"
+        if statement.name == "core":
+            problem = "the module core has the functions that are always there, and stays"
+        raise SqlError(problem, sql, statement.at, word_end(sql, statement.at))
 
-    def _described(self, path: tuple[str, ...]) -> list[tuple[Any, ...]]:
-        relation = self._bound(parse_query(f"SELECT * FROM {_quoted(path)}").query, f"SELECT * FROM {_quoted(path)}")
-        _, entry = self._catalogs.find(path)
-        rows: list[tuple[Any, ...]] = []
-        declared = {column.name: column for column in entry.columns} if isinstance(entry, CatalogTable) else {}
-        for column in relation.columns:
-            found = declared.get(column.name)
-            key = (
-                f"PRI({', '.join(entry.primary_key)})"
-                if isinstance(entry, CatalogTable) and column.name in entry.primary_key
-                else None
-            )
-            extras = None
-            if found is not None and found.computed is not None:
-                extras = "AS ..."
-            elif found is not None and found.metadata_key is not None:
-                extras = f"METADATA FROM '{found.metadata_key}'" + (" VIRTUAL" if found.is_virtual else "")
-            kind = f" *{column.time_attribute}*" if column.time_attribute else ""
-            rows.append(
-                (column.name, f"{type_text(_nullable(column.type))}{kind}", column.type.nullable, key, extras, None)
-            )
-        return rows
-
-
-def _nullable(data_type: DataType) -> DataType:
-    return data_type.nullable_()
-
-
-def _quoted(path: tuple[str, ...]) -> str:
-    return ".".join("`" + part.replace("`", "``") + "`" for part in path)
+    @_run.register
+    def _(self, statement: s.UseModules, sql: str) -> TableResult:
+        for name in statement.names:
+            if name != "core":
+                raise SqlError(
+                    f"there is no module {name}: there is core", sql, statement.at, word_end(sql, statement.at)
+                )
+        if len(statement.names) > 1:
+            raise SqlError("the module core is named twice", sql, statement.at, word_end(sql, statement.at))
+        return _ok()
 
 
 def _rows(columns: Sequence[tuple[str, DataType]], rows: Sequence[Sequence[Any]]) -> TableResult:

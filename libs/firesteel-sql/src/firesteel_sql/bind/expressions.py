@@ -16,7 +16,7 @@ from firesteel_sql.functions import operators, scalar
 from firesteel_sql.functions.signature import FUNCTIONS, OperandsRefused, Session, cast, operation, unified
 from firesteel_sql.kernels.casts import CastError, read_timestamp
 from firesteel_sql.parse import nodes as n
-from firesteel_sql.parse.errors import SqlError
+from firesteel_sql.parse.errors import SqlError, word_end
 from firesteel_sql.plan.row_expressions import Constant, InputColumn, RowExpression
 from firesteel_sql.types import rules
 from firesteel_sql.types.intervals import MILLIS, MONTHS, interval_value
@@ -62,11 +62,11 @@ class ExpressionBinder:
         Raises:
             SqlError: always.
         """
-        raise SqlError(problem, self.sql, node.at, _end_of_word(self.sql, node.at))
+        raise SqlError(problem, self.sql, node.at, word_end(self.sql, node.at))
 
     def error(self, at: int, problem: str) -> SqlError:
         """The error for a place."""
-        return SqlError(problem, self.sql, at, _end_of_word(self.sql, at))
+        return SqlError(problem, self.sql, at, word_end(self.sql, at))
 
     def call(self, node: n.Node, function: str, *operands: RowExpression) -> RowExpression:
         """An operation of a function.
@@ -315,11 +315,16 @@ class ExpressionBinder:
     @_bind.register
     def _(self, node: n.Call) -> RowExpression:
         name = ".".join(node.function).upper()
-        function = FUNCTIONS.get(name)
+        try:
+            function = self.session.function(node.function)
+        except OperandsRefused as refused:
+            self.refuse(node, str(refused))
         if function is None:
             if name in AGGREGATES:
                 self.refuse(node, f"the aggregate function {name} is not supported yet")
-            known = [one for one in FUNCTIONS if one[0].isalpha() and " " not in one]
+            known = [known_name for known_name in FUNCTIONS if known_name[0].isalpha() and " " not in known_name]
+            if self.session.user_functions is not None:
+                known += self.session.user_functions.near(node.function)
             self.refuse(node, f"there is no function {'.'.join(node.function)}{near(name, known)}")
         if node.over is not None or node.filter is not None or node.is_distinct or node.order_by:
             self.refuse(node, f"{name} is no aggregate function: OVER, FILTER, DISTINCT and ORDER BY do not go with it")
@@ -360,10 +365,3 @@ def _number_of(least: int, most: int | None) -> str:
         return f"{least} operands or more"
     counted = f"{least} to {most}" if least != most else str(least)
     return f"{counted} operand{'' if most == 1 else 's'}" if most else "no operands"
-
-
-def _end_of_word(sql: str, at: int) -> int:
-    end = at
-    while end < len(sql) and (sql[end].isalnum() or sql[end] in "_.`$"):
-        end += 1
-    return max(end, at + 1)

@@ -68,6 +68,14 @@ class QueryBinder:
             self._refuse(query.limit or query.offset or query, "LIMIT and OFFSET are not supported yet")
         return inner._body(query.body)
 
+    def bind_table(self, identifier: Identifier) -> Relation:
+        """The relation of a table or view by its full name.
+
+        Raises:
+            SqlError: there is none, or its declaration is not right any more.
+        """
+        return self._named(n.NamedTable(identifier))[0]
+
     def _refuse(self, node: n.Node, problem: str) -> NoReturn:
         raise self._expressions([]).error(node.at, problem)
 
@@ -256,15 +264,12 @@ class QueryBinder:
     def _view(self, node: n.Node, view: CatalogView) -> Relation:
         if self.depth >= _DEEPEST:
             self._refuse(node, f"views stand within each other more than {_DEEPEST} levels deep")
-        inner = QueryBinder(self.catalogs, self.session, view.text, depth=self.depth + 1)
-        used = (self.catalogs.current_catalog, self.catalogs.current_database)
-        self.catalogs.current_catalog, self.catalogs.current_database = view.catalog, view.database
+        there = self.catalogs.within(view.catalog, view.database)
+        inner = QueryBinder(there, self.session.within(there), view.text, depth=self.depth + 1)
         try:
             relation = inner.bind(parse_query(view.text).query)
         except SqlError as error:
             self._refuse(node, f"the view's query is not right any more: {error.problem}")
-        finally:
-            self.catalogs.current_catalog, self.catalogs.current_database = used
         return self._renamed(node, relation, view.columns)
 
     def _table(self, identifier: Identifier, table: CatalogTable) -> Relation:

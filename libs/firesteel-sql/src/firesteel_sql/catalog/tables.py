@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from firesteel.table.types import DataType
@@ -32,7 +32,8 @@ class TableColumn:
         name: its name.
         type: None if it is computed.
         computed: the expression of a computed column.
-        text: text of that expression.
+        text: the statement in which that expression stands, for errors.
+        written: the expression as it was written.
         metadata_key: what the connector calls the metadata that the column holds.
         is_virtual: the column is not written.
         comment: for people.
@@ -41,10 +42,11 @@ class TableColumn:
     name: str
     type: DataType | None
     computed: ValueExpression | None = None
-    text: str = ""
+    text: str = field(default="", compare=False)
     metadata_key: str | None = None
     is_virtual: bool = False
     comment: str | None = None
+    written: str = field(default="", compare=False)
 
     @property
     def is_physical(self) -> bool:
@@ -59,11 +61,19 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class WatermarkDeclaration:
-    """``WATERMARK FOR column AS expression``."""
+    """``WATERMARK FOR column AS expression``.
+
+    Attributes:
+        column: with the event time.
+        expression: gives the watermark for a row.
+        text: the statement in which the expression stands, for errors.
+        written: the expression as it was written.
+    """
 
     column: str
     expression: ValueExpression
-    text: str
+    text: str = field(compare=False)
+    written: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,7 @@ class CatalogTable:
         options: behind WITH.
         watermark: event time, if it has some.
         primary_key: columns that tell rows apart; empty = none.
+        constraint: name of the primary key, if it has one.
         partitioned_by: columns by which the connector keeps rows apart.
         comment: for people.
     """
@@ -85,6 +96,7 @@ class CatalogTable:
     primary_key: tuple[str, ...] = ()
     partitioned_by: tuple[str, ...] = ()
     comment: str | None = None
+    constraint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,3 +116,35 @@ class CatalogView:
     comment: str | None
     catalog: str
     database: str
+
+
+@dataclass(frozen=True)
+class CatalogFunction:
+    """A function of the user's: where its code is.
+
+    Attributes:
+        target: ``module.name`` of a Python callable.
+        language: PYTHON.
+    """
+
+    target: str
+    language: str = "PYTHON"
+
+
+@dataclass(frozen=True)
+class CatalogDatabase:
+    """A database: what is said of it; its tables are asked of its catalog.
+
+    Attributes:
+        comment: for people.
+        options: behind WITH.
+    """
+
+    comment: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+
+
+CatalogObject = CatalogTable | CatalogView | CatalogFunction
+"""What a catalog keeps."""
+Entry = CatalogTable | CatalogView | InlineView
+"""What stands behind FROM."""

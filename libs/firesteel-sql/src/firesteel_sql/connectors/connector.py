@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -123,6 +123,24 @@ class TableConnector:
             TableOptionError: the connector does not write, or an option is wrong.
         """
         raise context.options.refuse("connector", "names one that only reads")
+
+    def removal(self, context: TableContext) -> Callable[[], None]:
+        """What removes the rows that the table has now, for TRUNCATE and INSERT OVERWRITE.
+
+        It is called before new rows are written, and what it returns when they are there.
+
+        Raises:
+            TableOptionError: the connector can't remove rows, or an option is wrong.
+        """
+        raise context.options.refuse("connector", "names one whose rows can't be removed by a statement")
+
+    def partitions(self, context: TableContext) -> list[dict[str, str]]:
+        """The partitions that the table has now: values by column.
+
+        Raises:
+            TableOptionError: the connector has no partitions, or an option is wrong.
+        """
+        raise context.options.refuse("connector", "names one that has no partitions")
 
 
 def connector_of(identifier: Identifier, table: CatalogTable) -> tuple[TableConnector, TableContext]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
+
+from typing_extensions import override
 
 from firesteel.common import WatermarkStrategy
 from firesteel.common.serialization import Encoder
 from firesteel.connectors.file_sink import FileSink, FileSinkBuilder
 from firesteel.connectors.file_source import FileSource
+from firesteel.connectors.filesystems.file_system import FileSystems, kind_of
 from firesteel.connectors.formats.csv_files import CsvBulkWriters, CsvReaderFormat
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
 from firesteel.connectors.formats.json_rows import JsonLinesFormat, JsonRowSerializationSchema
@@ -65,9 +70,28 @@ class FileSystemConnector(TableConnector):
         options.refuse_unknown()
         stream.sink_to(sink.build())
 
+    @override
+    def removal(self, context: TableContext) -> Callable[[], None]:
+        text = context.options.required("path")
+        kind = kind_of(text)
+        if kind.remote:
+            raise context.options.refuse("path", "is on no local disk: rows are removed there by its own tools")
+        path, file_system = kind.path_of(text, "TRUNCATE"), FileSystems().of(text)
+        present = [file for file, _ in file_system.find(path, _fail)] if os.path.exists(path) else []
+
+        def remove() -> None:
+            for file in present:
+                file_system.remove_temporary(file)
+
+        return remove
+
     def _refuse_partitions(self, context: TableContext) -> None:
         if context.table.partitioned_by:
             raise context.options.refuse("path", "can't have partitions yet (PARTITIONED BY)")
+
+
+def _fail(error: OSError) -> None:
+    raise error
 
 
 def _format(context: TableContext) -> str:

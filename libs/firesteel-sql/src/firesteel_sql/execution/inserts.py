@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from firesteel.core.errors import ProgramError
 from firesteel_sql.bind.expressions import ExpressionBinder
 from firesteel_sql.bind.queries import QueryBinder
 from firesteel_sql.bind.scope import Scope
-from firesteel_sql.catalog.catalogs import CatalogError, Catalogs, near
-from firesteel_sql.catalog.tables import CatalogTable, Identifier
-from firesteel_sql.functions.signature import OperandsRefused, Session, coerced
+from firesteel_sql.catalog.catalog import CatalogError, near
+from firesteel_sql.catalog.catalogs import Catalogs
+from firesteel_sql.catalog.tables import CatalogTable, Identifier, TableColumn
+from firesteel_sql.connectors.connector import connector_of
+from firesteel_sql.functions.signature import OperandsRefused, Session, cast, coerced, operation
 from firesteel_sql.parse import statement_nodes as s
-from firesteel_sql.plan.relations import Column, Projection, Relation
+from firesteel_sql.parse.errors import SqlError
+from firesteel_sql.plan.relations import Column, Filter, Projection, Relation
 from firesteel_sql.plan.row_expressions import Constant, InputColumn, RowExpression
+from firesteel_sql.types import rules
 
 
 def insert_relation(
-    catalogs: Catalogs, session: Session, sql: str, insert: s.Insert, rows: Relation | None = None
-) -> tuple[Relation, Identifier, CatalogTable]:
+    catalogs: Catalogs, session: Session, sql: str, insert: s.Insert, rows: Relation | None = None, *,
+    drops_nulls: bool = False,
+) -> tuple[Relation, Identifier, CatalogTable]:  # fmt: skip
     """The rows that an INSERT writes, with the columns of its table, and the table.
 
     Args:
@@ -26,30 +33,23 @@ def insert_relation(
         sql: the statement, for errors.
         insert: the statement.
         rows: those to write in place of the statement's query.
+        drops_nulls: rows with NULL for a column that is NOT NULL are left out; else they fail the job.
 
     Raises:
         SqlError: there is no such table or column, or the query's columns do not fit.
     """
     expressions = ExpressionBinder(Scope([]), session, sql)
-    try:
-        identifier, table = catalogs.find(insert.table)
-    except CatalogError as error:
-        raise expressions.error(insert.at, str(error)) from None
-    if not isinstance(table, CatalogTable):
-        raise expressions.error(insert.at, f"{'.'.join(insert.table)} is a view: rows are written into tables")
-    if insert.is_overwrite:
-        raise expressions.error(insert.at, "INSERT OVERWRITE is not supported yet")
+    identifier, table = _written_table(catalogs, expressions, insert.table, insert.at)
+    if insert.on_conflict is not None:
+        raise expressions.error(insert.at, "ON CONFLICT is not supported yet")
     for hint in insert.hints:
         if hint.name == "OPTIONS":
             table = replace(table, options={**table.options, **dict(hint.options)})
     query = QueryBinder(catalogs, session, sql).bind(insert.query) if rows is None else rows
-    written = [column for column in table.columns if column.is_physical]
-    names = [column.name for column in written]
-    static = {name: expressions.bind(value) for name, value in insert.partition}
-    given = list(insert.columns) or [name for name in names if name not in static]
-    for name in (*given, *static):
-        if name not in names:
-            raise expressions.error(insert.at, f"{'.'.join(insert.table)} has no column {name}{near(name, names)}")
+    written = [column for column in table.columns if column.is_written]
+    static = _static_values(expressions, table, insert)
+    given = list(insert.columns) or [column.name for column in written if column.name not in static]
+    _check_names(expressions, table, insert, given, static)
     if len(given) != len(query.columns):
         raise expressions.error(
             insert.at, f"the query has {len(query.columns)} columns, and {len(given)} are written: "
@@ -57,6 +57,7 @@ def insert_relation(
         )  # fmt: skip
     columns: list[Column] = []
     values: list[RowExpression] = []
+    dropped: Relation = query
     for declared in written:
         assert declared.type is not None
         if declared.name in static:
@@ -70,8 +71,87 @@ def insert_relation(
             if not declared.type.nullable:
                 raise expressions.error(insert.at, f"the column {declared.name} is NOT NULL, and gets no value")
         try:
-            values.append(coerced(value, declared.type, session))
+            fitting = coerced(value, declared.type, session)
         except OperandsRefused as refused:
             raise expressions.error(insert.at, f"the column {declared.name}: {refused}") from None
+        if fitting.type.nullable and not declared.type.nullable:
+            if drops_nulls:
+                is_there = operation("IS NOT NULL", "constants:is_there", (fitting,), rules.BOOLEAN, nullable=False)
+                dropped = Filter(query.columns, dropped, is_there)
+            fitting = operation(
+                "NOT_NULL", "constants:not_null", (fitting,), declared.type, nullable=False, column=declared.name
+            )
+        values.append(fitting)
         columns.append(Column(declared.name, declared.type))
-    return Projection(tuple(columns), query, tuple(values)), identifier, table
+    return Projection(tuple(columns), dropped, tuple(values)), identifier, table
+
+
+def _written_table(
+    catalogs: Catalogs, expressions: ExpressionBinder, path: tuple[str, ...], at: int
+) -> tuple[Identifier, CatalogTable]:
+    try:
+        identifier, table = catalogs.find(path)
+    except CatalogError as error:
+        raise expressions.error(at, str(error)) from None
+    if not isinstance(table, CatalogTable):
+        raise expressions.error(at, f"{'.'.join(path)} is a view: rows are written into tables")
+    return identifier, table
+
+
+def _static_values(expressions: ExpressionBinder, table: CatalogTable, insert: s.Insert) -> dict[str, RowExpression]:
+    """The values of PARTITION (a = 'x'), as those of the columns."""
+    types = {column.name: column.type for column in table.columns if column.is_written}
+    static: dict[str, RowExpression] = {}
+    for name, node in insert.partition:
+        if name not in table.partitioned_by:
+            hint = near(name, table.partitioned_by) if table.partitioned_by else "; it has no PARTITIONED BY"
+            raise expressions.error(insert.at, f"{'.'.join(insert.table)} is not partitioned by {name}{hint}")
+        if name in static:
+            raise expressions.error(insert.at, f"PARTITION names {name} twice")
+        value, declared = expressions.bind(node), types.get(name)
+        if not isinstance(value, Constant):
+            expressions.refuse(node, f"the value of the partition {name} has to be a constant")
+        if declared is not None:
+            try:
+                value_as_column = cast(value, declared, expressions.session)
+            except OperandsRefused as refused:
+                expressions.refuse(node, str(refused))
+            static[name] = value_as_column
+    return static
+
+
+def _check_names(
+    expressions: ExpressionBinder, table: CatalogTable, insert: s.Insert, given: list[str],
+    static: dict[str, RowExpression],
+) -> None:  # fmt: skip
+    name_of_table = ".".join(insert.table)
+    by_name: dict[str, TableColumn] = {column.name: column for column in table.columns}
+    for name in given:
+        column = by_name.get(name)
+        if column is None:
+            written = [other.name for other in table.columns if other.is_written]
+            raise expressions.error(insert.at, f"{name_of_table} has no column {name}{near(name, written)}")
+        if not column.is_written:
+            kind = "computed" if column.computed is not None else "VIRTUAL"
+            raise expressions.error(insert.at, f"the column {name} of {name_of_table} is {kind}, and is not written")
+        if given.count(name) > 1:
+            raise expressions.error(insert.at, f"the column {name} is named twice")
+        if name in static:
+            raise expressions.error(insert.at, f"the column {name} has its value from PARTITION, and is named again")
+
+
+def removal_of(catalogs: Catalogs, sql: str, statement: s.Truncate) -> Callable[[], None]:
+    """What removes the rows of a table: TRUNCATE TABLE.
+
+    Raises:
+        SqlError: there is no such table, or its rows can't be removed.
+    """
+    expressions = ExpressionBinder(Scope([]), Session(), sql)
+    identifier, table = _written_table(catalogs, expressions, statement.table, statement.at)
+    try:
+        connector, context = connector_of(identifier, table)
+        return connector.removal(context)
+    except SqlError:
+        raise
+    except ProgramError as error:
+        raise expressions.error(statement.at, str(error)) from error

@@ -54,7 +54,7 @@ class StreamBuilder:
 
     def __init__(self, environment: StreamExecutionEnvironment) -> None:
         self._environment = environment
-        self._built: dict[int, DataStream] = {}
+        self._built: list[tuple[Relation, DataStream]] = []
 
     def build(self, relation: Relation) -> DataStream:
         """The stream of a relation's rows.
@@ -63,10 +63,13 @@ class StreamBuilder:
             TableOptionError: a table can't be read.
             UnsupportedFeatureError: a part of it has no stream.
         """
-        known = self._built.get(id(relation))
-        if known is None:
-            known = self._built[id(relation)] = self._build(relation)
-        return known
+        for known, stream in self._built:
+            # A table is read once, however many queries of the job read it; equal queries may not be equal rows.
+            if known is relation or (isinstance(relation, Scan) and known == relation):
+                return stream
+        stream = self._build(relation)
+        self._built.append((relation, stream))
+        return stream
 
     def _build(self, relation: Relation) -> DataStream:
         match relation:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from firesteel.table.types import DataType
 from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, RowExpression
@@ -15,15 +15,46 @@ class OperandsRefused(Exception):
     """The operands do not fit the function; the text says why."""
 
 
+class UserFunctions(Protocol):
+    """The functions that users have declared."""
+
+    def system(self, path: tuple[str, ...]) -> SqlFunction | None:
+        """The temporary system function of a name, which hides a built-in one."""
+
+    def find(self, path: tuple[str, ...]) -> SqlFunction | None:
+        """The function of a name in the catalogs."""
+
+    def near(self, path: tuple[str, ...]) -> list[str]:
+        """Names of functions that may have been meant."""
+
+    def within(self, catalogs: Any) -> UserFunctions:
+        """The functions as seen from the current database of these catalogs."""
+
+
 @dataclass(frozen=True)
 class Session:
     """What functions need to know of the session.
 
     Attributes:
         zone: name of its time zone.
+        user_functions: those that users have declared; None = none.
     """
 
     zone: str = "UTC"
+    user_functions: UserFunctions | None = field(default=None, compare=False)
+
+    def function(self, path: tuple[str, ...]) -> SqlFunction | None:
+        """The function of a name; None if there is none."""
+        users = self.user_functions
+        if users is None:
+            return FUNCTIONS.get(".".join(path).upper())
+        return users.system(path) or FUNCTIONS.get(".".join(path).upper()) or users.find(path)
+
+    def within(self, catalogs: Any) -> Session:
+        """The same session, where names of functions are looked up in the current database of these catalogs."""
+        if self.user_functions is None:
+            return self
+        return replace(self, user_functions=self.user_functions.within(catalogs))
 
 
 Build = Callable[[Sequence[RowExpression], Session], RowExpression]
@@ -101,8 +132,6 @@ def _may_overflow(source: DataType, target: DataType) -> bool:
 
 def retyped(operand: RowExpression, data_type: DataType) -> RowExpression:
     """The same values under another type that has the same columns."""
-    from dataclasses import replace
-
     return replace(operand, type=data_type)
 
 

@@ -32,6 +32,14 @@ def line_and_column(sql: str, index: int) -> tuple[int, int]:
     return line, index - (sql.rfind("\n", 0, index) + 1) + 1
 
 
+def word_end(sql: str, at: int) -> int:
+    """The index behind the word that begins at this one."""
+    end = at
+    while end < len(sql) and (sql[end].isalnum() or sql[end] in "_.`$"):
+        end += 1
+    return max(end, at + 1)
+
+
 _WIDEST = 100
 """Characters shown of a long line."""
 

@@ -90,6 +90,7 @@ class ColumnDefinition(Node):
         name: its name.
         type: None if it is computed.
         computed: ``name AS expression``.
+        written: that expression as it was written.
         metadata_key: of ``METADATA FROM 'key'``; equal to the name if nothing was written behind METADATA.
         is_virtual: metadata that is read only.
         is_primary_key: ``PRIMARY KEY NOT ENFORCED`` behind the type.
@@ -103,14 +104,16 @@ class ColumnDefinition(Node):
     is_virtual: bool = False
     is_primary_key: bool = False
     comment: str | None = None
+    written: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkSpec(Node):
-    """``WATERMARK FOR ts AS ts - INTERVAL '5' SECOND``."""
+    """``WATERMARK FOR ts AS ts - INTERVAL '5' SECOND``; ``written`` is the expression as it was written."""
 
     column: Path
     expression: ValueExpression
+    written: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +200,42 @@ class CreateFunction(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class AlterFunction(Statement):
+    """``ALTER FUNCTION name AS 'module.function' LANGUAGE PYTHON``."""
+
+    function: Path
+    target: str
+    language: str = "JAVA"
+    is_temporary: bool = False
+    is_system: bool = False
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CreateCatalog(Statement):
-    """``CREATE CATALOG name WITH (...)``."""
+    """``CREATE CATALOG name COMMENT 'text' WITH (...)``."""
 
     name: str
     options: Options = ()
     if_not_exists: bool = False
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterCatalog(Statement):
+    """``ALTER CATALOG name SET (...)``, ``RESET (...)``, ``COMMENT 'text'``.
+
+    Attributes:
+        name: of the catalog.
+        options: to set.
+        reset: keys of those to forget.
+        comment: the new one; None = it stays.
+    """
+
+    name: str
+    options: Options = ()
+    reset: tuple[str, ...] = ()
+    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +332,7 @@ class AlterView(Statement):
     new_name: Path | None = None
     query: Query | None = None
     text: str = ""
+    if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +341,13 @@ class AlterDatabase(Statement):
 
     database: Path
     options: Options
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate(Statement):
+    """``TRUNCATE TABLE name``."""
+
+    table: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +387,7 @@ class Show(Statement):
         what: CATALOGS, DATABASES, TABLES, VIEWS, FUNCTIONS, USER FUNCTIONS, JOBS, CURRENT CATALOG, CURRENT DATABASE,
             CREATE TABLE, CREATE VIEW, COLUMNS, PARTITIONS and others of Flink.
         path: of what: a database, or the table.
+        partition: of SHOW PARTITIONS: values that partitions must have.
         pattern: behind LIKE or ILIKE.
         is_negated: NOT LIKE.
         ignores_case: ILIKE.
@@ -356,6 +398,7 @@ class Show(Statement):
     pattern: str | None = None
     is_negated: bool = False
     ignores_case: bool = False
+    partition: tuple[tuple[str, ValueExpression], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,13 +458,21 @@ class StopJob(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class Unsupported(Statement):
-    """A statement of Flink's that is not supported.
+class LoadModule(Statement):
+    """``LOAD MODULE name [WITH (...)]``."""
 
-    Attributes:
-        what: its first words.
-        reason: why, and what to do instead.
-    """
+    name: str
 
-    what: str
-    reason: str
+
+@dataclass(frozen=True, slots=True)
+class UnloadModule(Statement):
+    """``UNLOAD MODULE name``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UseModules(Statement):
+    """``USE MODULES name, ...``."""
+
+    names: tuple[str, ...]

@@ -222,14 +222,12 @@ def _create(tokens: TokenStream, at: int) -> s.Statement:
         )  # fmt: skip
     if kind == "FUNCTION":
         function = tokens.path()
-        tokens.expect_word("AS")
-        target = tokens.expect_string()
-        language = tokens.expect_one_of("PYTHON", "JAVA", "SCALA") if tokens.take_word("LANGUAGE") else "JAVA"
+        target, language = _code(tokens)
         return s.CreateFunction(function, target, language, is_temporary, is_system, if_not_exists, is_replacing, at=at)
     if kind == "CATALOG":
         name = tokens.name()
-        _comment(tokens)
-        return s.CreateCatalog(name, options(tokens) if tokens.take_word("WITH") else (), if_not_exists, at=at)
+        comment = _comment(tokens)
+        return s.CreateCatalog(name, options(tokens) if tokens.take_word("WITH") else (), if_not_exists, comment, at=at)
     database = tokens.path()
     comment = _comment(tokens)
     return s.CreateDatabase(
@@ -241,20 +239,56 @@ def _comment(tokens: TokenStream) -> str | None:
     return tokens.expect_string() if tokens.take_word("COMMENT") else None
 
 
+def _code(tokens: TokenStream) -> tuple[str, str]:
+    """``AS 'module.name' LANGUAGE PYTHON``: where the code is, and its language."""
+    tokens.expect_word("AS")
+    target = tokens.expect_string()
+    language = tokens.expect_one_of("PYTHON", "JAVA", "SCALA") if tokens.take_word("LANGUAGE") else "JAVA"
+    if tokens.is_word("USING"):
+        tokens.fail_at(tokens.next, "USING is not supported: give Python files with python.files or --pyFiles")
+    return target, language
+
+
 def _alter(tokens: TokenStream, at: int) -> s.Statement:
-    kind = tokens.expect_one_of("TABLE", "VIEW", "DATABASE")
+    is_temporary = tokens.take_word("TEMPORARY")
+    is_system = tokens.take_word("SYSTEM")
+    kinds = ("FUNCTION",) if is_temporary or is_system else ("TABLE", "VIEW", "DATABASE", "FUNCTION", "CATALOG")
+    kind = tokens.expect_one_of(*kinds)
     if kind == "TABLE":
         return alter_table(tokens, at)
+    if kind == "CATALOG":
+        return _alter_catalog(tokens, at)
+    if_exists = kind != "DATABASE" and tokens.take_word("IF", "EXISTS")
     path = tokens.path()
     if kind == "DATABASE":
         tokens.expect_word("SET")
         return s.AlterDatabase(path, options(tokens), at=at)
+    if kind == "FUNCTION":
+        target, language = _code(tokens)
+        return s.AlterFunction(path, target, language, is_temporary, is_system, if_exists, at=at)
     if tokens.take_word("RENAME", "TO"):
-        return s.AlterView(path, tokens.path(), at=at)
+        return s.AlterView(path, tokens.path(), if_exists=if_exists, at=at)
     tokens.expect_word("AS")
     begin = tokens.next.start
     body = query(tokens)
-    return s.AlterView(path, None, body, tokens.sql[begin : tokens.last_end], at=at)
+    return s.AlterView(path, None, body, tokens.sql[begin : tokens.last_end], if_exists, at=at)
+
+
+def _alter_catalog(tokens: TokenStream, at: int) -> s.Statement:
+    name = tokens.name()
+    match tokens.expect_one_of("SET", "RESET", "COMMENT"):
+        case "SET":
+            return s.AlterCatalog(name, options(tokens), at=at)
+        case "RESET":
+            keys = tokens.in_parentheses(lambda inner: inner.list_of(TokenStream.expect_string))
+            return s.AlterCatalog(name, reset=keys, at=at)
+        case _:
+            return s.AlterCatalog(name, comment=tokens.expect_string(), at=at)
+
+
+def _truncate(tokens: TokenStream, at: int) -> s.Statement:
+    tokens.expect_word("TABLE")
+    return s.Truncate(tokens.path(), at=at)
 
 
 def _drop(tokens: TokenStream, at: int) -> s.Statement:
@@ -271,10 +305,24 @@ def _drop(tokens: TokenStream, at: int) -> s.Statement:
 
 
 def _use(tokens: TokenStream, at: int) -> s.Statement:
-    if tokens.is_word("MODULES"):
-        tokens.fail_at(tokens.next, "there are no modules: all functions are there at once")
-    is_catalog = tokens.take_word("CATALOG")
+    if tokens.is_word("MODULES") and tokens.after(1).kind is not TokenKind.END and tokens.after(1).value != ";":
+        tokens.take()
+        return s.UseModules(names(tokens), at=at)
+    is_catalog = tokens.is_word("CATALOG") and tokens.after(1).kind is not TokenKind.END and tokens.take_word("CATALOG")
     return s.Use((tokens.name(),) if is_catalog else tokens.path(), is_catalog, at=at)
+
+
+def _load(tokens: TokenStream, at: int) -> s.Statement:
+    tokens.expect_word("MODULE")
+    name = tokens.name()
+    if tokens.take_word("WITH"):
+        options(tokens)
+    return s.LoadModule(name, at=at)
+
+
+def _unload(tokens: TokenStream, at: int) -> s.Statement:
+    tokens.expect_word("MODULE")
+    return s.UnloadModule(tokens.name(), at=at)
 
 
 _LISTED: Final = (
@@ -302,7 +350,11 @@ def _show(tokens: TokenStream, at: int) -> s.Statement:
         tokens.expect_one_of("FROM", "IN")
         what, path = "COLUMNS", tokens.path()
     elif tokens.take_word("PARTITIONS"):
-        what, path = "PARTITIONS", tokens.path()
+        path = tokens.path()
+        partition: tuple[tuple[str, ValueExpression], ...] = ()
+        if tokens.take_word("PARTITION"):
+            partition = tokens.in_parentheses(lambda inner: inner.list_of(_partition_value))
+        return s.Show("PARTITIONS", path, partition=partition, at=at)
     else:
         prefix = tokens.take_one_of("USER", "FULL")
         word = tokens.expect_one_of(*(("FUNCTIONS",) if prefix == "USER" else ("MODULES",) if prefix else _LISTED))
@@ -318,14 +370,23 @@ def _show(tokens: TokenStream, at: int) -> s.Statement:
     return s.Show(what, path, pattern, is_negated, how == "ILIKE", at=at)
 
 
+_DESCRIBED: Final = ("JOB", "FUNCTION", "CATALOG", "DATABASE")
+
+
 def _describe(tokens: TokenStream, at: int) -> s.Statement:
-    kind = "TABLE"
-    if tokens.after(1).kind is not TokenKind.END and tokens.after(1).value not in (";", "."):
-        kind = tokens.take_one_of("JOB", "FUNCTION", "CATALOG", "DATABASE") or kind
+    if tokens.is_word("TABLE") and _goes_on(tokens):
+        tokens.take()  # DESCRIBE TABLE t, as other databases have it
+    is_extended = tokens.is_word("EXTENDED") and _goes_on(tokens) and tokens.take_word("EXTENDED")
+    kind = tokens.take().value if tokens.is_one_of(_DESCRIBED) and _goes_on(tokens) else "TABLE"
     if kind == "JOB":
         return s.Describe(kind, (tokens.expect_string(),), at=at)
-    is_extended = tokens.after(1).kind is not TokenKind.END and tokens.take_word("EXTENDED")
+    is_extended = (tokens.is_word("EXTENDED") and _goes_on(tokens) and tokens.take_word("EXTENDED")) or is_extended
     return s.Describe(kind, tokens.path(), is_extended, at=at)
+
+
+def _goes_on(tokens: TokenStream) -> bool:
+    """Whether a name follows the next word, so that the word is no name itself."""
+    return tokens.after(1).kind is not TokenKind.END and tokens.after(1).value not in (";", ".")
 
 
 def _set(tokens: TokenStream, at: int) -> s.Statement:
@@ -361,10 +422,7 @@ def _stop(tokens: TokenStream, at: int) -> s.Statement:
 _REASONS: Final = {
     "DELETE": "rows of a table can't be deleted by a statement: write another table, or change the rows where they are",
     "UPDATE": "rows of a table can't be changed by a statement: write another table, or change the rows where they are",
-    "TRUNCATE": "the rows of a table belong to its system: remove them there",
     "CALL": "there are no procedures",
-    "LOAD": "there are no modules: all functions are there at once",
-    "UNLOAD": "there are no modules: all functions are there at once",
     "ADD": "there are no jars: Python functions are given by CREATE FUNCTION ... LANGUAGE PYTHON",
     "REMOVE": "there are no jars: Python functions are given by CREATE FUNCTION ... LANGUAGE PYTHON",
     "ANALYZE": "statistics of tables are not used",
@@ -382,6 +440,7 @@ def _unsupported(word: str) -> Callable[[TokenStream, int], s.Statement]:
 _STATEMENTS: Final[dict[str, Callable[[TokenStream, int], s.Statement]]] = {
     "INSERT": _insert, "EXECUTE": _execute, "BEGIN": _begin, "END": _end, "EXPLAIN": _explain, "COMPILE": _compile,
     "CREATE": _create, "ALTER": _alter, "DROP": _drop, "USE": _use, "SHOW": _show, "DESCRIBE": _describe,
-    "DESC": _describe, "SET": _set, "RESET": _reset, "STOP": _stop,
+    "DESC": _describe, "SET": _set, "RESET": _reset, "STOP": _stop, "TRUNCATE": _truncate, "LOAD": _load,
+    "UNLOAD": _unload,
     **{word: _unsupported(word) for word in _REASONS},
 }  # fmt: skip

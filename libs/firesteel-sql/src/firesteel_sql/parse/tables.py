@@ -95,7 +95,9 @@ def _read_element(tokens: TokenStream, elements: _Elements, *, is_placed: bool) 
         tokens.expect_word("FOR")
         column = tokens.path()
         tokens.expect_word("AS")
-        elements.watermark = s.WatermarkSpec(column, expression(tokens), at=token.start)
+        begin = tokens.next.start
+        watermark = expression(tokens)
+        elements.watermark = s.WatermarkSpec(column, watermark, tokens.sql[begin : tokens.last_end], at=token.start)
     elif tokens.is_one_of(("CONSTRAINT", "PRIMARY")) or tokens.is_word("UNIQUE"):
         if elements.primary_key is not None:
             tokens.fail_at(token, "a table has one primary key")
@@ -131,8 +133,10 @@ def _column(tokens: TokenStream) -> s.ColumnDefinition:
     at = tokens.next.start
     name = tokens.name()
     if tokens.take_word("AS"):
+        begin = tokens.next.start
         computed = expression(tokens)
-        return s.ColumnDefinition(name, None, computed, comment=_comment(tokens), at=at)
+        written = tokens.sql[begin : tokens.last_end]
+        return s.ColumnDefinition(name, None, computed, comment=_comment(tokens), written=written, at=at)
     if tokens.is_sign(",") or tokens.is_sign(")"):
         return s.ColumnDefinition(name, None, at=at)
     spec = type_spec(tokens)

@@ -213,6 +213,11 @@ class StreamExecutionEnvironment(NearNames):
         self._configuration.set_string(opt.EXECUTION_RUNTIME_MODE.key, execution_mode.value)
         return self
 
+    def get_runtime_mode(self) -> RuntimeExecutionMode:
+        """Returns how the program is run, as far as it says so itself."""
+        mode = self._configuration.get_string(opt.EXECUTION_RUNTIME_MODE.key, RuntimeExecutionMode.STREAMING.value)
+        return RuntimeExecutionMode(str(mode).upper())
+
     def get_default_local_parallelism(self) -> int:
         """Returns the number of usable cores, unless it was set."""
         return self._default_local_parallelism or usable_cores()

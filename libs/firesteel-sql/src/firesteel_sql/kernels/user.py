@@ -1,0 +1,94 @@
+"""Functions of the user's in Python, called once for each row, in slots."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from traceback import extract_tb
+from typing import Any
+
+import pyarrow as pa
+
+from firesteel.core.errors import ProgramError
+from firesteel.expressions.registry import Kernel
+from firesteel_sql.kernels.definition import KernelCall, kernel
+
+
+class UserFunctionError(ProgramError):
+    """The code of a function is not there, or is none that SQL can call."""
+
+
+def callable_of(target: str) -> Callable[..., Any]:
+    """The Python function that ``module.name`` names; an object with ``eval`` is called by that, as in PyFlink.
+
+    Raises:
+        UserFunctionError: there is none.
+    """
+    module, dot, name = target.rpartition(".")
+    if not dot or not module or not name:
+        raise UserFunctionError(f"'{target}' names no Python function: write 'module.function'")
+    try:
+        found = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise UserFunctionError(
+            f"there is no Python module {error.name}: ship it with python.files (--pyFiles), or install it"
+        ) from None
+    except AttributeError:
+        raise UserFunctionError(f"the Python module {module} has no {name}") from None
+    except Exception as error:
+        raise UserFunctionError(
+            f"the Python module {module} can't be imported: {type(error).__name__}: {error}"
+        ) from error
+    if inspect.isclass(found) and hasattr(found, "eval"):
+        found = found()
+    if hasattr(found, "eval"):
+        found = found.eval
+    if not callable(found):
+        raise UserFunctionError(f"{target} is no function, but {type(found).__name__}")
+    function: Callable[..., Any] = found
+    return function
+
+
+@kernel
+def python_function(call: KernelCall) -> Kernel:
+    """The results of a Python function for each row; it gets None for NULL.
+
+    The module is imported with the first batch, so a process that only plans does not import it for this.
+    """
+    target: str = call.options["target"]
+    loaded: list[Callable[..., Any]] = []
+    holds_dicts = pa.types.is_nested(call.result)
+
+    def compute(*columns: Any) -> Any:
+        if not loaded:
+            loaded.append(callable_of(target))
+        (function,) = loaded
+        count = next((len(column) for column in columns if not isinstance(column, pa.Scalar)), None)
+        lists = [
+            [column.as_py(maps_as_pydicts="strict")] * (1 if count is None else count)
+            if isinstance(column, pa.Scalar)
+            else column.to_pylist(maps_as_pydicts="strict")
+            for column in columns
+        ]
+        try:
+            values = [function(*row) for row in zip(*lists, strict=True)]
+        except Exception as error:
+            frame = extract_tb(error.__traceback__)[-1]
+            raise pa.ArrowInvalid(
+                f"{target} has failed: {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
+            ) from error
+        try:
+            array = pa.array([_pairs(value) for value in values] if holds_dicts else values, call.result)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise pa.ArrowInvalid(f"{target} has returned what is no {call.result}: {error}") from None
+        return array[0] if count is None else array
+
+    return compute
+
+
+def _pairs(value: Any) -> Any:
+    """A value in which dicts are lists of pairs, as Arrow takes maps."""
+    if isinstance(value, dict):
+        return [(key, _pairs(item)) for key, item in value.items()]
+    return [_pairs(item) for item in value] if isinstance(value, list) else value
