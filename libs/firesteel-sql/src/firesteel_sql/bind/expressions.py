@@ -328,6 +328,7 @@ class ExpressionBinder:
             self.refuse(node, f"there is no function {'.'.join(node.function)}{near(name, known)}")
         if node.over is not None or node.filter is not None or node.is_distinct or node.order_by:
             self.refuse(node, f"{name} is no aggregate function: OVER, FILTER, DISTINCT and ORDER BY do not go with it")
+        name = function.name
         operands = [self.bind(argument) for argument in node.arguments]
         if len(operands) < function.least or (function.most is not None and len(operands) > function.most):
             self.refuse(node, f"{name} takes {_number_of(function.least, function.most)}, not {len(operands)}")
@@ -362,6 +363,6 @@ _MOMENTS: dict[str, str] = {
 
 def _number_of(least: int, most: int | None) -> str:
     if most is None:
-        return f"{least} operands or more"
+        return f"{least} operand{'' if least == 1 else 's'} or more"
     counted = f"{least} to {most}" if least != most else str(least)
     return f"{counted} operand{'' if most == 1 else 's'}" if most else "no operands"

@@ -96,9 +96,14 @@ class Catalog(ABC):
 
 def near(name: str, names: Iterable[str]) -> str:
     """A hint with the name that was perhaps meant."""
-    known = list(names)
-    alike = [candidate for candidate in known if candidate.lower() == name.lower()]
-    alike = alike or get_close_matches(name, known, 1, 0.6)
+    known = {candidate.lower(): candidate for candidate in names}
+    alike = get_close_matches(name.lower(), known, 1, 0.6)
     if alike:
-        return f"; did you mean {alike[0]}?"
-    return f"; there {'is' if len(known) == 1 else 'are'} {', '.join(sorted(known)[:10])}" if known else ""
+        return f"; did you mean {known[alike[0]]}?"
+    if not 0 < len(known) <= _LISTED:
+        return ""
+    return f"; there {'is' if len(known) == 1 else 'are'} {', '.join(sorted(known.values()))}"
+
+
+_LISTED = 10
+"""Names that are told at most when none is near."""
