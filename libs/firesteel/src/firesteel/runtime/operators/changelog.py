@@ -28,6 +28,7 @@ from firesteel.runtime.operators.column_windows import TimedColumns
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import StreamColumns, as_array, columns_of
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters
+from firesteel.state.columnar.row_table import RowTable
 from firesteel.state.columnar.store import ColumnarState
 
 Kinds = npt.NDArray[np.int8]
@@ -61,6 +62,19 @@ class ChangelogStates:
     def columns(self, name: str, more_key_types: Sequence[pa.DataType] = ()) -> ColumnarState:
         """State with one row for each key, or for each key with values of these further types."""
         return self.backend.columns(name, [*self.key_types, *more_key_types], len(self.key_types))
+
+    def rows(self, name: str, schema: pa.Schema, numbers: Sequence[str] = ()) -> RowTable:
+        """State with any number of rows for each key.
+
+        Args:
+            name: of the state.
+            schema: of the rows.
+            numbers: names of the numbers beside each row.
+        """
+        parameters = self.parameters
+        table = RowTable(name, self.key_types, schema, numbers, parameters.key_groups_of, parameters.key_groups)
+        self.backend.attach(table)
+        return table
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def pack(starts: Ints, lengths: Ints, content: npt.NDArray[np.uint8]) -> list[In
     padded = np.zeros((len(content) + 31) // 8, np.uint64)
     padded.view(np.uint8)[: len(content)] = content
     short = np.where(lengths <= LONGEST, lengths, 0)
-    first = _load(padded, starts, np.minimum(short, _FIRST))
+    first = load_words(padded, starts, np.minimum(short, _FIRST))
     first <<= np.uint64(8)
     first |= np.where(lengths <= LONGEST, lengths, LONG).view(np.uint64)
     words = [first.view(np.int64)]
@@ -51,12 +51,12 @@ def pack(starts: Ints, lengths: Ints, content: npt.NDArray[np.uint8]) -> list[In
     for packed_bytes in range(_FIRST, longest, 8):
         word = np.zeros(len(lengths), np.uint64)
         rows = np.flatnonzero(short > packed_bytes)
-        word[rows] = _load(padded, starts[rows] + packed_bytes, np.minimum(short[rows] - packed_bytes, 8))
+        word[rows] = load_words(padded, starts[rows] + packed_bytes, np.minimum(short[rows] - packed_bytes, 8))
         words.append(word.view(np.int64))
     return words
 
 
-def _load(padded: _Unsigned, starts: Ints, counts: Ints) -> _Unsigned:
+def load_words(padded: _Unsigned, starts: Ints, counts: Ints) -> _Unsigned:
     """Up to eight bytes from any position, out of the two words that hold them."""
     indices = starts >> 3
     shift = ((starts & 7) << 3).view(np.uint64)

@@ -28,7 +28,8 @@ COLUMNS: Final = "columns"
 """Kind of states in columns."""
 REMOVED: Final = "columns-removed"
 """Kind of the list of removed keys in a snapshot of changes."""
-_DONE: Final = -1
+DONE: Final = -1
+"""Mark of a row that was written, or is no part of the snapshot."""
 
 
 class Rows(ABC):
@@ -85,7 +86,7 @@ class Rows(ABC):
             marks = self._marks.values[start:stop]
             # Rows with a mark were copied, and are written from there.
             unwritten = np.flatnonzero(marks == 0)
-            marks[:] = _DONE
+            marks[:] = DONE
             if len(unwritten) == stop - start:
                 return self.write(unwritten + start, self.between(start, stop))
             if unwritten.size:

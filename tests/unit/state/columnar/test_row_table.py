@@ -1,0 +1,278 @@
+"""Tables of many rows for each key equal a dict of lists, also after snapshots that were written while they changed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firesteel.core.errors import StateMigrationError
+from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, load_state_backend
+from firesteel.state.columnar import row_contents, row_table
+from firesteel.state.columnar.row_contents import consolidated, content_hashes, equal_rows
+from firesteel.state.columnar.row_table import RowTable
+from firesteel.state.columnar.slot_lists import SlotLists
+from firesteel.state.columnar.snapshots import OutgoingRows
+from firesteel.state.columnar.text_heap import TextHeap
+from firesteel.state.snapshots import Purpose
+from firesteel.testing.snapshots import RunningSnapshot, take_snapshot
+from tests.examples import examples
+
+SCHEMA = pa.schema(
+    [
+        ("number", pa.int32()),
+        ("text", pa.string()),
+        ("amount", pa.decimal128(20, 2)),
+        ("ratio", pa.float64()),
+        ("tags", pa.list_(pa.string())),
+        ("data", pa.binary()),
+        ("yes", pa.bool_()),
+        ("at", pa.timestamp("us")),
+    ]
+)
+Content = tuple[Any, ...]
+NAN = float("nan")
+
+
+def groups_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+    return np.array([hash(key) % 8 for key in columns[0].to_pylist()], np.int32)
+
+
+def content(rng: random.Random) -> Content:
+    """One of few contents, so that many rows are equal; the two last ones are equal, too."""
+    number = rng.randrange(9)
+    return (
+        None if number == 3 else number,
+        None if number == 4 else "é" * (number * 5) + str(number),
+        None if number == 5 else Decimal(number) / 4,
+        (0.5, None, NAN, -0.0, 1.5, 2.5, 3.5, 4.5, 5.5)[number],
+        None if number == 6 else ["a", None] * number,
+        b"\x00" * number,
+        None if number == 2 else number % 2 == 0,
+        None,
+    )
+
+
+def arrays(contents: Sequence[Content]) -> list[pa.Array]:
+    return [pa.array([row[at] for row in contents], field.type) for at, field in enumerate(SCHEMA)]
+
+
+def shown(columns: Sequence[pa.Array]) -> list[str]:
+    return [repr(row).replace("-0.0", "0.0") for row in zip(*[column.to_pylist() for column in columns], strict=True)]
+
+
+class World:
+    """A table beside its model."""
+
+    def __init__(self, table: RowTable, seed: int) -> None:
+        self.table, self.rng = table, random.Random(seed)
+        self.model: dict[Any, list[Content]] = {}
+
+    def step(self) -> None:
+        """Insert some rows, delete some, and look for some that are not there."""
+        rng = self.rng
+        added = [(rng.choice((None, *range(12))), content(rng)) for _ in range(rng.randrange(40))]
+        slots = self.table.slots([pa.array([key for key, _ in added], pa.int64())])
+        rows = self.table.add(slots, arrays([row for _, row in added]))
+        assert len(np.unique(rows)) == len(rows)
+        self.table.numbers["degree"].set(rows, np.arange(len(rows)) % 3)
+        for key, row in added:
+            self.model.setdefault(key, []).append(row)
+        removed = []
+        for _ in range(rng.randrange(45)):
+            keys = [key for key, contents in self.model.items() if contents]
+            if keys and rng.random() < 0.9:
+                key = rng.choice(keys)
+                removed.append((key, self.model[key].pop(rng.randrange(len(self.model[key]))), True))
+        removed += [(rng.choice((99, 98)), content(rng), False) for _ in range(2)]
+        rng.shuffle(removed)
+        slots = self.table.find([pa.array([key for key, _, _ in removed], pa.int64())])
+        columns = arrays([row for _, row, _ in removed])
+        rows = self.table.match(slots, columns)
+        assert (rows >= 0).tolist() == [is_there for _, _, is_there in removed]
+        matched = np.flatnonzero(rows >= 0)
+        assert shown(self.table.take(rows[matched])) == shown([column.take(pa.array(matched)) for column in columns])
+        self.table.drop(rows[matched])
+        self.check()
+
+    def check(self) -> None:
+        check(self.table, self.model)
+
+
+def check(table: RowTable, model: dict[Any, list[Content]]) -> None:
+    keys = [*(None, *range(12)), 55]
+    positions, rows = table.rows_of(table.find([pa.array(keys, pa.int64())]))
+    contents = shown(table.take(rows))
+    for position, key in enumerate(keys):
+        here = [text for text, at in zip(contents, positions.tolist(), strict=True) if at == position]
+        assert Counter(here) == Counter(shown(arrays(model.get(key, [])))), key
+    assert table.size == len(rows) == len(table.all_rows()) == sum(map(len, model.values()))
+
+
+def created(backend: str, folder: Path, groups: range = range(8)) -> tuple[KeyedStateBackend, RowTable]:
+    parameters = KeyedStateParameters(
+        key_groups=groups, key_groups_of=groups_of, max_parallelism=8, directory=str(folder)
+    )
+    keyed = load_state_backend(backend).create_keyed_state(parameters)
+    table = RowTable("rows", [pa.int64()], SCHEMA, ["degree"], groups_of, groups)
+    keyed.attach(table)
+    return keyed, table
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.integers(0, 1 << 30))
+def test_rows_are_those_of_a_dict_of_lists(seed: int) -> None:
+    world = World(RowTable("rows", [pa.int64()], SCHEMA, ["degree"]), seed)
+    for _ in range(8):
+        world.step()
+
+
+def test_rows_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_table, "content_hashes", lambda columns: np.zeros(len(columns[0]), np.int64))
+    for seed in range(4):
+        world = World(RowTable("rows", [pa.int64()], SCHEMA, ["degree"]), seed)
+        for _ in range(5):
+            world.step()
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("canonical", [False, True])
+def test_a_snapshot_has_the_rows_of_its_beginning_and_comes_back_on_other_subtasks(
+    backend: str, canonical: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OutgoingRows, "fewest", 8)
+    monkeypatch.setattr(OutgoingRows, "most", 8)
+    keyed, table = created(backend, tmp_path / "0")
+    world = World(table, 5)
+    for _ in range(6):
+        world.step()
+    model = {key: list(contents) for key, contents in world.model.items()}
+    degrees = Counter(table.numbers["degree"].get(table.all_rows()).tolist())
+    running = RunningSnapshot(keyed.snapshot(0.0, Purpose(1, canonical=canonical)), range(8))
+    slices = 0
+
+    def change() -> None:
+        """Drop rows, whose numbers are used again, and change degrees."""
+        nonlocal slices
+        slices += 1
+        world.step()
+        rows = table.all_rows()
+        table.touch(rows)
+        table.numbers["degree"].values[rows] += 1
+
+    written = running.rest(change)
+    assert slices > 3
+    keyed.close()
+
+    restored: dict[Any, list[Content]] = {}
+    restored_degrees: Counter[int] = Counter()
+    for number, groups in enumerate((range(3), range(3, 8))):
+        keyed, table = created(backend, tmp_path / f"after{number}", groups)
+        keyed.restore([written.of(groups)])
+        own = {key: contents for key, contents in model.items() if hash(key) % 8 in groups}
+        check(table, own)
+        restored |= own
+        restored_degrees.update(table.numbers["degree"].get(table.all_rows()).tolist())
+        following = World(table, 7)
+        following.model = {key: list(contents) for key, contents in own.items()}
+        slots = table.find([pa.array([key for key, rows in own.items() for _ in rows], pa.int64())])
+        rows = table.match(slots, arrays([row for contents in own.values() for row in contents]))
+        assert sorted(rows.tolist()) == table.all_rows().tolist()
+        keyed.close()
+    assert restored == model
+    assert restored_degrees == degrees
+
+
+def test_rows_of_other_columns_are_refused(tmp_path: Path) -> None:
+    keyed, table = created("hashmap", tmp_path)
+    World(table, 1).step()
+    written = take_snapshot(keyed.snapshot(), range(8)).of(range(8))
+    other = load_state_backend("hashmap").create_keyed_state(KeyedStateParameters())
+    other.attach(RowTable("rows", [pa.int64()], SCHEMA.remove(0), ["degree"]))
+    with pytest.raises(StateMigrationError, match="columns were"):
+        other.restore([written])
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(0, 1 << 30))
+def test_lists_of_slots(seed: int) -> None:
+    rng = random.Random(seed)
+    lists, model, free = SlotLists(), dict[int, set[int]](), list(range(300))
+    for _ in range(25):
+        rng.shuffle(free)
+        rows = [free.pop() for _ in range(rng.randrange(min(len(free), 40)))]
+        slots = [rng.choice((0, 1, 1, 7, 30)) for _ in rows]
+        lists.append(np.array(slots, np.int64), np.array(rows, np.int64))
+        for slot, row in zip(slots, rows, strict=True):
+            model.setdefault(slot, set()).add(row)
+        removed = [(slot, row) for slot, owned in model.items() for row in owned if rng.random() < 0.4]
+        emptied = lists.remove(np.array([row for _, row in removed], np.int64))
+        for slot, row in removed:
+            model[slot].discard(row)
+            free.append(row)
+        assert set(emptied.tolist()) == {slot for slot, _ in removed if not model[slot]}
+        positions, rows_of_slots = lists.gather(np.array([-1, *range(35)]))
+        pairs = Counter(zip((positions - 1).tolist(), rows_of_slots.tolist(), strict=True))
+        assert pairs == Counter((slot, row) for slot, owned in model.items() for row in owned)
+    assert lists._end <= 4 * 300 + 5 * 64  # places are used again
+
+
+def test_memory_of_texts_is_used_again() -> None:
+    heap = TextHeap(pa.string())
+    heap.block_size = 1 << 16
+    heap.ensure(1000)
+    rng = random.Random(1)
+    model: dict[int, str] = {}
+    for _ in range(200):
+        rows = [row for row in rng.sample(range(1000), 100) if row not in model]
+        texts = ["ü" * rng.randrange(100) for _ in rows]
+        heap.set(np.array(rows), pa.array(texts, pa.string()))
+        model |= dict(zip(rows, texts, strict=True))
+        gone = [row for row in model if rng.random() < 0.3]
+        heap.clear(np.array(gone, np.int64))
+        for row in gone:
+            del model[row]
+        assert heap.take(np.array([*model], np.int64)).to_pylist() == [*model.values()]
+    assert heap.nbytes < 16 * 1024 + 8 * (1 << 16)
+    heap.clear(np.array([*model]))
+    assert heap.nbytes == 16 * 1024
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from((1, -1))), min_size=1), st.booleans())
+def test_changes_that_cancel_each_other(changes: list[tuple[int, int]], collide: bool) -> None:
+    columns = [pa.array([None if value == 4 else float(value) for value, _ in changes], pa.float64())]
+    weights = np.array([weight for _, weight in changes])
+    with pytest.MonkeyPatch.context() as patch:
+        if collide:
+            patch.setattr(row_contents, "content_hashes", lambda columns: np.zeros(len(columns[0]), np.int64))
+        stays = consolidated(columns, weights)
+    positions = range(len(changes)) if stays is None else stays.tolist()
+    sums: Counter[int] = Counter()
+    for value, weight in changes:
+        sums[value] += weight
+    left = Counter(changes[position] for position in positions)
+    assert left == Counter({(value, 1 if total > 0 else -1): abs(total) for value, total in sums.items() if total})
+
+
+def test_contents_are_equal_as_the_model_says() -> None:
+    rng = random.Random(3)
+    rows = [content(rng) for _ in range(300)]
+    columns = arrays(rows)
+    other = rng.sample(range(300), 300)
+    same = equal_rows(columns, [column.take(pa.array(other)) for column in columns])
+    texts = shown(columns)
+    assert same.tolist() == [texts[at] == texts[other[at]] for at in range(300)]
+    hashes = content_hashes(columns)
+    assert len(set(hashes.tolist())) == len(set(texts))
+    assert len(set(zip(texts, hashes.tolist(), strict=True))) == len(set(texts))
