@@ -13,8 +13,8 @@ import pytest
 from firesteel.core.errors import ProgramError
 from firesteel_sql import TableEnvironment
 from firesteel_sql.catalog.catalog import CatalogError, ObjectKind
-from firesteel_sql.execution.file_catalog import FileCatalog
 from firesteel_sql.catalog.tables import CatalogFunction
+from firesteel_sql.execution.file_catalog import FileCatalog
 
 
 @pytest.fixture

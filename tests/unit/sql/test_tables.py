@@ -95,13 +95,6 @@ def test_options_are_set_and_listed(tables: TableEnvironment) -> None:
     assert rows(tables, "SET") == []
 
 
-def test_an_explanation_shows_the_plan(tables: TableEnvironment) -> None:
-    tables.execute_sql(ORDERS)
-    text = tables.explain_sql("SELECT id FROM orders WHERE price > 5")
-    lines = [line.strip(" +-").split("(")[0] for line in text.strip().splitlines()[1:]]
-    assert lines == ["Calc", "Filter", "WatermarkAssigner", "Calc", "TableSourceScan"]
-
-
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import singledispatchmethod
 from typing import Any
 
@@ -15,7 +16,7 @@ from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.bind.queries import QueryBinder
 from firesteel_sql.catalog.catalog import Catalog, CatalogError
 from firesteel_sql.catalog.catalogs import Catalogs
-from firesteel_sql.catalog.tables import CatalogTable, Entry, InlineView
+from firesteel_sql.catalog.tables import CatalogTable, Entry, Identifier, InlineView
 from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.execution.declarations import Declarations
 from firesteel_sql.execution.definitions import Definition, Definitions
@@ -27,8 +28,9 @@ from firesteel_sql.functions.signature import Session
 from firesteel_sql.functions.user import DeclaredFunctions
 from firesteel_sql.parse import statement_nodes as s
 from firesteel_sql.parse.errors import SqlError, word_end
-from firesteel_sql.parse.statements import parse_path, parse_query, parse_statement
-from firesteel_sql.plan.relations import Relation, tree_text
+from firesteel_sql.parse.statements import parse_explained, parse_path, parse_query, parse_statement
+from firesteel_sql.plan.explain import PlannedStatement, explained
+from firesteel_sql.plan.relations import Relation
 from firesteel_sql.session_options import (
     DML_SYNC,
     NOT_NULL_ENFORCER,
@@ -119,9 +121,13 @@ class Table:
         assert isinstance(insert, s.Insert)
         return self._environment._inserted([insert], f"INSERT INTO {table}", self._relation)
 
-    def explain(self) -> str:
-        """What the query does, step by step."""
-        return self._environment._explained(self._relation)
+    def explain(self, *extra_details: str) -> str:
+        """What the query does, step by step.
+
+        Args:
+            extra_details: ESTIMATED_COST, CHANGELOG_MODE, JSON_EXECUTION_PLAN, PLAN_ADVICE.
+        """
+        return self._environment._explained([self._relation], extra_details)
 
     def print_schema(self) -> None:
         """Print names and types of the columns."""
@@ -171,9 +177,18 @@ class TableEnvironment:
         """
         return Table(self, self._bound(parse_query(query).query, query))
 
-    def explain_sql(self, statement: str) -> str:
-        """What a statement does, step by step."""
-        return "\n".join(str(row[0]) for row in self.execute_sql(f"EXPLAIN {statement}").collect())
+    def explain_sql(self, statement: str, *extra_details: str) -> str:
+        """What a statement does, step by step.
+
+        Args:
+            statement: a query, INSERT or a statement set.
+            extra_details: ESTIMATED_COST, CHANGELOG_MODE, JSON_EXECUTION_PLAN, PLAN_ADVICE.
+
+        Raises:
+            SqlError: it is wrong; says where.
+        """
+        parsed = parse_explained(statement)
+        return "\n".join(str(row[0]) for row in self._run(replace(parsed, details=extra_details), statement).collect())
 
     def from_path(self, path: str) -> Table:
         """The rows of a table or view."""
@@ -296,20 +311,48 @@ class TableEnvironment:
 
     @_run.register
     def _(self, statement: s.Explain, sql: str) -> TableResult:
-        inner = statement.statement
-        relations: list[Relation] = []
-        match inner:
-            case s.QueryStatement():
-                relations = [self._bound(inner.query, sql)]
-            case s.Insert():
-                relations = [insert_relation(self._catalogs, self._session, sql, inner)[0]]
-            case s.StatementSet():
-                relations = [insert_relation(self._catalogs, self._session, sql, one)[0] for one in inner.inserts]
-        text = "\n\n".join(self._explained(relation) for relation in relations)
+        if statement.savepoint is not None:
+            raise SqlError("EXPLAIN UPGRADE is not supported yet", sql, statement.at, word_end(sql, statement.at))
+        match statement.statement:
+            case s.QueryStatement() as query:
+                text = self._explained([self._bound(query.query, sql)], statement.details)
+            case s.Insert() as insert:
+                text = self._explained_inserts([insert], sql, statement.details)
+            case s.StatementSet() as statements:
+                text = self._explained_inserts(statements.inserts, sql, statement.details)
         return _rows([("result", DataTypes.STRING())], [(text,)])
 
-    def _explained(self, relation: Relation) -> str:
-        return f"== Optimized Physical Plan ==\n{tree_text(relation)}\n"
+    def _explained_inserts(self, inserts: Sequence[s.Insert], sql: str, details: Sequence[str]) -> str:
+        relations, sinks = [], []
+        for insert in inserts:
+            relation, identifier, table = insert_relation(self._catalogs, self._session, sql, insert)
+            relations.append(relation)
+            sinks.append((identifier, table))
+        return self._explained(relations, details, sinks)
+
+    def _explained(
+        self,
+        relations: Sequence[Relation],
+        details: Sequence[str] = (),
+        sinks: Sequence[tuple[Identifier, CatalogTable]] = (),
+    ) -> str:
+        def json_plan() -> str:
+            environment = self._for_a_job()
+            builder = StreamBuilder(environment)
+            for place, relation in enumerate(relations):
+                stream = builder.build(relation)
+                if sinks:
+                    connector, context = connector_of(*sinks[place])
+                    connector.write(stream, context)
+                else:
+                    stream.print()
+            return environment.get_execution_plan()
+
+        plans = [
+            PlannedStatement(relation, relation, ".".join(sinks[place][0]) if sinks else None)
+            for place, relation in enumerate(relations)
+        ]
+        return explained(plans, details, changelog_of=lambda relation: "I", json_plan=json_plan)
 
     # -- catalogs
 

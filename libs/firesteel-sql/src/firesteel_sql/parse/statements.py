@@ -61,6 +61,20 @@ def parse_query(sql: str) -> s.QueryStatement:
     return found
 
 
+def parse_explained(sql: str) -> s.Explain:
+    """The statement of a text as one to be explained.
+
+    Raises:
+        SqlError: it is none that can be explained, or a wrong one.
+    """
+    tokens = TokenStream(sql, query)
+    statement = _explained(tokens)
+    _end_of_statement(tokens)
+    if not tokens.is_at_end():
+        tokens.fail_at(tokens.next, "a second statement begins here: explain them one by one, or as a statement set")
+    return s.Explain(statement)
+
+
 def parse_path(text: str) -> Path:
     """The parts of a name: ``catalog.database.table``.
 
@@ -179,7 +193,8 @@ def _explained(tokens: TokenStream) -> s.QueryStatement | s.Insert | s.Statement
     elif tokens.begins_query():
         found = s.QueryStatement(query(tokens), at=token.start)
     else:
-        tokens.fail("a query, INSERT or STATEMENT SET has to stand here")
+        tokens.is_one_of(("SELECT", "VALUES", "WITH", *_DETAILS))
+        tokens.fail(otherwise="a query, INSERT or STATEMENT SET has to stand here")
     return replace(found, end=tokens.last_end)
 
 

@@ -258,11 +258,12 @@ class TokenStream:
 
     # -- errors
 
-    def fail(self, hint: str = "") -> NoReturn:
+    def fail(self, hint: str = "", *, otherwise: str = "") -> NoReturn:
         """Say what was expected in place of the next token.
 
         Args:
             hint: what the user may have meant; found by the words that were expected if empty.
+            otherwise: what to say if no word that was expected is near.
 
         Raises:
             SqlError: always.
@@ -278,6 +279,7 @@ class TokenStream:
         if not hint and token.kind is TokenKind.WORD:
             near = get_close_matches(token.value, [text.split()[0] for text in expected if text.isupper()], 1, 0.7)
             hint = f"did you mean {next(text for text in expected if text.split()[0] == near[0])}?" if near else ""
+        hint = hint or otherwise
         if not hint and expected:
             hint = f"expected {_one_of(expected)}"
         self.fail_at(token, f"{problem}: {hint}" if hint else problem)

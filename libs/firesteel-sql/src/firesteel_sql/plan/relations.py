@@ -151,11 +151,3 @@ class ConstantRows(Relation):
 
     def text(self) -> str:
         return f"Values(tuples=[{len(self.rows)} rows], values=[{', '.join(column.name for column in self.columns)}])"
-
-
-def tree_text(relation: Relation, depth: int = 0) -> str:
-    """A relation and its inputs, a line for each."""
-    prefix = "" if depth == 0 else "   " * (depth - 1) + "+- "
-    lines = [f"{prefix}{relation.text()}"]
-    lines += [tree_text(part, depth + 1) for part in relation.inputs]
-    return "\n".join(lines)
