@@ -89,6 +89,7 @@ def test_every_page_of_the_job_shows_what_was_archived(seen: tuple[Chromium, Arc
         f"overview/{price}/taskmanagers": "table[data-name=workers] tr[data-row]",
         f"overview/{price}/accumulators": "table[data-name=accumulators]",
         "exceptions": "[data-exception] [data-record]",
+        "events": "[data-event=SAVEPOINT_COMPLETED], [data-event=CANCELED]",
         f"checkpoints/{number}": "[data-phases]",
         "state": "table[data-name=states] tr[data-row]",
         "kafka": "[data-card=kafka]",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from firesteel.client.cli.show import kafka_lines, state_text
+from firesteel.client.cli.show import event_lines, kafka_lines, state_text
 
 
 def checkpoint(number: int, size: int, *, savepoint: bool = False) -> dict[str, Any]:
@@ -43,3 +43,15 @@ def test_the_lag_of_kafka_sources() -> None:
         "Kafka: Source: new: the lag is not known yet in 2 partitions",
     ]
     assert kafka_lines(None) == kafka_lines({"sources": []}) == []
+
+
+def test_events_are_lines_in_the_order_of_time_with_who_asked_for_them() -> None:
+    event = {"level": "INFO", "text": "submitted", "by": "", "detail": "", "timestamp": 0, "last": 0, "count": 1}
+    restart = {"text": "KeyError: 'a'", "detail": "restart 3 in 1 s", "last": 90_000, "count": 3}
+    events = [{**event, "type": "SUBMITTED", "by": "ann from 10.0.0.1"}, {**event, "type": "RESTARTING", **restart}]
+    lines = event_lines({"events": events, "dropped": 7})
+    assert lines[0] == "7 earlier events are kept no more"
+    assert lines[1].endswith("  SUBMITTED: submitted")
+    assert lines[2] == "    asked for by ann from 10.0.0.1"
+    assert lines[3].endswith("RESTARTING: KeyError: 'a' (3 times in 1 min 30 s)")
+    assert lines[4:] == ["    restart 3 in 1 s"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from firesteel.checkpoint import closing
 from firesteel.config import Settings
 from firesteel.graph.job_archive import CLEAN_UP
+from firesteel.rest.event_views import job_events
 from firesteel_dispatcher.archives import ended_archive, submitted_archive
 from firesteel_dispatcher.clean_up import Remains
 from firesteel_dispatcher.core import DispatcherCore
@@ -111,6 +112,20 @@ def test_cancelling_waits_for_the_answer_of_a_host_that_was_asked() -> None:
     assert core.cancel("j", NOW) == []
     assert core.started("j", *JM) == [RememberJobMaster("j", *JM), CancelJob("j", *JM)]
     assert core.cancel("j", NOW) == [CancelJob("j", *JM)]
+
+
+def test_events_of_a_job_without_a_jobmaster_say_who_submitted_and_who_cancelled_it() -> None:
+    core = DispatcherCore()
+    archive = submitted_archive(two_by_two(), Settings({}), 5, "ann from 10.0.0.1")
+    core.submitted("j", "job", "f", archive, NOW, takes_over=True)
+    core.cancel("j", NOW, "eve from 10.0.0.3")
+    core.unreachable("j", "refused", NOW)
+    events = job_events(core.job("j").archive or {})["events"]
+    assert [(event["type"], event["by"]) for event in events] == [
+        ("SUBMITTED", "ann from 10.0.0.1"),
+        ("CANCELLING", "eve from 10.0.0.3"),
+        ("CANCELED", ""),
+    ]
 
 
 def test_cancelling_a_job_that_nobody_was_asked_to_run_ends_it() -> None:

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from firesteel.graph.execution_graph import PEACE_MS
+from firesteel.graph.job_archive import EVENTS
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.restart_strategies import FixedDelay
@@ -312,6 +313,35 @@ def test_a_job_that_restarts_for_a_lost_taskmanager_learns_how_that_has_ended() 
     (entry,) = d.core.graph.failures
     assert entry.root.failure["message"].startswith("container c was preempted (first seen: Slot")
     assert [r for r in entry.concurrent if "preempted" in r.failure["message"]] == []
+
+
+def test_events_say_what_has_happened_and_who_wanted_it() -> None:
+    earlier = {"events": [{"type": "SUBMITTED", "level": "INFO", "text": "submitted", "by": "ann from 10.0.0.1",
+        "detail": "", "timestamp": 5, "last": 5, "count": 1}], "dropped": 0}  # fmt: skip
+    d = Driver(two_by_two(), settings(attempts=9), takeover=(1, "its process was killed"), events=earlier)
+    d.running()
+    d.did(d.core.resourcemanager_connected(7.0))
+    d.did(d.core.taskmanager_lost("tm", "gone"))
+    d.did(d.core.taskmanager_ended(m.TaskManagerEnded("tm", "container c was preempted")))
+    d.did(d.core.trigger_checkpoint(m.TriggerJobCheckpoint("t", False, "bob from 10.0.0.2")))
+    d.did(d.core.trigger_checkpoint(m.TriggerJobCheckpoint("t", False, "bob from 10.0.0.2")))
+    d.did(d.core.cancel("cancelled by its user", "eve from 10.0.0.3"))
+    d.finish_cancelled()
+    shown = [(event["type"], event["by"]) for event in job_archive(d.core)[EVENTS]["events"]]
+    assert shown == [
+        ("SUBMITTED", "ann from 10.0.0.1"),
+        ("JOBMASTER_LOST", ""),
+        ("SCHEDULED", ""),
+        ("RUNNING", ""),
+        ("RESTARTING", ""),
+        ("CHECKPOINT_REQUESTED", "bob from 10.0.0.2"),
+        ("CHECKPOINT_FAILED", ""),
+        ("CANCELLING", "eve from 10.0.0.3"),
+        ("CANCELED", ""),
+    ]
+    restarting = job_archive(d.core)[EVENTS]["events"][4]
+    assert "container c was preempted" in restarting["text"]
+    assert restarting["detail"].startswith("restart 2 in ")
 
 
 def test_cancelling_while_slots_are_missing() -> None:

@@ -15,7 +15,7 @@ from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpoin
 from firesteel.checkpoint.subtask_state import KeyedState, KeyKinds, OperatorSubtaskState, TaskState
 from firesteel.config import Settings
 from firesteel.graph.execution_graph import Execution
-from firesteel.graph.job_archive import CLEAN_UP
+from firesteel.graph.job_archive import CLEAN_UP, EVENTS
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
@@ -208,7 +208,11 @@ def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     assert found.words() == before
     found.advance(10)
     assert retained(tmp_path) == ["chk-3"]
-    assert job_archive(found.core)["checkpoints"]["restored"]["id"] == 2
+    archive = job_archive(found.core)
+    assert archive["checkpoints"]["restored"]["id"] == 2
+    events = [(event["type"], event["text"]) for event in archive[EVENTS]["events"]]
+    assert events[-1] == ("RUNNING", "all 4 tasks run, from checkpoint 2")
+    assert "CHECKPOINTS_FAILING" not in dict(events), "those that the restart has given up count for nothing"
 
 
 def test_without_a_checkpoint_a_restart_begins_anew(tmp_path: Path) -> None:
@@ -428,6 +432,9 @@ def test_storage_that_can_not_be_written_fails_the_job_after_the_tolerated_failu
     found.advance(25)
     assert found.state == "RUNNING"
     assert job_archive(found.core)["checkpoints"]["counts"]["failed"] == 2
+    failing = job_archive(found.core)[EVENTS]["events"][-1]
+    assert (failing["type"], failing["count"]) == ("CHECKPOINTS_FAILING", 2)
+    assert "Not a directory" in failing["text"]
     found.advance(10)
     assert found.state == "FAILED"
     message = job_archive(found.core)["failure"]["message"]

@@ -84,13 +84,16 @@ class JobAdmission:
 
     # -- submission
 
-    async def submit(self, submission: Submission, received: Path, trace: Submitting | None = None) -> None:
+    async def submit(
+        self, submission: Submission, received: Path, trace: Submitting | None = None, by: str = ""
+    ) -> None:
         """Store a job and have it run; when this returns it is safe.
 
         Args:
             submission: the job, read and checked.
             received: the directory with its files.
             trace: of the request; None = there is none.
+            by: who submits it, and from which address.
 
         Raises:
             JobConflictError: another job has its id.
@@ -105,7 +108,7 @@ class JobAdmission:
             if self.is_closed:
                 raise ClosingError
             timeout, now = client_timeout(graph), self._now()
-            archive = await _PLANS.call(submitted_archive, graph, self._cluster_settings, now.epoch_ms)
+            archive = await _PLANS.call(submitted_archive, graph, self._cluster_settings, now.epoch_ms, by)
             job = StoredJob(graph, fingerprint, now.epoch_ms)
             await self._leadership.on_disk(self._leadership.store.put, job, received, submission.blobs)
             if trace is not None:

@@ -34,7 +34,7 @@ class Applications:
     Args:
         programs: uploaded programs; starts their processes.
         core: knows the jobs.
-        cancel: cancels a job.
+        cancel: cancels a job; the second argument says for whom.
         failure_of: class and stack trace of the failure that ended a job, by job id.
         spawn: runs work in the background.
         now_ms: epoch milliseconds.
@@ -48,7 +48,7 @@ class Applications:
         self,
         programs: UploadedPrograms,
         core: DispatcherCore,
-        cancel: Callable[[str], Awaitable[None]],
+        cancel: Callable[[str, str], Awaitable[None]],
         failure_of: Callable[[str], Awaitable[tuple[str, str] | None]],
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None] | None],
         now_ms: Callable[[], int],
@@ -57,6 +57,8 @@ class Applications:
         self.programs, self._core, self._cancel_job, self._failure_of = programs, core, cancel, failure_of
         self._spawn, self._now_ms, self._terminate_on_any_job = spawn, now_ms, terminate_on_any_job
         self._jobs: dict[str, str] = {}
+        self._cancelled_by: dict[str, str] = {}
+        """Who has cancelled an application, by its id."""
         self.known: dict[str, Application] = {}
 
     # -- jobs
@@ -117,9 +119,14 @@ class Applications:
         ended_ids = [id_ for id_, known in self.known.items() if known.ended]
         for id_ in ended_ids[:-KEPT_ENDED]:
             del self.known[id_]
+            self._cancelled_by.pop(id_, None)
 
-    async def cancel(self, application_id: str) -> None:
+    async def cancel(self, application_id: str, by: str = "") -> None:
         """Cancel an application with its jobs.
+
+        Args:
+            application_id: of the application.
+            by: who asks for it, and from which address.
 
         Raises:
             UnknownJobError: there is no such application.
@@ -131,6 +138,7 @@ class Applications:
                 raise JobEndedError(f"Application {application_id} has already ended as {application.state}")
             logger.info("application %s (%s) is cancelled", application.id, application.name)
             application.cancel(self._now_ms())
+            self._cancelled_by[application_id] = by
             return
         jobs = self.jobs_of(application_id)
         if not jobs:
@@ -138,12 +146,12 @@ class Applications:
         running = [job for job in jobs if not self._core.jobs[job].ended]
         if not running:
             raise JobEndedError(f"Application {application_id} has already ended")
-        await self._cancel_jobs(running)
+        await self._cancel_jobs(running, by)
 
-    async def _cancel_jobs(self, jobs: list[str]) -> None:
+    async def _cancel_jobs(self, jobs: list[str], by: str) -> None:
         for job in jobs:
             try:
-                await self._cancel_job(job)
+                await self._cancel_job(job, by)
             except (JobEndedError, UnknownJobError):
                 continue
 
@@ -188,7 +196,8 @@ class Applications:
                 if order is ApplicationStep.CANCEL_JOBS:
                     running = [job for job, state in jobs.items() if state not in ENDED_JOBS and job not in cancelled]
                     cancelled.update(running)
-                    await self._cancel_jobs(running)
+                    by = self._cancelled_by.get(application.id, "") or "its application, which ends"
+                    await self._cancel_jobs(running, by)
                 elif ending_since is None:
                     ending_since = time.monotonic()
                 elif application.state is ApplicationState.CANCELING or time.monotonic() - ending_since > _OWN_END:

@@ -8,7 +8,8 @@ from typing import Any
 from firesteel.checkpoint.closing import CleanUp, clean_up_of
 from firesteel.config import Settings
 from firesteel.graph.execution_graph import ExecutionGraph
-from firesteel.graph.job_archive import CLEAN_UP, IF_CANCELLED, archive_of
+from firesteel.graph.job_archive import CLEAN_UP, EVENTS, IF_CANCELLED, archive_of
+from firesteel.graph.job_events import EventType, JobEvents
 from firesteel.graph.job_graph import JobGraph
 from firesteel.rest.job_settings import set_for_job
 
@@ -26,12 +27,26 @@ class _Standing:
         return self._epoch_ms
 
 
-def submitted_archive(graph: JobGraph, cluster: Settings, submitted_ms: int) -> dict[str, Any]:
-    """The archive of a job just after its submission; ``firesteel-settings`` has the settings of the job."""
+def submitted_archive(graph: JobGraph, cluster: Settings, submitted_ms: int, by: str = "") -> dict[str, Any]:
+    """The archive of a job just after its submission; ``firesteel-settings`` has the settings of the job.
+
+    Args:
+        graph: of the job.
+        cluster: settings of the cluster.
+        submitted_ms: epoch ms of the submission.
+        by: who has submitted it, and from which address; empty = that is not known any more.
+    """
+    events = JobEvents(lambda: submitted_ms)
+    events.add(EventType.SUBMITTED, "submitted", by)
     archive = archive_of(ExecutionGraph(graph, _Standing(submitted_ms)))
     settings = cluster.with_layer("program", dict(graph.config))
     if_cancelled = str(clean_up_of(settings, "CANCELED"))
-    return {**archive, "firesteel-settings": set_for_job(cluster, graph), IF_CANCELLED: if_cancelled}
+    return {
+        **archive,
+        "firesteel-settings": set_for_job(cluster, graph),
+        IF_CANCELLED: if_cancelled,
+        EVENTS: events.plain(),
+    }
 
 
 def unreadable_archive(job_id: str, now_ms: int) -> dict[str, Any]:

@@ -17,26 +17,35 @@ def is_audited(endpoint: Endpoint) -> bool:
     return endpoint.access is not CallerRights.READ and not endpoint.polled
 
 
+def caller_text(request: web.Request, caller: str) -> str:
+    """Who has made a request, and from where, for people: a proxy names the client.
+
+    Args:
+        request: the request.
+        caller: the token by which the caller is known.
+    """
+    forwarded = request.headers.get("X-Forwarded-For")
+    peer = request.remote or "an unknown address"
+    return f"{caller} from {peer} for {forwarded[:100]!r}" if forwarded else f"{caller} from {peer}"
+
+
 def log_request(request: web.Request, caller: str, endpoint: Endpoint, outcome: str) -> None:
     """Log a request.
 
     Args:
-        request: the request; its peer may be a proxy, which then names the client.
+        request: the request.
         caller: the token by which the caller is known.
         endpoint: of the request.
         outcome: status, with the job or the error.
     """
     subject = "".join(f", {flink_name(part)} {request.match_info[part][:80]!r}" for part in endpoint.parts)
-    forwarded = request.headers.get("X-Forwarded-For")
-    peer = request.remote or "an unknown address"
     logger.info(
-        "%s %s (%s%s), asked by %s from %s: %s",
+        "%s %s (%s%s), asked by %s: %s",
         endpoint.method,
         endpoint.flink_path,
         endpoint.what,
         subject,
-        caller,
-        f"{peer} for {forwarded[:100]!r}" if forwarded else peer,
+        caller_text(request, caller),
         outcome,
     )
 

@@ -23,6 +23,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from firesteel.graph.job_archive import EVENTS
+from firesteel.graph.job_events import EventType
 from firesteel.rest import types as t
 from firesteel_dispatcher.archives import ended_archive
 from firesteel_dispatcher.instructions import (
@@ -145,7 +147,7 @@ class DispatcherCore:
         client_timeout: float | None,
     ) -> JobRecord:
         job = JobRecord(job_id, name, fingerprint, archive, timestamps=dict(archive.get("timestamps", {})))
-        job.client_timeout = client_timeout
+        job.client_timeout, job.events = client_timeout, archive.get(EVENTS, {})
         if client_timeout is not None:
             job.client_deadline = now.monotonic + client_timeout
         self.jobs[job_id] = job
@@ -398,7 +400,10 @@ class DispatcherCore:
         """
         assert job.archive is not None
         jobmaster = job.jobmaster
-        archive = ended_archive(job.archive, cancelled, error_class, message, now.epoch_ms)
+        if cancelled:
+            job.note(now, EventType.CANCELLING, "cancelled by its user", job.cancelled_by)
+        job.note(now, EventType.CANCELED if cancelled else EventType.FAILED, message or "no JobMaster ran it")
+        archive = ended_archive({**job.archive, EVENTS: job.events}, cancelled, error_class, message, now.epoch_ms)
         store_end, *forget_surplus = self.finished(job.id, archive, now)
         # A stray JobMaster is adopted first: it ends once a Dispatcher has taken its report.
         stray: list[Instruction] = []
@@ -470,8 +475,13 @@ class DispatcherCore:
 
     # -- what users and their clients want
 
-    def cancel(self, job_id: str, now: Moment) -> list[Instruction]:
+    def cancel(self, job_id: str, now: Moment, by: str = "") -> list[Instruction]:
         """Cancel a job, also while it is being started or waits for slots.
+
+        Args:
+            job_id: of the job.
+            now: the moment.
+            by: who asks for it, and from which address.
 
         Raises:
             UnknownJobError: there is no such job.
@@ -482,6 +492,7 @@ class DispatcherCore:
             raise JobEndedError(f"Job {job_id} has already ended as {job.state}")
         if not job.cancel_wanted:
             job.cancel_wanted, job.cancel_by = True, now.monotonic + self._limits.silence
+            job.cancelled_by = by
         if job.phase is JobPhase.LED:
             assert job.jobmaster is not None
             return [CancelJob(job_id, *job.jobmaster)]
@@ -511,8 +522,9 @@ class DispatcherCore:
             deadline = job.client_deadline
             if job.phase is JobPhase.ENDED or job.cancel_wanted or deadline is None or now.monotonic < deadline:
                 continue
-            logger.warning("job %s is cancelled: %s", job.id, _CLIENT_GONE.format(seconds=job.client_timeout or 0))
-            instructions += self.cancel(job.id, now)
+            cause = _CLIENT_GONE.format(seconds=job.client_timeout or 0)
+            logger.warning("job %s is cancelled: %s", job.id, cause)
+            instructions += self.cancel(job.id, now, f"the cluster: {cause}")
         return instructions + self._forget(now)
 
     def _forget(self, now: Moment) -> list[Instruction]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import RpcError
-from firesteel.graph.job_archive import with_rows
+from firesteel.graph.job_archive import EVENTS, with_rows
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import JobMasterGateway
 from firesteel.rest import types as t
@@ -169,7 +169,8 @@ class JobDetailsCache:
         start = archive.get("start-time", now)
         return {
             **archive, "state": job.state, "timestamps": dict(job.timestamps), "now": now, "duration": now - start,
-            PROGRESS: job.progress, "firesteel-settings": (job.archive or {}).get("firesteel-settings", {}),
+            PROGRESS: job.progress, EVENTS: job.events,
+            "firesteel-settings": (job.archive or {}).get("firesteel-settings", {}),
         }  # fmt: skip
 
     async def _ask(self, job: JobRecord, vertex_id: str) -> None:
@@ -193,6 +194,7 @@ class JobDetailsCache:
         self._unanswered.pop(job.id, None)
         self._heard(job.id)
         if not job.ended:
+            job.events = answer.get(EVENTS, job.events)
             self._last.setdefault(job.id, {})[vertex_id] = (self._clock.monotonic(), answer)
             if answer["state"] not in ENDED:  # a JobMaster reports an end by a call of its own (job_finished)
                 self._core.state_changed(job.id, str(answer["state"]), answer.get("timestamps", {}))

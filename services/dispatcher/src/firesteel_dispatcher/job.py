@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from firesteel.core.backoff import pause_after
 from firesteel.core.errors import FiresteelError, IllegalTransitionError
+from firesteel.graph.job_events import EventType, JobEvents
 from firesteel.rest import types as t
 from firesteel.rest.views import job_overview
 
@@ -96,6 +97,8 @@ class JobRecord:
         phase: which process is in charge.
         jobmaster: address and token of the JobMaster.
         cancel_wanted: a user has cancelled the job.
+        cancelled_by: who that was, and from which address.
+        events: of the job, as its JobMaster had them last (``firesteel.graph.job_events``).
         being_started: a JobMaster was asked for, and the answer has not come yet.
         progress: what the job waits for, as users see it; empty = nothing.
         reason: the bare cause of the wait.
@@ -126,6 +129,8 @@ class JobRecord:
     phase: JobPhase = JobPhase.WAITING
     jobmaster: tuple[str, str] | None = field(default=None, repr=False)
     cancel_wanted: bool = False
+    cancelled_by: str = ""
+    events: Mapping[str, Any] = field(default_factory=dict, repr=False)
     being_started: bool = False
     progress: str = ""
     reason: str = ""
@@ -176,6 +181,12 @@ class JobRecord:
             raise IllegalTransitionError(f"job {self.id}: no move {self.phase} -> {to}")
         self.phase = to
 
+    def note(self, now: Moment, type_: EventType, text: str, by: str = "") -> None:
+        """Take an event of a job that has no JobMaster which could."""
+        events = JobEvents(lambda: now.epoch_ms, self.events)
+        events.add(type_, text, by)
+        self.events = events.plain()
+
     def lose_jobmaster(self, cause: str, now: Moment) -> float:
         """The JobMaster is lost, and another one is to follow; returns the seconds until then."""
         if self.jobmaster is not None:
@@ -191,5 +202,6 @@ class JobRecord:
     def end(self, archive: Mapping[str, Any], now: Moment) -> None:
         self.move(JobPhase.ENDED)
         self.archive, self.overview, self.ended_at = archive, job_overview(archive), now.monotonic
+        self.events = {}  # the archive has them
         self.state, self.timestamps, self.progress = str(archive["state"]), dict(archive.get("timestamps", {})), ""
         self.client_deadline = None

@@ -121,7 +121,7 @@ class JobMasterCalls:
             message = m.StartJob(
                 graph.to_plain(), leadership.address, leadership.token, resourcemanager, leadership.address,
                 leadership.term, job.takeovers, job.takeover_cause, tuple(job.former),
-                self._trace_of(job_id), job.submitted_ms,
+                self._trace_of(job_id), job.submitted_ms, job.events,
             )  # fmt: skip
             answer = await host.start_job(message)
             if answer.jobmaster_token in job.former:
@@ -185,8 +185,12 @@ class JobMasterCalls:
             job = self._core.jobs.get(order.job_id)
             return job is not None and not (job.ended and self._now().monotonic - job.ended_at > self._patience)
 
-        jobmaster = JobMasterGateway(self._client, order.address, order.token)
+        jobmaster, job = JobMasterGateway(self._client, order.address, order.token), self._core.jobs.get(order.job_id)
+        message = m.CancelJob("" if job is None else job.cancelled_by)
         if not await until_it_works(
-            f"cancelling job {order.job_id}", jobmaster.cancel, goes_on, waits=pauses(FIRST_PAUSE, LONGEST_PAUSE)
+            f"cancelling job {order.job_id}",
+            lambda: jobmaster.cancel(message),
+            goes_on,
+            waits=pauses(FIRST_PAUSE, LONGEST_PAUSE),
         ):
             logger.info("the JobMaster of job %s is not told to cancel it any more", order.job_id)

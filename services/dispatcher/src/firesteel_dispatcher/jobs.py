@@ -166,20 +166,24 @@ class ClusterJobs:
 
     # -- what users want of a job
 
-    async def cancel(self, job_id: str) -> None:
+    async def cancel(self, job_id: str, by: str = "") -> None:
         """Cancel a job; when this returns, a restart of the Dispatcher does not lose it.
+
+        Args:
+            job_id: of the job.
+            by: who asks for it, and from which address.
 
         Raises:
             UnknownJobError: there is no such job.
             JobEndedError: it has ended.
         """
-        self.perform(self.core.cancel(job_id, self.now()))
+        self.perform(self.core.cancel(job_id, self.now(), by))
         try:
             await self._leadership.on_disk(self._leadership.store.set_cancelled, job_id)
         except OSError as error:
             logger.error("that job %s is to be cancelled could not be stored: %s", job_id, error)
 
-    async def trigger_checkpoint(self, job_id: str, trigger_id: str, full: bool) -> None:
+    async def trigger_checkpoint(self, job_id: str, trigger_id: str, full: bool, by: str = "") -> None:
         """Have the JobMaster of a job take a checkpoint; answered before it is taken.
 
         Raises:
@@ -188,10 +192,10 @@ class ClusterJobs:
             RpcError: the JobMaster does not answer, or refuses.
         """
         jobmaster = await self._jobmaster_of(job_id, "checkpoint")
-        await jobmaster.trigger_checkpoint(m.TriggerJobCheckpoint(trigger_id, full))
+        await jobmaster.trigger_checkpoint(m.TriggerJobCheckpoint(trigger_id, full, by))
         self.details.outdated(job_id)
 
-    async def trigger_savepoint(self, job_id: str, request: SavepointRequest) -> None:
+    async def trigger_savepoint(self, job_id: str, request: SavepointRequest, by: str = "") -> None:
         """Have the JobMaster of a job take a savepoint, or stop the job with one; as ``trigger_checkpoint``.
 
         Raises:
@@ -199,7 +203,7 @@ class ClusterJobs:
         """
         jobmaster = await self._jobmaster_of(job_id, "savepoint")
         await jobmaster.trigger_savepoint(
-            m.TriggerJobSavepoint(request.trigger_id, request.target, request.format, request.stop)
+            m.TriggerJobSavepoint(request.trigger_id, request.target, request.format, request.stop, by)
         )
         self.details.outdated(job_id)
 

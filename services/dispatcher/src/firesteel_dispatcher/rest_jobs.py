@@ -21,6 +21,7 @@ from firesteel.rest.rescale_views import require
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.answers import not_stored
 from firesteel_dispatcher.application import Application
+from firesteel_dispatcher.audit import caller_text
 from firesteel_dispatcher.checkpoint_requests import read_savepoint, read_stop, read_trigger
 from firesteel_dispatcher.job import UnknownJobError
 from firesteel_dispatcher.shell import DispatcherService
@@ -142,17 +143,22 @@ async def coordinate(service: DispatcherService, call: RestCall) -> t.Coordinati
 # -- changing
 
 
+def _asked_by(service: DispatcherService, call: RestCall) -> str:
+    """Who makes a request, and from where, as the audit log names them."""
+    return caller_text(call.request, service.rest.access.caller(call.request))
+
+
 async def cancel(service: DispatcherService, call: RestCall) -> t.EmptyResponse | web.Response:
     mode = call.query.get("mode", "cancel")
     if mode != "cancel":
         return error_response(308, "Only mode=cancel is possible: to stop a job is POST /jobs/:jobid/stop in Flink.")
-    await service.jobs.cancel(call.job_id)
+    await service.jobs.cancel(call.job_id, _asked_by(service, call))
     return {}
 
 
 async def cancel_application(service: DispatcherService, call: RestCall) -> t.EmptyResponse:
     """Cancel an application with its jobs."""
-    await service.applications.cancel(call.path["application_id"])
+    await service.applications.cancel(call.path["application_id"], _asked_by(service, call))
     return {}
 
 
@@ -165,7 +171,7 @@ async def stop_of_old(service: DispatcherService, call: RestCall) -> web.Respons
 async def trigger_checkpoint(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     """Take a checkpoint now."""
     trigger_id, full = read_trigger(call.body)
-    await service.jobs.trigger_checkpoint(call.job_id, trigger_id, full)
+    await service.jobs.trigger_checkpoint(call.job_id, trigger_id, full, _asked_by(service, call))
     return {"request-id": trigger_id}
 
 
@@ -178,14 +184,14 @@ async def checkpoint_status(service: DispatcherService, call: RestCall) -> c.Che
 async def trigger_savepoint(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     """Take a savepoint now."""
     savepoint = read_savepoint(call.body)
-    await service.jobs.trigger_savepoint(call.job_id, savepoint)
+    await service.jobs.trigger_savepoint(call.job_id, savepoint, _asked_by(service, call))
     return {"request-id": savepoint.trigger_id}
 
 
 async def stop(service: DispatcherService, call: RestCall) -> t.TriggerResponse:
     """Stop a job with a savepoint."""
     savepoint = read_stop(call.body)
-    await service.jobs.trigger_savepoint(call.job_id, savepoint)
+    await service.jobs.trigger_savepoint(call.job_id, savepoint, _asked_by(service, call))
     return {"request-id": savepoint.trigger_id}
 
 
@@ -228,7 +234,7 @@ async def submit(service: DispatcherService, call: RestCall) -> t.Submitted | we
         submission = await read_submission(request, received, client_versions(), limit)
         job = submission.graph.job_id, submission.graph.name
         traces.step(trace, "Upload")
-        await service.jobs.admission.submit(submission, received, trace)
+        await service.jobs.admission.submit(submission, received, trace, _asked_by(service, call))
         traces.ended(trace, *job)
     except OSError as error:
         traces.ended(trace, *job, error=str(error))

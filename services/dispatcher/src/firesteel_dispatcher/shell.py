@@ -234,7 +234,7 @@ class DispatcherService(Service):
         logger.warning("the cluster is being shut down; %d jobs are cancelled", len(running))
         for job in running:
             try:
-                await self.jobs.cancel(job.id)
+                await self.jobs.cancel(job.id, "the shutdown of the cluster")
             except JobEndedError:
                 pass
         now, timeout, ended = self.clock.monotonic, self.settings.shutdown_timeout, self.jobs.news.ended

@@ -366,3 +366,21 @@ export interface KafkaSources {
   checkpoint: number | null;
   sources: KafkaSource[];
 }
+
+/** Something that has happened to a job. */
+export interface JobEvent {
+  type: string;
+  level: string;
+  text: string;
+  by: string;
+  detail: string;
+  timestamp: number;
+  last: number;
+  count: number;
+}
+
+export interface JobEvents {
+  now: number;
+  events: JobEvent[];
+  dropped: number;
+}

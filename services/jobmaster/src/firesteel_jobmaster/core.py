@@ -8,11 +8,12 @@ This module hands each event to the part that decides about it: slots (``job_slo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from firesteel.checkpoint import savepoints
 from firesteel.common.job_status import JobStatus
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.clock import Clock
@@ -20,7 +21,8 @@ from firesteel.core.errors import PeerUnreachableError, ProtocolError
 from firesteel.graph.bounded import is_batch
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, FailureRecord
 from firesteel.graph.execution_states import ExecutionState
-from firesteel.graph.job_archive import CLEAN_UP, LOGS, archive_in_slices, job_timestamps, restart_times
+from firesteel.graph.job_archive import CLEAN_UP, EVENTS, LOGS, archive_in_slices, job_timestamps, restart_times
+from firesteel.graph.job_events import EventType
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
@@ -98,6 +100,7 @@ class JobMasterCore:
         may_recover: there may be checkpoints of an earlier JobMaster of the job.
         takeover: how many JobMasters of the job were lost before, and why the last of them was.
         first_attempt: of the tasks, if it is larger than that number; those of JobMasters before have smaller numbers.
+        events: of the job's life before.
     """
 
     validates = False
@@ -112,6 +115,7 @@ class JobMasterCore:
         may_recover: bool = False,
         takeover: tuple[int, str] = (0, ""),
         first_attempt: int = 0,
+        events: Mapping[str, Any] | None = None,
     ) -> None:
         count, cause = takeover
         is_reactive = settings.reactive is not None and not is_batch(job_graph)
@@ -130,6 +134,12 @@ class JobMasterCore:
         self.checkpoints = self._state.checkpoints = JobCheckpoints(
             CheckpointedJob(self._job), settings.checkpoints, clock, may_recover, follows=follows
         )
+        self._events = self._state.events
+        self._events.restore(events or {})
+        if count:
+            self._events.add(EventType.JOBMASTER_LOST, cause)
+        self.checkpoints.coordinator.on_outcome = self._events.checkpoint_ended
+        self.checkpoints.coordinator.requests.on_end = self._events.request_ended
         self._layout = self._state.layout = _layout_of(job_graph, settings, self._job)
         self._archive: dict[str, Any] | None = None
         """What people see of the job once it has ended; None before."""
@@ -144,6 +154,8 @@ class JobMasterCore:
             self._state.declares_slots = False
             if self._state.accepts_slots:
                 self._job.slots.declare()
+        if self.state is JobStatus.RUNNING and self._layout.runs_in_slots and self.graph.all_run():
+            self._events.all_run(self.graph.tally.total, self.checkpoints.coordinator.statistics.last_restored)
         instructions = self._state.take()
         if self.validates:
             self.validate()
@@ -236,7 +248,7 @@ class JobMasterCore:
                 archive[CLEAN_UP] = self.checkpoints.coordinator.completed.clean_up(self.state.name)
                 if vertices is None:
                     self._archive = archive
-        return {**archive, **self._layout.in_archive()}
+        return {**archive, EVENTS: self._events.plain(), **self._layout.in_archive()}
 
     def job_values(self) -> dict[str, int | str]:
         """Metrics of the job: restarts and checkpoints."""
@@ -258,9 +270,14 @@ class JobMasterCore:
             self._state.set_timer(SLOTS_TIMER, seconds)
 
     @event
-    def cancel(self, cause: str) -> None:
-        """Cancel the job; nothing happens if it has ended or is being cancelled."""
-        self._job.ending.cancel_job(cause)
+    def cancel(self, cause: str, by: str = "") -> None:
+        """Cancel the job; nothing happens if it has ended or is being cancelled.
+
+        Args:
+            cause: for people.
+            by: who asked for it, and from which address.
+        """
+        self._job.ending.cancel_job(cause, by)
 
     @event
     def suspend(self, cause: str) -> None:
@@ -446,12 +463,22 @@ class JobMasterCore:
     @event
     def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:
         """A user wants a checkpoint now; its result is in the archive, under the id of the request."""
-        self.checkpoints.coordinator.request(message.trigger_id, message.full)
+        coordinator = self.checkpoints.coordinator
+        if not coordinator.requests.is_known(message.trigger_id):
+            text = "a checkpoint with all state" if message.full else "a checkpoint"
+            self._events.requested(EventType.CHECKPOINT_REQUESTED, message.trigger_id, text, message.by)
+        coordinator.request(message.trigger_id, message.full)
 
     @event
-    def trigger_savepoint(self, trigger_id: str, savepoint: SavepointTarget) -> None:
+    def trigger_savepoint(self, trigger_id: str, savepoint: SavepointTarget, by: str = "") -> None:
         """A user wants a savepoint, or to stop the job with one; as ``trigger_checkpoint``."""
-        self.checkpoints.coordinator.request_savepoint(trigger_id, savepoint)
+        coordinator = self.checkpoints.coordinator
+        if not coordinator.requests.is_known(trigger_id):
+            type_ = EventType.STOP_REQUESTED if savepoint.stops else EventType.SAVEPOINT_REQUESTED
+            text = f"a {savepoint.format.lower()} savepoint in {savepoint.target}"
+            then = {savepoints.DRAIN: ", with an end of event time", savepoints.CANCEL: ", and then to cancel the job"}
+            self._events.requested(type_, trigger_id, text + then.get(savepoint.stop, ""), by)
+        coordinator.request_savepoint(trigger_id, savepoint)
 
     @event
     def checkpoint_work_done(self, result: WorkResult) -> None:

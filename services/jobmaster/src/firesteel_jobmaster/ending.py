@@ -171,14 +171,14 @@ class Ending:
 
     # -- the job
 
-    def cancel_job(self, cause: str) -> None:
+    def cancel_job(self, cause: str, by: str = "") -> None:
         """Cancel the job; nothing happens if it has ended, is being cancelled, or its results are being shown."""
         state = self._state
         if not state.layout.may_cancel():
             logger.info("the job is not cancelled: its results are being shown")
         elif not state.is_terminal and state.status is not JobStatus.CANCELLING:
             state.failover.forget_restarts()
-            state.move(JobStatus.CANCELLING, cause)
+            state.move(JobStatus.CANCELLING, cause, by)
             self.cancel_tasks(cause)
 
     def suspend(self, cause: str) -> None:

@@ -107,6 +107,7 @@ class Failover:
         if entry is not None:  # its regions all wait for a restart: the failure is a consequence, or explains more
             if entry.add(record, rank):
                 self._warn_of_restart(entry)
+                state.events.restart_explained(failures.cause_text(entry.root.failure))
         else:
             pause = 0.0
             if is_foreign or failures.is_state_away(record.failure):  # the host is to blame, or the cluster's release
@@ -124,6 +125,7 @@ class Failover:
             pause = restarts.begin(regions, entry, now, pause)
             entry.answer = f"restart {state.graph.restarts} in {pause:.3g} s"
             self._warn_of_restart(entry)
+            state.events.restarting(failures.cause_text(entry.root.failure), entry.answer)
             self._slots.declare_if_changed()
         # Regions that are being renewed get all their new attempts first, so that the cancelling below reaches them.
         while self._to_renew:

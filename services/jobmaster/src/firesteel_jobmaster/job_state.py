@@ -11,6 +11,7 @@ from firesteel.core.clock import Clock
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, LogicalSlot
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import job_timestamps
+from firesteel.graph.job_events import JobEvents
 from firesteel.graph.plan import job_plan
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
@@ -69,6 +70,7 @@ class JobState:
     def __init__(self, settings: JobMasterSettings, clock: Clock, graph: ExecutionGraph, has_deployed: bool) -> None:
         self.settings, self.clock, self.graph = settings, clock, graph
         self.plan = job_plan(graph.job_graph)
+        self.events = JobEvents(clock.epoch_ms)
         self.pool = SlotPool(graph.slots_needed)
         self.placements = Placements(graph, self.pool)
         self.restarts = Restarts(graph, settings.new_restart_strategy(), settings.failover_by_region)
@@ -130,11 +132,12 @@ class JobState:
 
     # -- what is to be done
 
-    def move(self, to: JobStatus, cause: str) -> None:
-        """The job enters another state, and the Dispatcher hears of it."""
+    def move(self, to: JobStatus, cause: str, by: str = "") -> None:
+        """The job enters another state, and the Dispatcher hears of it; ``by``: who asked for that."""
         self.graph.move_job(to, cause)
         self.emit(do.ReportJobState(to.name, job_timestamps(self.graph)))
         self.layout.job_moved(to, cause)
+        self.events.job_moved(to, cause, by)
 
     def emit(self, instruction: do.Instruction) -> None:
         """Have the shell do this."""

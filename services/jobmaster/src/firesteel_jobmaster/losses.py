@@ -61,6 +61,8 @@ class SlotLosses:
             return
         self._ending.taskmanager_explained(taskmanager_id)
         state.graph.explain(taskmanager_id, lambda failure: failures.slot_lost_since(failure, cause))
+        if state.graph.failures:
+            state.events.restart_explained(failures.cause_text(state.graph.failures[-1].root.failure))
         self.slots_lost(state.pool.at(taskmanager_id), cause)
         self._ending.check()
 

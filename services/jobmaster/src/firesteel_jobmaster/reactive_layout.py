@@ -254,6 +254,7 @@ class ReactiveLayout(JobLayout):
         logger.info("the job is rescaled: it uses %d slots, and has %d", used, slots)
         self._is_rescaled = True
         self._history.enter(RescalePhase.RESTARTING)
+        self._state.events.rescaling(f"rescaled from {used} to {slots} slots")
         self._state.move(JobStatus.RESTARTING, f"rescaled from {used} to {slots} slots")
         self._job.ending.cancel_tasks(f"the job is rescaled from {used} to {slots} slots")
 

@@ -115,7 +115,7 @@ class JobMaster:
         takeover = start.takeover, start.takeover_cause
         self.core = core = JobMasterCore(
             job_graph, settings, clock, may_recover=checkpoint_store is not None and may_recover, takeover=takeover,
-            first_attempt=attempts.first if attempts is not None else 0,
+            first_attempt=attempts.first if attempts is not None else 0, events=start.events,
         )  # fmt: skip
         if start.submitted_ms:
             core.graph.submitted(start.submitted_ms)
@@ -302,12 +302,12 @@ class JobMaster:
                 "provided: the directory of the savepoint, which all hosts see",
             )
         savepoint = SavepointTarget(target, message.format, message.stop)
-        self.door.handle(self.core.trigger_savepoint, message.trigger_id, savepoint)
+        self.door.handle(self.core.trigger_savepoint, message.trigger_id, savepoint, message.by)
 
     @answers(JobMasterGateway.cancel)
-    def cancel(self, _: m.Empty) -> None:
+    def cancel(self, message: m.CancelJob) -> None:
         """The user of the job cancels it."""
-        self.door.handle(self.core.cancel, "cancelled by its user")
+        self.door.handle(self.core.cancel, "cancelled by its user", message.by)
 
     @answers(JobMasterGateway.adopt)
     def adopt(self, message: m.AdoptJob) -> None:

@@ -72,6 +72,8 @@ PENDING = "pendingRecords"
 """Of a vertex's loads: records that its sources have yet to read, where their connector tells (Flink's metric)."""
 RECENT_RESTARTS = "firesteel-restarts-in-last-hour"
 """Of a job: its restarts within the hour before ``now``."""
+EVENTS = "firesteel-events"
+"""Of a job: what has happened to it, when, and at whose request (``firesteel.graph.job_events``)."""
 _HOUR_MS = 3_600_000
 _PENDING_END = f".{PENDING}"
 ROWS_AT_ONCE = 200

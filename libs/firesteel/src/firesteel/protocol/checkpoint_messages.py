@@ -48,11 +48,14 @@ class TriggerCheckpoint(Message):
 class TriggerJobCheckpoint(Message):
     """A user wants a checkpoint of a job now; the job's archive has its outcome under ``trigger_id``.
 
-    ``full``: with all state, even where checkpoints are incremental.
+    Attributes:
+        full: with all state, even where checkpoints are incremental.
+        by: who asked for it, and from which address, for people.
     """
 
     trigger_id: str
     full: bool = False
+    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,14 @@ class TriggerJobSavepoint(Message):
         target_directory: parent directory of the savepoint.
         format: ``CANONICAL`` or ``NATIVE``.
         stop: how the job ends with the savepoint: ``suspend``, ``drain`` or ``cancel``; empty = it goes on.
+        by: who asked for it, and from which address, for people.
     """
 
     trigger_id: str
     target_directory: str
     format: str = "CANONICAL"
     stop: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True)

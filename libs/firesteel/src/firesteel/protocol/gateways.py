@@ -221,7 +221,7 @@ class JobMasterGateway(Gateway):
     notify_waiting = Method(m.NotifyWaiting, by=_RESOURCEMANAGER)
     """The TaskManagers that are started for the job do not come, with the reason."""
 
-    cancel = Method(m.Empty, by=_DISPATCHER)
+    cancel = Method(m.CancelJob, by=_DISPATCHER)
     """Cancel the job; nothing happens if it has ended."""
 
     adopt = Method(m.AdoptJob, by=_DISPATCHER + _HOST)

@@ -304,6 +304,7 @@ class StartJob(Message):
         given_up: fencing tokens of the last lost JobMasters; a host that still runs one of them kills it first.
         trace: ``traceparent`` of the submission's span; empty = there is no trace.
         submitted_ms: epoch ms of the submission; 0 = not known.
+        events: of the job's life so far (``firesteel.graph.job_events``).
     """
 
     job_graph: Mapping[str, Any]
@@ -317,6 +318,7 @@ class StartJob(Message):
     given_up: tuple[str, ...] = field(default=(), repr=False)
     trace: str = ""
     submitted_ms: int = 0
+    events: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -342,6 +344,13 @@ class RunningJobs(Message):
     """The jobs of a JobMaster host, which a Dispatcher that was started anew adopts."""
 
     jobs: tuple[RunningJob, ...]
+
+
+@dataclass(frozen=True)
+class CancelJob(Message):
+    """A job is to be cancelled; ``by``: who asked for it, and from which address, for people."""
+
+    by: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from firesteel.rest import (
     checkpoint_views,
+    event_views,
     kafka_views,
     load_types,
     metric_views,
@@ -138,6 +139,10 @@ JOB_ENDPOINTS: Final = (
         Parameter("includeSerializedValue", "they have no serialized form", "flag", False),
     ),
     get(f"{JOB}/metrics", of_query(metric_views.job_metrics), "metrics of a job", *METRICS),
+    get(
+        f"{JOB}/events", of_job(event_views.job_events), "what has happened to a job, when, and who asked for it",
+        ours=True,
+    ),
 )  # fmt: skip
 CHECKPOINT_ENDPOINTS: Final = (
     get(f"{JOB}/checkpoints", of_job(checkpoint_views.checkpoints), "checkpoint statistics"),

@@ -12,6 +12,7 @@ import type { JobDetails, KafkaSources, Vertex } from "../types";
 import { ChartsTab } from "./charts";
 import { CheckpointsTab } from "./checkpoints";
 import { ConfigurationTab } from "./configuration";
+import { EventsTab } from "./events";
 import { ExceptionsTab } from "./exceptions";
 import { JobLogsTab } from "./job_logs";
 import { KafkaTab } from "./kafka";
@@ -23,6 +24,7 @@ import { VertexPanel } from "./vertex";
 const TABS: [string, string][] = [
   ["overview", "Graph"],
   ["exceptions", "Exceptions"],
+  ["events", "Events"],
   ["checkpoints", "Checkpoints"],
   ["state", "State"],
   ["timeline", "Timeline"],
@@ -38,7 +40,7 @@ export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: stri
   const history = useStore(config)?.features["web-history"] ?? false;
   const found = job.data;
   const readsKafka = useReadsKafka(id) || tab === "kafka";
-  const tabsOfAll = readsKafka ? [...TABS.slice(0, 4), KAFKA, ...TABS.slice(4)] : TABS;
+  const tabsOfAll = readsKafka ? [...TABS.slice(0, 5), KAFKA, ...TABS.slice(5)] : TABS;
   const adaptive = found?.schedulerType === "Adaptive" ? [...tabsOfAll, RESCALES] : tabsOfAll;
   const tabs = history ? adaptive.filter(([key]) => !["charts", "logs"].includes(key)) : adaptive; // an archive has neither
   const now = tabs.some(([key]) => key === tab) ? tab : "overview";
@@ -60,6 +62,7 @@ export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: stri
       <Tabs path={["jobs", id]} tabs={tabs} now={now} />
       {now === "overview" && <GraphTab job={found} rest={rest} />}
       {now === "exceptions" && <ExceptionsTab id={id} />}
+      {now === "events" && <EventsTab id={id} />}
       {now === "checkpoints" && <CheckpointsTab job={found} rest={rest} />}
       {now === "kafka" && <KafkaTab job={found} />}
       {now === "state" && <StateTab job={found} />}

@@ -13,7 +13,7 @@ barrier stand still until it is complete, and end then; or go on when it is give
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from firesteel.checkpoint import savepoints
@@ -91,6 +91,9 @@ class CheckpointCoordinator:
     ) -> None:
         self.settings, self.completed = settings, completed
         self.statistics = CheckpointStatistics(settings.history)
+        self.on_outcome: Callable[[int, str], None] = lambda checkpoint_id, failure: None
+        """Called with the id of each checkpoint that is complete, and with the cause of each failure that counts, which
+        follows neither from a restart nor from a request of a user."""
         self._schedule = Schedule(settings)
         self._recovery = recovery.Recovery(completed, clock, job.emit)
         self._job, self._clock = job, clock
@@ -574,6 +577,7 @@ class CheckpointCoordinator:
         if pending.stops:
             self._stopped = pending.request.trigger_id, pending.checkpoint_id, result.location
         self._tolerance.succeeded()
+        self.on_outcome(pending.checkpoint_id, "")
         self._schedule.completed(self._active and (pending.request.cause is CheckpointCause.FINAL or pending.is_last))
         checkpoint_id = pending.checkpoint_id
         logger.info("checkpoint %d is complete (%s)", checkpoint_id, pending.request.cause)
@@ -670,6 +674,7 @@ class CheckpointCoordinator:
             and pending.request.cause not in (CheckpointCause.MANUAL, CheckpointCause.SAVEPOINT)
             and not self._closed
         ):
+            self.on_outcome(pending.checkpoint_id, str(failure))
             self._tolerance.failed(failure)  # a user who asked for one hears of its failure, and the job goes on
 
     def _fail_job_if_exceeded(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from firesteel_jobmaster.checkpoints.pending import CheckpointRequest
@@ -12,6 +13,7 @@ MOST_WAITING: Final = 1000
 """Requests that may wait for their turn."""
 MOST_KEPT: Final = 2000
 """Results that are remembered; the oldest go first."""
+OnEnd = Callable[[str, bool, str, str], None]
 
 
 class CheckpointRequests:
@@ -20,6 +22,11 @@ class CheckpointRequests:
     def __init__(self) -> None:
         self._waiting: deque[CheckpointRequest] = deque()
         self._results: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self.on_end: OnEnd = lambda trigger_id, is_complete, text, detail: None
+        """Called with what became of a request: its id, whether it was carried out, and two texts for people."""
+
+    def is_known(self, trigger_id: str) -> bool:
+        return trigger_id in self._results
 
     @property
     def is_empty(self) -> bool:
@@ -63,17 +70,21 @@ class CheckpointRequests:
         if trigger_id in self._results:
             result = {"status": "COMPLETED", "checkpointId": checkpoint_id}
             self._results[trigger_id] = {**result, "location": location} if location else result
+            kind = "savepoint" if location else "checkpoint"
+            self.on_end(trigger_id, True, f"{kind} {checkpoint_id} is complete", location)
 
     def failed(self, trigger_id: str, failure: CheckpointFailure) -> None:
         """The checkpoint of a request has failed."""
         if trigger_id in self._results:
             self._results[trigger_id] = {"status": "COMPLETED", "reason": failure.reason.name, "failure": str(failure)}
+            self.on_end(trigger_id, False, str(failure), "")
 
     def failed_with(self, trigger_id: str, text: str) -> None:
         """The stop of the job has failed behind a savepoint that is complete; ``text`` says what to do with it."""
         if trigger_id in self._results:
             reason = "STOP_FAILED"
             self._results[trigger_id] = {"status": "COMPLETED", "reason": reason, "failure": text}
+            self.on_end(trigger_id, False, text, "")
 
     def refuse_waiting(self, failure: CheckpointFailure) -> None:
         """Fail all requests that wait for their turn."""

@@ -293,6 +293,11 @@ def parser() -> argparse.ArgumentParser:
         description="Shows jobs, also those that have ended: state, checkpoints, restarts, last failure, vertices, and "
         "the address of their page in the dashboard.",
     )
+    show.add_argument(
+        "--events",
+        action="store_true",
+        help="what has happened to them, when, and who asked for it",
+    )
     show.add_argument("jobs", metavar="JOB", nargs="+", help=_JOB)
 
     page = cluster_verb(

@@ -43,6 +43,8 @@ def show(parsed: argparse.Namespace, console: Console) -> int:
         for job_id in named_jobs(console, connection, parsed.jobs, ended=True):
             rows, more = wait_for(console, connection, "Asking for the job", _look(rest, job_id))
             more = {**more, "dashboard": rest.dashboard_url(job_id)}
+            if parsed.events:
+                more["events"] = wait_for(console, connection, "Asking for events", rest.get(f"/jobs/{job_id}/events"))
             shown.append((rows, {**rows.plain(), **more}))
     finally:
         close_connections()
@@ -119,10 +121,27 @@ def job_lines(rows: JobRows, plain: Mapping[str, Any], console: Console) -> list
     text = [title, f"dashboard: {plain['dashboard']}"]
     text += [line for line in (state_text(plain["state"]), *kafka_lines(plain["kafka"])) if line]
     if failure is not None:
-        when = datetime.fromtimestamp(failure["timestamp"] / 1000).strftime("%d.%m.%Y %H:%M:%S")
+        when = _moment(failure["timestamp"])
         task = f" in {failure['taskName']}" if failure.get("taskName") else ""
         text.append(f"last failure: {when}{task}\n{failure['stacktrace'].strip()}")
-    return [*text, *table]
+    return [*text, *(table if "events" not in plain else event_lines(plain["events"]))]
+
+
+def event_lines(answer: Mapping[str, Any]) -> list[str]:
+    """The events of a job as lines, in the order of time."""
+    dropped = answer["dropped"]
+    text = [f"{dropped} earlier events are kept no more"] if dropped else []
+    for event in answer["events"]:
+        when = _moment(event["timestamp"])
+        times = f" ({event['count']} times in {duration_text(event['last'] - event['timestamp'])})"
+        text.append(f"{when}  {event['type']}: {event['text']}{times if event['count'] > 1 else ''}")
+        more = event["detail"], f"asked for by {event['by']}" if event["by"] else ""
+        text += [f"    {line}" for line in more if line]
+    return text
+
+
+def _moment(epoch_ms: int) -> str:
+    return datetime.fromtimestamp(epoch_ms / 1000).strftime("%d.%m.%Y %H:%M:%S")
 
 
 def open_page(parsed: argparse.Namespace, console: Console) -> int:
