@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firesteel.common import Duration, WatermarkStrategy
-from firesteel.common.typeinfo import RowTypeInfo, Types
+from firesteel.common.typeinfo import Types
 from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.datastream import DataStream, StreamExecutionEnvironment
 from firesteel.expressions import col
 from firesteel.expressions.binding import bind
 from firesteel_sql.connectors.connector import connector_of
+from firesteel_sql.execution.joins_and_ranks import BUILDERS
+from firesteel_sql.execution.stream_columns import names_of, row_type_of
 from firesteel_sql.plan.relations import (
     Column,
     ConstantRows,
@@ -22,27 +24,9 @@ from firesteel_sql.plan.relations import (
     WatermarkAssigner,
 )
 from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, InputColumn, to_expression
-from firesteel_sql.types.columns import type_info_of
 
 _NOTHING = "$nothing"
 """Name of the column of rows that have none."""
-
-
-def names_of(columns: Sequence[Column]) -> list[str]:
-    """Names for the columns of a stream, where a relation may have one name twice."""
-    names: list[str] = []
-    for column in columns:
-        name, count = column.name, 0
-        while name in names:
-            name = f"{column.name}{count}"
-            count += 1
-        names.append(name)
-    return names
-
-
-def row_type_of(columns: Sequence[Column]) -> RowTypeInfo:
-    """The type of the rows of a stream with these columns."""
-    return RowTypeInfo([type_info_of(column.type) for column in columns], names_of(columns))
 
 
 class StreamBuilder:
@@ -87,7 +71,7 @@ class StreamBuilder:
                 return first.union(*others)
             case WatermarkAssigner():
                 return self._with_watermarks(relation)
-        raise AssertionError(relation)
+        return BUILDERS[type(relation)](relation, self.build)
 
     def _scan(self, relation: Scan) -> DataStream:
         connector, context = connector_of(relation.identifier, relation.table)
