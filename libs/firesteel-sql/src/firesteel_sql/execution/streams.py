@@ -11,7 +11,7 @@ from firesteel.datastream import DataStream, StreamExecutionEnvironment
 from firesteel.expressions import col
 from firesteel.expressions.binding import bind
 from firesteel_sql.connectors.connector import connector_of
-from firesteel_sql.execution.joins_and_ranks import BUILDERS
+from firesteel_sql.execution import aggregates_and_windows, joins_and_ranks
 from firesteel_sql.execution.stream_columns import names_of, row_type_of
 from firesteel_sql.plan.relations import (
     Column,
@@ -27,6 +27,9 @@ from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, InputC
 
 _NOTHING = "$nothing"
 """Name of the column of rows that have none."""
+
+
+_BUILDERS = {**joins_and_ranks.BUILDERS, **aggregates_and_windows.BUILDERS}
 
 
 class StreamBuilder:
@@ -71,7 +74,7 @@ class StreamBuilder:
                 return first.union(*others)
             case WatermarkAssigner():
                 return self._with_watermarks(relation)
-        return BUILDERS[type(relation)](relation, self.build)
+        return _BUILDERS[type(relation)](relation, self.build)
 
     def _scan(self, relation: Scan) -> DataStream:
         connector, context = connector_of(relation.identifier, relation.table)

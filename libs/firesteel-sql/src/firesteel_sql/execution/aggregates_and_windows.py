@@ -1,0 +1,33 @@
+"""The streams of aggregates and window table functions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firesteel.datastream import DataStream
+from firesteel.datastream.changelogs import expanded_rows
+from firesteel.functions.changelog import ChangelogComputation
+from firesteel_sql.execution.computed_streams import Builders, BuildInput, computed, keyed
+from firesteel_sql.execution.stream_columns import row_type_of
+from firesteel_sql.operators.plans import AggregatePlan, SessionPlan, WindowPlan
+from firesteel_sql.plan.stateful_relations import Aggregate, WindowKind, WindowTable
+
+
+def _aggregate(relation: Aggregate, build: BuildInput) -> DataStream:
+    window_end = None if relation.window is None else relation.groups.index(relation.window.end)
+    plan = AggregatePlan(relation.calls, insert_only=False, is_global=not relation.groups, window_end=window_end)
+    rows = keyed(build(relation.input), relation.input, relation.groups)
+    return computed(relation, [rows], "aggregates:GroupAggregate", plan)
+
+
+def _windows(relation: WindowTable, build: BuildInput) -> DataStream:
+    rows = build(relation.input)
+    if relation.kind is WindowKind.SESSION:
+        sessions = keyed(rows, relation.input, relation.partition)
+        return computed(relation, [sessions], "sessions:Sessions", SessionPlan(relation.time, relation.size))
+    plan = WindowPlan(relation.kind, relation.time, relation.size, relation.step, relation.offset)
+    computation = ChangelogComputation("firesteel_sql.operators.windows:Windows", plan)
+    return expanded_rows("WindowTableFunction", rows, computation, row_type_of(relation.columns))
+
+
+BUILDERS: Final[Builders] = {Aggregate: _aggregate, WindowTable: _windows}

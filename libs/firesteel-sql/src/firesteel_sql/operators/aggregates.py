@@ -1,0 +1,231 @@
+"""GROUP BY: a row of results for each group of rows that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from firesteel.core.errors import ProgramError
+from firesteel.core.short_repr import short_repr
+from firesteel.runtime.operators.changelog import (
+    ChangelogContext,
+    ChangelogFunction,
+    ChangelogStates,
+    weights_of,
+)
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import columns_of
+from firesteel.state.columnar.groups import Groups
+from firesteel_sql.operators.accumulators import INSERT_ONLY, NUMERIC, Accumulator, ArgumentChanges, Storage
+from firesteel_sql.operators.distinct import DistinctValues
+from firesteel_sql.operators.group_results import Ints, Mask, changes_of_groups, inserted, truths
+from firesteel_sql.operators.plans import AggregatePlan
+from firesteel_sql.operators.row_accumulators import ChangingExtreme, RowAccumulator, accumulator_over_rows
+from firesteel_sql.plan.stateful_relations import AggregateCall
+
+_END_OF_INPUT = (1 << 63) - 1
+
+
+class _Call:
+    """One aggregate: which rows it counts, and what it stores of them."""
+
+    def __init__(self, call: AggregateCall, accumulator: Accumulator, distinct: DistinctValues | None) -> None:
+        self.call, self.accumulator, self._distinct = call, accumulator, distinct
+        self._filter = "all" if call.filter is None else f"filter{call.filter}"
+        if distinct is not None:
+            distinct.counts_for(self._filter)
+
+    def add(self, batch: pa.RecordBatch, keys: Sequence[pa.Array], slots: Ints, groups: Groups, weights: Ints) -> None:
+        """Add the changes of a batch; weights are in grouped order."""
+        places = [*self.call.arguments, *(key.place for key in self.call.order)]
+        changes: ArgumentChanges | None = ArgumentChanges(groups, weights, [batch.column(place) for place in places])
+        assert changes is not None
+        if self.call.filter is not None:
+            changes = changes.without(~truths(batch.column(self.call.filter)))
+        if self._distinct is not None:
+            changes = self._distinct.first_and_last(self._filter, keys, slots, changes)
+        if changes is not None:
+            self.accumulator.add(changes)
+
+
+class GroupAggregate(ChangelogFunction):
+    """Keeps the number of rows and the aggregates of each group, and gives the groups whose results have changed.
+
+    Without groups there is one row of results, also while there are no rows: it is given at the end of the input, if
+    nothing came before.
+    """
+
+    def __init__(self, parameters: AggregatePlan, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
+        self._plan, self._output = parameters, output
+        (self._input,) = inputs
+
+    @override
+    def create_state(self, states: ChangelogStates) -> None:
+        self._owns_constant = _owns_constant(states) if self._plan.is_global else False
+        self._state = states.columns("groups")
+        self._rows = self._state.column("rows", pa.int64())
+        self._distinct: dict[tuple[int, ...], DistinctValues] = {}
+        self._tables: list[RowAccumulator | ChangingExtreme] = []
+        results = list(self._output)[len(self._output) - len(self._plan.calls) :]
+        self._calls = [
+            self._call(call, field.type, states) for call, field in zip(self._plan.calls, results, strict=True)
+        ]
+        self._next_end: int | None = None
+        self._gave = False
+
+    def _call(self, call: AggregateCall, result: pa.DataType, states: ChangelogStates) -> _Call:
+        types = [self._input.field(place).type for place in call.arguments]
+        name = _name_of(call, self._input)
+        storage = Storage(self._state, name, types, result, self._plan.insert_only)
+        functions = {**NUMERIC, **(INSERT_ONLY if self._plan.insert_only and not call.order else {})}
+        if call.function in functions:
+            accumulator: Accumulator = functions[call.function](storage)
+        else:
+            sort_types = [self._input.field(key.place).type for key in call.order]
+            accumulator = accumulator_over_rows(call, storage, [*types, *sort_types], states)
+            self._tables.append(accumulator)
+        distinct = None
+        if call.distinct and call.function not in ("MIN", "MAX"):
+            if call.arguments not in self._distinct:
+                shown = ",".join(self._input.field(place).name for place in call.arguments)
+                self._distinct[call.arguments] = DistinctValues(states, f"distinct({shown})", types)
+            distinct = self._distinct[call.arguments]
+        return _Call(call, accumulator, distinct)
+
+    @override
+    def open(self, context: ChangelogContext) -> None:
+        super().open(context)
+        self._late = context.metrics.counter("numLateRecordsDropped")
+        self._gave = self._state.size > 0
+        end = self._plan.window_end
+        if end is not None and self._state.size:
+            ends = [_ends(self._state.index.keys(slots)[end]) for slots in self._state.pieces() if len(slots)]
+            self._next_end = min((int(part.min()) for part in ends), default=None)
+
+    # -- rows
+
+    @override
+    def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
+        rows, weights = columns_of(batch), weights_of(batch)
+        end = self._plan.window_end
+        if end is not None:
+            ends = _ends(keys[end])
+            late = ends - 1 <= self.context.watermark()
+            if late.any():
+                self._late.inc(int(late.sum()))
+                chosen = np.flatnonzero(~late)
+                if not chosen.size:
+                    return
+                picks = pa.array(chosen)
+                rows, weights, ends = rows.take(picks), weights[chosen], ends[chosen]
+                keys = [key.take(picks) for key in keys]
+            first_end = int(ends.min())
+            self._next_end = first_end if self._next_end is None else min(first_end, self._next_end)
+        changes = self._changes(keys, rows, weights)
+        if changes is not None:
+            yield changes
+
+    def _changes(self, keys: Sequence[pa.Array], rows: pa.RecordBatch, weights: Ints) -> Batch | None:
+        state = self._state
+        slots = state.slots(keys)
+        groups = Groups(slots)
+        state.touch(groups.slots)
+        touched, by_group = groups.slots, weights.take(groups.order)
+        emits = self._plan.window_end is None
+        before_count = self._rows.get(touched)
+        before = self._results(touched) if emits else []
+        count = before_count + np.add.reduceat(by_group, groups.starts)
+        if count.min() < 0:
+            raise self._without_row(touched[count < 0][:1])
+        self._rows.set(touched, count)
+        for call in self._calls:
+            call.add(rows, keys, slots, groups, by_group)
+        changes = None
+        if emits:
+            existed, exists = before_count > 0, count > 0
+            if self._plan.is_global:
+                existed, exists = np.full(1, self._gave), np.ones(1, bool)
+                self._gave = True
+            shown = [] if self._plan.is_global else state.index.keys(touched)
+            changes = changes_of_groups(self._output, shown, existed, exists, before, self._results(touched))
+        if not self._plan.is_global:
+            state.release(touched[count == 0])
+        return changes
+
+    def _results(self, slots: Ints) -> list[pa.Array]:
+        return [call.accumulator.results(slots) for call in self._calls]
+
+    def _without_row(self, slots: Ints) -> ProgramError:
+        key = ", ".join(short_repr(column[0].as_py(), 80) for column in self._state.index.keys(slots))
+        return ProgramError(
+            f"{self.context.operator}: a row of the group ({key}) goes that never came. The changes of the input do "
+            "not fit each other: is a primary key declared that rows do not have?"
+        )
+
+    # -- times
+
+    @override
+    def on_watermark(self, watermark: int) -> Iterator[Batch]:
+        if self._plan.window_end is not None:
+            if self._next_end is not None and self._next_end - 1 <= watermark:
+                yield from self._end_windows(self._plan.window_end, watermark)
+        elif watermark == _END_OF_INPUT and self._plan.is_global and self._owns_constant and not self._gave:
+            yield self._row_of_nothing()
+
+    def _row_of_nothing(self) -> Batch:
+        self._gave = True
+        slots = self._state.slots([pa.array([0], self._state.key_types[0])])
+        results = self._results(slots)
+        self._state.release(slots)
+        return inserted(self._output, results)
+
+    def _end_windows(self, end: int, watermark: int) -> Iterator[Batch]:
+        """Give the results of the windows that the watermark has passed, and forget them."""
+
+        def is_over(keys: Sequence[pa.Array]) -> Mask:
+            over: Mask = _ends(keys[end]) - 1 <= watermark
+            return over
+
+        next_ends: list[int] = []
+        for slots in self._state.pieces():
+            if not len(slots):
+                continue
+            keys = self._state.index.keys(slots)
+            over = is_over(keys)
+            remaining = _ends(keys[end])[~over]
+            if remaining.size:
+                next_ends.append(int(remaining.min()))
+            ended = slots[over]
+            if ended.size:
+                ended_keys = self._state.index.keys(ended)
+                yield inserted(self._output, [*ended_keys, *self._results(ended)])
+                for table in self._tables:
+                    table.forget(ended)
+                self._state.release(ended)
+        for distinct in self._distinct.values():
+            distinct.forget(is_over)
+        self._next_end = min(next_ends, default=None)
+
+
+def _ends(column: pa.Array) -> Ints:
+    """Ends of windows, epoch ms."""
+    numbers: Ints = column.cast(pa.timestamp("ms"), safe=False).view(pa.int64()).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _owns_constant(states: ChangelogStates) -> bool:
+    """Whether the constant by which rows without groups are keyed belongs to this subtask."""
+    parameters = states.parameters
+    (group,) = parameters.key_groups_of([pa.array([0], states.key_types[0])])
+    return int(group) in parameters.key_groups
+
+
+def _name_of(call: AggregateCall, columns: pa.Schema) -> str:
+    """Name of a call's state: its text, so that it is found again when other calls come or go."""
+    arguments = ",".join(columns.field(place).name for place in call.arguments)
+    suffix = "" if call.filter is None else f"[{columns.field(call.filter).name}]"
+    order = "".join(f" by {columns.field(key.place).name} {key.ascending}" for key in call.order)
+    return f"{call.function}({'distinct ' if call.distinct else ''}{arguments}{order}){suffix}"

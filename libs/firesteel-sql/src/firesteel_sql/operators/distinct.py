@@ -1,0 +1,84 @@
+"""DISTINCT arguments: each different value of a group counts once, as long as a row has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from firesteel.runtime.operators.changelog import ChangelogStates
+from firesteel.state.columnar.groups import Groups
+from firesteel_sql.operators.accumulators import ArgumentChanges
+from firesteel_sql.operators.group_results import Ints, Mask
+
+
+class DistinctValues:
+    """How many rows of each group have each value, for all calls with the same arguments.
+
+    Args:
+        states: of the operator.
+        name: of the state.
+        types: of the arguments.
+    """
+
+    def __init__(self, states: ChangelogStates, name: str, types: Sequence[pa.DataType]) -> None:
+        self.state = states.columns(name, types)
+        self._counts: dict[str, Any] = {}
+
+    def counts_for(self, name: str) -> None:
+        """Count the rows of a filter of this name."""
+        self._counts[name] = self.state.column(name, pa.int64())
+
+    def first_and_last(
+        self, name: str, keys: Sequence[pa.Array], slots: Ints, changes: ArgumentChanges
+    ) -> ArgumentChanges | None:
+        """The values that have come to a group, and those that are gone from it; None = there are none.
+
+        Args:
+            name: of the filter.
+            keys: of the rows, in the order of the batch.
+            slots: of the rows' groups, in the order of the batch.
+            changes: the arguments, and which rows count.
+        """
+        changes = changes.without_nulls()
+        weights = changes.groups.to_rows(changes.weights)
+        rows = np.flatnonzero(weights)
+        if not rows.size:
+            return None
+        picks = pa.array(rows)
+        values = [column.take(picks) for column in changes.arguments]
+        value_slots = self.state.slots([*(key.take(picks) for key in keys), *values])
+        self.state.touch(value_slots)
+        by_value = Groups(value_slots)
+        counts = self._counts[name]
+        before = counts.get(by_value.slots)
+        after = before + np.add.reduceat(weights[rows].take(by_value.order), by_value.starts)
+        counts.set(by_value.slots, after)
+        turned = np.flatnonzero((before > 0) != (after > 0))
+        examples = by_value.order.take(by_value.starts[turned])
+        self._release(by_value.slots[after == 0])
+        if not turned.size:
+            return None
+        groups = Groups(slots[rows[examples]])
+        steps = np.where(after[turned] > 0, 1, -1)
+        chosen = pa.array(examples)
+        return ArgumentChanges(groups, steps.take(groups.order), [value.take(chosen) for value in values])
+
+    def _release(self, slots: Ints) -> None:
+        """Forget values that no row has, under any filter."""
+        empty = np.ones(len(slots), bool)
+        for column in self._counts.values():
+            empty &= column.get(slots) == 0
+        self.state.release(slots[empty])
+
+    def forget(self, is_over: Any) -> None:
+        """Forget the values of all groups whose key is over.
+
+        Args:
+            is_over: says of key columns which are.
+        """
+        for slots in self.state.pieces():
+            over: Mask = is_over(self.state.index.keys(slots))
+            self.state.release(slots[over])
