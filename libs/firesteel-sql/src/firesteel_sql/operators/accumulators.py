@@ -31,7 +31,7 @@ _DIGITS: Final = Context(prec=80, rounding=ROUND_HALF_UP)
 
 @dataclass(frozen=True)
 class ArgumentChanges:
-    """ArgumentChanges of the arguments of an aggregate function, by group.
+    """Changes of the arguments of an aggregate function, by group.
 
     Attributes:
         groups: the rows by the slots of their groups.
