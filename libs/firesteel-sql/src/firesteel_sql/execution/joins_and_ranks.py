@@ -14,7 +14,7 @@ from firesteel_sql.types.columns import type_info_of
 
 
 def _join(relation: Join, build: BuildInput) -> DataStream:
-    keys, last = relation.keys, None
+    keys, last = list(relation.keys), None
     if relation.null_aware:
         # NOT IN looks for a value among the rows of its correlation, where one NULL is enough to find nothing.
         *keys, last = relation.keys
