@@ -35,14 +35,12 @@ def test_a_query_is_explained_in_three_sections(tables: TableEnvironment) -> Non
         "      +- LogicalTableScan(table=[[default_catalog, default_database, orders]])\n"
         "\n"
         "== Optimized Physical Plan ==\n"
-        "Calc(select=[id, *(price, 2) AS twice], where=[>(CAST(price):DECIMAL(12, 2), "
-        "CAST(5):DECIMAL(12, 2) NOT NULL)])\n"
+        "Calc(select=[id, *(price, 2) AS twice], where=[>(CAST(price):DECIMAL(12, 2), 5.00)])\n"
         "+- WatermarkAssigner(rowtime=[at], watermark=[(at - 5000)])\n"
         "   +- TableSourceScan(table=[[default_catalog, default_database, orders]], fields=[id, price, at])\n"
         "\n"
         "== Optimized Execution Plan ==\n"
-        "Calc(select=[id, (price * 2) AS twice], where=[(CAST(price AS DECIMAL(12, 2)) > "
-        "CAST(5 AS DECIMAL(12, 2) NOT NULL))])\n"
+        "Calc(select=[id, (price * 2) AS twice], where=[(CAST(price AS DECIMAL(12, 2)) > 5.00)])\n"
         "+- WatermarkAssigner(rowtime=[at], watermark=[(at - 5000)])\n"
         "   +- TableSourceScan(table=[[default_catalog, default_database, orders]], fields=[id, price, at])\n"
     )
@@ -72,8 +70,8 @@ def test_each_detail(tables: TableEnvironment) -> None:
     assert tree.startswith("== Abstract Syntax Tree ==")
     assert physical.splitlines()[:2] == [
         "== Optimized Physical Plan With Advice ==",
-        "Calc(select=[id, *(price, 2) AS twice], where=[>(CAST(price):DECIMAL(12, 2), CAST(5):DECIMAL(12, 2) NOT "
-        "NULL)], changelogMode=[I]): rowcount = 500.0, cumulative cost = {3000.0 rows, 24000.0 io}",
+        "Calc(select=[id, *(price, 2) AS twice], where=[>(CAST(price):DECIMAL(12, 2), 5.00)], "
+        "changelogMode=[I]): rowcount = 500.0, cumulative cost = {3000.0 rows, 24000.0 io}",
     ]
     assert advice == "No available advice..."
     assert execution.startswith("== Optimized Execution Plan ==")

@@ -24,12 +24,15 @@ from firesteel_sql.execution.inserts import insert_relation, removal_of
 from firesteel_sql.execution.listings import Listings
 from firesteel_sql.execution.results import TableResult
 from firesteel_sql.execution.streams import StreamBuilder
+from firesteel_sql.execution.table_modes import table_mode
 from firesteel_sql.functions.signature import Session
 from firesteel_sql.functions.user import DeclaredFunctions
 from firesteel_sql.parse import statement_nodes as s
 from firesteel_sql.parse.errors import SqlError, word_end
 from firesteel_sql.parse.statements import parse_explained, parse_path, parse_query, parse_statement
+from firesteel_sql.plan.changes import changelog_mode, refusal_of_changes
 from firesteel_sql.plan.explain import PlannedStatement, explained
+from firesteel_sql.plan.optimizer import optimised
 from firesteel_sql.plan.relations import Relation
 from firesteel_sql.session_options import (
     DML_SYNC,
@@ -255,6 +258,7 @@ class TableEnvironment:
         return environment
 
     def _collected(self, relation: Relation) -> TableResult:
+        (relation,) = optimised([relation], table_mode)
         stream = StreamBuilder(self._for_a_job()).build(relation)
         columns = [(column.name, column.type) for column in relation.columns]
         found = stream.execute_and_collect("collect")
@@ -283,11 +287,17 @@ class TableEnvironment:
         drops_nulls = self._config.get(NOT_NULL_ENFORCER, "ERROR").upper() == "DROP"
         names: list[str] = []
         removals: list[Callable[[], None]] = []
-        for insert in inserts:
-            relation, identifier, table = insert_relation(
-                self._catalogs, self._session, sql, insert, rows, drops_nulls=drops_nulls
-            )
+        written = [
+            insert_relation(self._catalogs, self._session, sql, insert, rows, drops_nulls=drops_nulls)
+            for insert in inserts
+        ]
+        relations = optimised([relation for relation, _, _ in written], table_mode)
+        for insert, relation, (_, identifier, table) in zip(inserts, relations, written, strict=True):
             connector, context = connector_of(identifier, table)
+            takes = connector.sink_mode(context, changelog_mode(relation, table_mode))
+            refusal = refusal_of_changes(identifier, takes, relation, table_mode)
+            if refusal is not None:
+                raise SqlError(refusal, sql, insert.at, word_end(sql, insert.at))
             if insert.is_overwrite:
                 removals.append(connector.removal(context))
             connector.write(builder.build(relation), context)
@@ -336,10 +346,12 @@ class TableEnvironment:
         details: Sequence[str] = (),
         sinks: Sequence[tuple[Identifier, CatalogTable]] = (),
     ) -> str:
+        computed = optimised(relations, table_mode)
+
         def json_plan() -> str:
             environment = self._for_a_job()
             builder = StreamBuilder(environment)
-            for place, relation in enumerate(relations):
+            for place, relation in enumerate(computed):
                 stream = builder.build(relation)
                 if sinks:
                     connector, context = connector_of(*sinks[place])
@@ -349,10 +361,10 @@ class TableEnvironment:
             return environment.get_execution_plan()
 
         plans = [
-            PlannedStatement(relation, relation, ".".join(sinks[place][0]) if sinks else None)
-            for place, relation in enumerate(relations)
+            PlannedStatement(logical, physical, ".".join(sinks[place][0]) if sinks else None)
+            for place, (logical, physical) in enumerate(zip(relations, computed, strict=True))
         ]
-        return explained(plans, details, changelog_of=lambda relation: "I", json_plan=json_plan)
+        return explained(plans, details, changelog_of=_mode_text, json_plan=json_plan)
 
     # -- catalogs
 
@@ -492,3 +504,8 @@ class StreamTableEnvironment(TableEnvironment):
     ) -> StreamTableEnvironment:
         """Make a table environment for the jobs of an environment."""
         return cls(stream_execution_environment)
+
+
+def _mode_text(relation: Relation) -> str:
+    """The changes that a relation gives, as EXPLAIN shows them."""
+    return str(changelog_mode(relation, table_mode)).strip("[]")

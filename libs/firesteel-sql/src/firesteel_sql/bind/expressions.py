@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import singledispatchmethod
-from typing import NoReturn
+from typing import NoReturn, Protocol, TypeVar
 
 from firesteel.table.types import DataType, DataTypes, ElementsType, MapType, RowField, RowType
 from firesteel_sql.bind.scope import NameRefused, Scope
 from firesteel_sql.catalog.catalogs import near
 from firesteel_sql.functions import operators, scalar
+from firesteel_sql.functions.aggregates import AGGREGATES
 from firesteel_sql.functions.signature import FUNCTIONS, OperandsRefused, Session, cast, operation, unified
 from firesteel_sql.kernels.casts import CastError, read_timestamp
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.errors import SqlError, word_end
-from firesteel_sql.plan.row_expressions import Constant, InputColumn, RowExpression
+from firesteel_sql.plan.row_expressions import Constant, InputColumn, OuterColumn, RowExpression
 from firesteel_sql.types import rules
 from firesteel_sql.types.intervals import MILLIS, MONTHS, interval_value
 from firesteel_sql.types.written import data_type_of, interval_type
+
+Built = TypeVar("Built")
+
+
+class ClauseExpressions(Protocol):
+    """Binds what depends on the clause in which it stands: aggregates, OVER, queries within expressions."""
+
+    def call(self, node: n.Call, binder: ExpressionBinder) -> RowExpression | None:
+        """The meaning of a call of a function of several rows; None for all other functions."""
+
+    def query(
+        self, node: n.ScalarQuery | n.Exists | n.InQuery | n.Quantified, binder: ExpressionBinder
+    ) -> RowExpression:
+        """The meaning of a query within an expression."""
 
 
 @dataclass
@@ -31,11 +46,17 @@ class ExpressionBinder:
         scope: the columns.
         session: what functions need to know.
         sql: the statement, for errors.
+        clause: binds aggregates, OVER and queries; None = there can't be any.
+        aliases: meanings of names that are no columns of the scope.
+        references: where each column was last named, by its place.
     """
 
     scope: Scope
     session: Session
     sql: str
+    clause: ClauseExpressions | None = None
+    aliases: dict[str, RowExpression] = field(default_factory=dict)
+    references: dict[int, n.Node] = field(default_factory=dict)
 
     def bind(self, node: n.ValueExpression) -> RowExpression:
         """The meaning of an expression.
@@ -74,9 +95,14 @@ class ExpressionBinder:
         Raises:
             SqlError: the operands do not fit.
         """
-        return self._checked(node, lambda: FUNCTIONS[function].build(operands, self.session), function)
+        return self.checked(node, lambda: FUNCTIONS[function].build(operands, self.session), function)
 
-    def _checked(self, node: n.Node, build: Callable[[], RowExpression], name: str) -> RowExpression:
+    def checked(self, node: n.Node, build: Callable[[], Built], name: str) -> Built:
+        """What a function builds of operands.
+
+        Raises:
+            SqlError: the operands do not fit.
+        """
         try:
             return build()
         except OperandsRefused as refused:
@@ -160,14 +186,22 @@ class ExpressionBinder:
     def _(self, node: n.ColumnReference) -> RowExpression:
         word = node.path[0].upper()
         try:
-            scoped, fields = self.scope.find(node.path)
+            scoped, fields, depth = self.scope.find(node.path)
         except NameRefused as refused:
+            if len(node.path) == 1 and node.path[0] in self.aliases:
+                return self.aliases[node.path[0]]
             if len(node.path) == 1 and word in scalar.WITHOUT_PARENTHESES:
                 return self.call(node, word)
             self.refuse(node, str(refused))
-        found: RowExpression = InputColumn(scoped.column.type, scoped.index, scoped.column.name)
-        for field in fields:
-            found = self._field(node, found, field)
+        column = scoped.column
+        found: RowExpression
+        if depth:
+            found = OuterColumn(column.type, scoped.index, column.name, depth)
+        else:
+            self.references[scoped.index] = node
+            found = InputColumn(column.type, scoped.index, column.name)
+        for name in fields:
+            found = self._field(node, found, name)
         return found
 
     def _field(self, node: n.Node, row: RowExpression, name: str) -> RowExpression:
@@ -190,7 +224,7 @@ class ExpressionBinder:
     @_bind.register
     def _(self, node: n.Element) -> RowExpression:
         value, index = self.bind(node.operand), self.bind(node.index)
-        return self._checked(node, lambda: scalar.element_of(value, index, self.session), "[]")
+        return self.checked(node, lambda: scalar.element_of(value, index, self.session), "[]")
 
     @_bind.register
     def _(self, node: n.Unary) -> RowExpression:
@@ -266,13 +300,13 @@ class ExpressionBinder:
                 conditions.append(self.call(when, "=", operand, self.bind(when.condition)))
             values.append(self.bind(when.result))
         otherwise = Constant(rules.NULL, None) if node.otherwise is None else self.bind(node.otherwise)
-        return self._checked(node, lambda: operators.chosen(conditions, values, otherwise, self.session), "CASE")
+        return self.checked(node, lambda: operators.chosen(conditions, values, otherwise, self.session), "CASE")
 
     @_bind.register
     def _(self, node: n.Cast) -> RowExpression:
         target = data_type_of(node.type, self.error)
         operand = self.bind(node.operand)
-        return self._checked(node, lambda: cast(operand, target, self.session, is_try=node.is_try), "CAST")
+        return self.checked(node, lambda: cast(operand, target, self.session, is_try=node.is_try), "CAST")
 
     @_bind.register
     def _(self, node: n.Constructor) -> RowExpression:
@@ -315,14 +349,20 @@ class ExpressionBinder:
     @_bind.register
     def _(self, node: n.Call) -> RowExpression:
         name = ".".join(node.function).upper()
+        if self.clause is not None and (meaning := self.clause.call(node, self)) is not None:
+            return meaning
         try:
             function = self.session.function(node.function)
         except OperandsRefused as refused:
             self.refuse(node, str(refused))
         if function is None:
             if name in AGGREGATES:
-                self.refuse(node, f"the aggregate function {name} is not supported yet")
-            known = [known_name for known_name in FUNCTIONS if known_name[0].isalpha() and " " not in known_name]
+                self.refuse(node, f"the aggregate function {name} can't stand here: it belongs to a SELECT")
+            known = [
+                known_name
+                for known_name in (*FUNCTIONS, *AGGREGATES)
+                if known_name[0].isalpha() and " " not in known_name
+            ]
             if self.session.user_functions is not None:
                 known += self.session.user_functions.near(node.function)
             self.refuse(node, f"there is no function {'.'.join(node.function)}{near(name, known)}")
@@ -331,37 +371,40 @@ class ExpressionBinder:
         name = function.name
         operands = [self.bind(argument) for argument in node.arguments]
         if len(operands) < function.least or (function.most is not None and len(operands) > function.most):
-            self.refuse(node, f"{name} takes {_number_of(function.least, function.most)}, not {len(operands)}")
-        return self._checked(node, lambda: function.build(operands, self.session), name)
+            self.refuse(node, f"{name} takes {number_of_operands(function.least, function.most)}, not {len(operands)}")
+        return self.checked(node, lambda: function.build(operands, self.session), name)
 
     @_bind.register
-    def _(self, node: n.ScalarQuery) -> RowExpression:
-        self.refuse(node, "queries within expressions are not supported yet")
+    def _(self, node: n.Quantified) -> RowExpression:
+        if isinstance(node.query, n.Query):
+            return self._query(node)
+        word = "OR" if node.quantifier == "ANY" else "AND"
+        operand = self.bind(node.operand)
+        found, *others = [self.call(node, node.operator, operand, self.bind(item)) for item in node.query]
+        for other in others:
+            found = self.call(node, word, found, other)
+        return found
 
-    @_bind.register
-    def _(self, node: n.InQuery) -> RowExpression:
-        self.refuse(node, "IN (SELECT ...) is not supported yet")
-
-    @_bind.register
-    def _(self, node: n.Exists) -> RowExpression:
-        self.refuse(node, "EXISTS is not supported yet")
+    @_bind.register(n.ScalarQuery)
+    @_bind.register(n.InQuery)
+    @_bind.register(n.Exists)
+    def _query(self, node: n.ScalarQuery | n.InQuery | n.Exists | n.Quantified) -> RowExpression:
+        if self.clause is None:
+            self.refuse(node, "a query can't stand in this expression")
+        return self.clause.query(node, self)
 
     @_bind.register
     def _(self, node: n.AtTimeZone) -> RowExpression:
         self.refuse(node, "AT TIME ZONE is not supported: Flink has no time stamps with a zone of their own")
 
 
-AGGREGATES = frozenset(
-    ("COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "LISTAGG", "COLLECT", "ARRAY_AGG", "STDDEV_POP",
-     "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "STDDEV", "VARIANCE", "ROW_NUMBER", "RANK", "DENSE_RANK", "LAG", "LEAD")
-)  # fmt: skip
-"""Functions of several rows."""
 _MOMENTS: dict[str, str] = {
     "DATE": "DATE '2026-01-31'", "TIME": "TIME '12:00:00'", "TIMESTAMP": "TIMESTAMP '2026-01-31 12:00:00'",
 }  # fmt: skip
 
 
-def _number_of(least: int, most: int | None) -> str:
+def number_of_operands(least: int, most: int | None) -> str:
+    """The number of operands that a function takes, in words."""
     if most is None:
         return f"{least} operand{'' if least == 1 else 's'} or more"
     counted = f"{least} to {most}" if least != most else str(least)

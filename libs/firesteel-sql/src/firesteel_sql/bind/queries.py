@@ -6,30 +6,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from firesteel.table.types import DataType
+from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.bind.expressions import ExpressionBinder
-from firesteel_sql.bind.scope import NameRefused, Scope, ScopedColumn
-from firesteel_sql.catalog.catalogs import CatalogError, Catalogs
-from firesteel_sql.catalog.tables import CatalogTable, CatalogView, Identifier, InlineView
+from firesteel_sql.bind.nesting import Source
+from firesteel_sql.bind.scope import Scope, ScopedColumn
+from firesteel_sql.bind.select import SelectBinder, SelectedRows, distinct, nulls_first, ordinal
+from firesteel_sql.bind.sources import SourceBinder, renamed
+from firesteel_sql.catalog.catalogs import Catalogs
+from firesteel_sql.catalog.tables import CatalogView, Identifier
 from firesteel_sql.functions.signature import Session, coerced
 from firesteel_sql.parse import nodes as n
-from firesteel_sql.parse.errors import SqlError
 from firesteel_sql.parse.statements import parse_query
-from firesteel_sql.plan.relations import (
-    Column,
-    ConstantRows,
-    Filter,
-    Projection,
-    Relation,
-    Scan,
-    Union,
-    WatermarkAssigner,
+from firesteel_sql.plan.projections import all_columns, chosen_columns, column_at, extended, projected
+from firesteel_sql.plan.pushdown import filtered, joined
+from firesteel_sql.plan.relations import Column, ConstantRows, Projection, Relation, Union
+from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, InputColumn, RowExpression
+from firesteel_sql.plan.stateful_relations import (
+    Aggregate,
+    AggregateCall,
+    JoinKind,
+    Rank,
+    RankFunction,
+    Replicate,
+    SortKey,
+    TimeSort,
 )
-from firesteel_sql.plan.row_expressions import InputColumn, RowExpression
 from firesteel_sql.types import rules
-
-_DEEPEST = 50
-"""Views within each other."""
 
 
 @dataclass
@@ -42,6 +44,7 @@ class QueryBinder:
         sql: the statement, for errors.
         common_tables: relations behind WITH, by name.
         depth: of views within each other.
+        outer: what the query around this one sees; None = there is none.
     """
 
     catalogs: Catalogs
@@ -49,6 +52,7 @@ class QueryBinder:
     sql: str
     common_tables: dict[str, Relation] = field(default_factory=dict)
     depth: int = 0
+    outer: Scope | None = None
 
     def bind(self, query: n.Query) -> Relation:
         """The relation of a query.
@@ -56,17 +60,33 @@ class QueryBinder:
         Raises:
             SqlError: a name is unknown, types do not fit, or a part of SQL is not supported.
         """
-        if query.is_recursive:
-            self._refuse(query, "WITH RECURSIVE is not supported yet")
-        inner = replace(self, common_tables=dict(self.common_tables))
-        for common in query.common_tables:
-            relation = inner.bind(common.query)
-            inner.common_tables[common.name] = self._renamed(common, relation, common.columns)
-        if query.order_by:
-            self._refuse(query.order_by[0], "ORDER BY is not supported yet")
-        if query.limit is not None or query.offset is not None:
-            self._refuse(query.limit or query.offset or query, "LIMIT and OFFSET are not supported yet")
-        return inner._body(query.body)
+        return self._bind(query, is_nested=False)
+
+    def bind_nested(self, query: n.Query) -> Relation:
+        """The relation of a query whose rows another one reads: ORDER BY means nothing without LIMIT.
+
+        Raises:
+            SqlError: as ``bind``.
+        """
+        return self._bind(query, is_nested=True)
+
+    def bind_inner(self, query: n.Query, outer: Scope) -> Relation:
+        """The relation of a query for each row of another one.
+
+        Raises:
+            SqlError: as ``bind``.
+        """
+        return replace(self, outer=outer)._bind(query, is_nested=True)
+
+    def bind_view(self, view: CatalogView) -> Relation:
+        """The relation of a view's query.
+
+        Raises:
+            SqlError: the view's query is not right any more.
+        """
+        there = self.catalogs.within(view.catalog, view.database)
+        inner = QueryBinder(there, self.session.within(there), view.text, depth=self.depth + 1)
+        return inner.bind_nested(parse_query(view.text).query)
 
     def bind_table(self, identifier: Identifier) -> Relation:
         """The relation of a table or view by its full name.
@@ -74,30 +94,108 @@ class QueryBinder:
         Raises:
             SqlError: there is none, or its declaration is not right any more.
         """
-        return self._named(n.NamedTable(identifier))[0]
+        return SourceBinder(self).named(n.NamedTable(identifier))[0]
+
+    def source(self, node: n.TableReference, hints: Sequence[n.Hint]) -> Source:
+        """The rows behind FROM.
+
+        Raises:
+            SqlError: as ``bind``.
+        """
+        return SourceBinder(self, hints).bind(node)
+
+    def expressions(self, scope: Scope) -> ExpressionBinder:
+        """What binds expressions over the columns of a scope."""
+        return ExpressionBinder(scope, self.session, self.sql)
 
     def _refuse(self, node: n.Node, problem: str) -> NoReturn:
-        raise self._expressions([]).error(node.at, problem)
+        self.expressions(Scope([])).refuse(node, problem)
 
-    def _expressions(self, columns: list[ScopedColumn]) -> ExpressionBinder:
-        return ExpressionBinder(Scope(columns), self.session, self.sql)
+    def _bind(self, query: n.Query, *, is_nested: bool) -> Relation:
+        if query.is_recursive:
+            self._refuse(query, "WITH RECURSIVE is not supported yet")
+        inner = replace(self, common_tables=dict(self.common_tables))
+        for common in query.common_tables:
+            relation = inner.bind_nested(common.query)
+            binder = self.expressions(Scope([]))
+            inner.common_tables[common.name] = renamed(binder, common, relation, common.columns)
+        is_limited = query.limit is not None or query.offset is not None
+        order_by = query.order_by if is_limited or not is_nested else ()
+        rows = inner._rows(query.body, order_by)
+        if is_limited:
+            limited = inner._limited(query, rows)
+        elif order_by:
+            limited = inner._sorted(query, rows)
+        else:
+            limited = rows.relation
+        return chosen_columns(limited, range(rows.width)) if len(limited.columns) > rows.width else limited
+
+    def _rows(self, body: n.QueryBody, order_by: Sequence[n.OrderItem]) -> SelectedRows:
+        if isinstance(body, n.Select):
+            return SelectBinder(self, body).bind(order_by)
+        relation = self._body(body)
+        width = len(relation.columns)
+        scope = Scope([ScopedColumn(column, place, ()) for place, column in enumerate(relation.columns)], self.outer)
+        binder = self.expressions(scope)
+        expressions = [
+            ordinal(item.expression, all_columns(relation), "ORDER BY", binder)
+            if isinstance(item.expression, n.NumberLiteral)
+            else binder.bind(item.expression)
+            for item in order_by
+        ]
+        relation, places = extended(relation, expressions)
+        order = [
+            SortKey(place, not item.is_descending, nulls_first(item))
+            for place, item in zip(places, order_by, strict=True)
+        ]
+        return SelectedRows(relation, width, tuple(order))
 
     def _body(self, body: n.QueryBody) -> Relation:
         match body:
             case n.Select():
-                return self._select(body)
+                return SelectBinder(self, body).bind().relation
             case n.NestedQuery():
-                return self.bind(body.query)
+                return self.bind_nested(body.query)
             case n.ValuesClause():
                 return self._values(body)
             case n.SetOperation():
                 return self._set_operation(body)
         raise AssertionError(body)
 
+    # -- ORDER BY and LIMIT
+
+    def _sorted(self, query: n.Query, rows: SelectedRows) -> Relation:
+        first = rows.order[0]
+        if rows.relation.columns[first.place].time_attribute is None or not first.ascending:
+            self._refuse(
+                query.order_by[0], "Sort on a non-time-attribute field is not supported. Rows of a stream can be "
+                "sorted by their time attribute, ascending, or with a LIMIT",
+            )  # fmt: skip
+        return TimeSort(rows.relation.columns, rows.relation, rows.order)
+
+    def _limited(self, query: n.Query, rows: SelectedRows) -> Relation:
+        offset = 0 if query.offset is None else self._row_count(query.offset, "OFFSET")
+        limit = None if query.limit is None else self._row_count(query.limit, "LIMIT")
+        relation = rows.relation
+        if limit == 0:
+            return ConstantRows(relation.columns, ())
+        if limit is None and not offset:
+            return relation
+        last = None if limit is None else offset + limit
+        return Rank(relation.columns, relation, RankFunction.ROW_NUMBER, (), rows.order, offset + 1, last, False)
+
+    def _row_count(self, node: n.ValueExpression, clause: str) -> int:
+        count = self.expressions(Scope([])).bind(node)
+        if not isinstance(count, Constant) or not isinstance(count.value, int) or isinstance(count.value, bool):
+            self._refuse(node, f"{clause} needs a whole number")
+        if count.value < 0:
+            self._refuse(node, f"{clause} can't be negative")
+        return count.value
+
     # -- VALUES and set operations
 
     def _values(self, body: n.ValuesClause) -> Relation:
-        binder = self._expressions([])
+        binder = self.expressions(Scope([], self.outer))
         width = len(body.rows[0])
         for row in body.rows:
             if len(row) != width:
@@ -120,24 +218,62 @@ class QueryBinder:
         return ConstantRows(columns, tuple(expressions))
 
     def _set_operation(self, body: n.SetOperation) -> Relation:
-        if body.operator != "UNION" or not body.keeps_duplicates:
-            word = body.operator + (" ALL" if body.keeps_duplicates else "")
-            hint = ": UNION ALL keeps equal rows" if body.operator == "UNION" else ""
-            self._refuse(body.right, f"{word} is not supported yet{hint}")
         left, right = self._body(body.left), self._body(body.right)
         if len(left.columns) != len(right.columns):
             self._refuse(
-                body.right, f"this query has {len(right.columns)} columns, the one before UNION {len(left.columns)}"
+                body.right,
+                f"this query has {len(right.columns)} columns, the one before {body.operator} {len(left.columns)}",
             )
         columns: list[Column] = []
         for one, other in zip(left.columns, right.columns, strict=True):
             common = rules.common_type([one.type, other.type])
             if common is None:
-                self._refuse(body.right, f"column {one.name} is {one.type} before UNION and {other.type} behind it")
+                self._refuse(
+                    body.right,
+                    f"column {one.name} is {one.type} before {body.operator} and {other.type} behind it",
+                )
             same_time = one.time_attribute if one.time_attribute == other.time_attribute else None
             columns.append(Column(one.name, common, same_time))
-        made = tuple(columns)
-        return Union(made, tuple(self._cast_to(part, made) for part in (left, right)))
+        common_columns = tuple(columns)
+        left, right = (self._cast_to(part, common_columns) for part in (left, right))
+        if body.operator == "UNION":
+            union = Union(common_columns, (left, right))
+            return union if body.keeps_duplicates else distinct(union)
+        if body.keeps_duplicates:
+            return self._with_counts(body, left, right)
+        width = len(columns)
+        conditions = [
+            _same(column_at(left, place), replace(column_at(right, place), index=place + width))
+            for place in range(width)
+        ]
+        kind = JoinKind.SEMI if body.operator == "INTERSECT" else JoinKind.ANTI
+        return joined(distinct(left), right, kind, conditions)
+
+    def _with_counts(self, body: n.SetOperation, left: Relation, right: Relation) -> Relation:
+        """INTERSECT ALL, EXCEPT ALL: how often each row is on both sides, and so how often it is in the result."""
+        one, none = (Constant(DataTypes.BIGINT(False), value) for value in (1, 0))
+        counts = (Column("$left", one.type), Column("$right", one.type))
+        marked = tuple(
+            Projection((*part.columns, *counts), part, (*all_columns(part), *flags))
+            for part, flags in ((left, (one, none)), (right, (none, one)))
+        )
+        width = len(left.columns)
+        union = Union(marked[0].columns, marked)
+        calls = tuple(AggregateCall("SUM0", (width + place,), one.type) for place in range(2))
+        grouped_columns = (*[replace(column, time_attribute=None) for column in left.columns], *counts)
+        grouped = Aggregate(grouped_columns, union, tuple(range(width)), calls)
+        binder = self.expressions(Scope([]))
+        ours, theirs = column_at(grouped, width), column_at(grouped, width + 1)
+        if body.operator == "INTERSECT":
+            count = binder.call(body, "LEAST", ours, theirs)
+        else:
+            count = binder.call(body, "-", ours, theirs)
+        counted = projected(
+            [*grouped.columns[:width], Column("$count", count.type)], grouped,
+            [*all_columns(grouped)[:width], count],
+        )  # fmt: skip
+        some = filtered(counted, [binder.call(body, ">", column_at(counted, width), none)])
+        return Replicate(some.columns[:width], some, width)
 
     def _cast_to(self, relation: Relation, columns: tuple[Column, ...]) -> Relation:
         items = [
@@ -148,169 +284,11 @@ class QueryBinder:
             return relation
         return Projection(columns, relation, tuple(items))
 
-    # -- SELECT
 
-    def _select(self, body: n.Select) -> Relation:
-        clauses = {
-            "GROUP BY": body.group_by, "HAVING": body.having, "WINDOW": body.windows or None, "QUALIFY": body.qualify,
-        }  # fmt: skip
-        for clause, found in clauses.items():
-            if found is not None:
-                self._refuse(body, f"{clause} is not supported yet")
-        if body.is_distinct:
-            self._refuse(body, "SELECT DISTINCT is not supported yet")
-        relation: Relation = ConstantRows((), ((),))
-        scoped: list[ScopedColumn] = []
-        if body.source is not None:
-            relation, scoped = self._source(body.source)
-        binder = self._expressions(scoped)
-        if body.where is not None:
-            relation = Filter(relation.columns, relation, binder.condition(body.where, "WHERE"))
-        columns: list[Column] = []
-        expressions: list[RowExpression] = []
-        for item in body.items:
-            if isinstance(item.expression, n.Star):
-                for column in self._starred(item.expression, binder.scope):
-                    columns.append(column.column)
-                    expressions.append(InputColumn(column.column.type, column.index, column.column.name))
-                continue
-            bound = binder.bind(item.expression)
-            columns.append(self._column(item, bound, len(columns), relation))
-            expressions.append(bound)
-        return Projection(tuple(columns), relation, tuple(expressions))
-
-    def _starred(self, star: n.Star, scope: Scope) -> list[ScopedColumn]:
-        if not star.qualifier:
-            if not scope.columns:
-                self._refuse(star, "SELECT * needs a FROM")
-            return scope.columns
-        try:
-            return scope.of_table(star.qualifier)
-        except NameRefused as refused:
-            self._refuse(star, str(refused))
-
-    def _column(self, item: n.SelectItem, bound: RowExpression, place: int, relation: Relation) -> Column:
-        name = item.alias
-        if name is None and isinstance(item.expression, (n.ColumnReference, n.Member)):
-            name = item.expression.path[-1] if isinstance(item.expression, n.ColumnReference) else item.expression.name
-        time_attribute = None
-        if isinstance(bound, InputColumn):
-            time_attribute = relation.columns[bound.index].time_attribute
-        elif str(bound) == "CURRENT_TIMESTAMP()" and isinstance(item.expression, n.Call):
-            time_attribute = "PROCTIME" if item.expression.function[-1].upper() == "PROCTIME" else None
-        return Column(name or f"EXPR${place}", bound.type, time_attribute)
-
-    # -- FROM
-
-    def _source(self, source: n.TableReference) -> tuple[Relation, list[ScopedColumn]]:
-        match source:
-            case n.Aliased():
-                return self._aliased(source)
-            case n.Join():
-                self._refuse(source.right, "joins are not supported yet")
-        raise AssertionError(source)
-
-    def _aliased(self, node: n.Aliased) -> tuple[Relation, list[ScopedColumn]]:
-        if node.as_of is not None:
-            self._refuse(node.as_of, "FOR SYSTEM_TIME AS OF is not supported yet")
-        qualifiers: tuple[tuple[str, ...], ...] = ()
-        match node.source:
-            case n.NamedTable():
-                relation, qualifiers = self._named(node.source)
-            case n.DerivedTable() if not node.source.is_lateral:
-                relation = self.bind(node.source.query)
-            case n.TableFunction():
-                self._refuse(
-                    node.source, f"the table function {'.'.join(node.source.call.function)} is not supported yet"
-                )
-            case n.Unnest():
-                self._refuse(node.source, "UNNEST is not supported yet")
-            case _:
-                self._refuse(node.source, "LATERAL is not supported yet")
-        if node.alias is not None:
-            qualifiers = ((node.alias,),)
-        relation = self._renamed(node, relation, node.columns)
-        return relation, [ScopedColumn(column, place, qualifiers) for place, column in enumerate(relation.columns)]
-
-    def _renamed(self, node: n.Node, relation: Relation, names: Sequence[str]) -> Relation:
-        """The relation with other names of its columns."""
-        if not names:
-            return relation
-        if len(names) != len(relation.columns):
-            self._refuse(node, f"{len(names)} names are given for {len(relation.columns)} columns")
-        columns = tuple(replace(column, name=name) for column, name in zip(relation.columns, names, strict=True))
-        items = tuple(InputColumn(column.type, place, column.name) for place, column in enumerate(relation.columns))
-        return Projection(columns, relation, items)
-
-    def _named(self, node: n.NamedTable) -> tuple[Relation, tuple[tuple[str, ...], ...]]:
-        if len(node.path) == 1 and node.path[0] in self.common_tables:
-            return self.common_tables[node.path[0]], ((node.path[0],),)
-        try:
-            identifier, entry = self.catalogs.find(node.path)
-        except CatalogError as error:
-            self._refuse(node, str(error))
-        qualifiers = (identifier[2:], identifier[1:], identifier)
-        if isinstance(entry, CatalogView):
-            return self._view(node, entry), qualifiers
-        if isinstance(entry, InlineView):
-            inline: Relation = entry.relation
-            return inline, qualifiers
-        options = dict(entry.options)
-        for hint in node.hints:
-            if hint.name == "OPTIONS":
-                options.update(hint.options)
-        return self._table(identifier, replace(entry, options=options)), qualifiers
-
-    def _view(self, node: n.Node, view: CatalogView) -> Relation:
-        if self.depth >= _DEEPEST:
-            self._refuse(node, f"views stand within each other more than {_DEEPEST} levels deep")
-        there = self.catalogs.within(view.catalog, view.database)
-        inner = QueryBinder(there, self.session.within(there), view.text, depth=self.depth + 1)
-        try:
-            relation = inner.bind(parse_query(view.text).query)
-        except SqlError as error:
-            self._refuse(node, f"the view's query is not right any more: {error.problem}")
-        return self._renamed(node, relation, view.columns)
-
-    def _table(self, identifier: Identifier, table: CatalogTable) -> Relation:
-        """What a query reads of a table: its rows, with computed columns and event time."""
-        read = [column for column in table.columns if column.computed is None]
-        scan: Relation = Scan(
-            tuple(Column(column.name, column.type) for column in read if column.type is not None), identifier, table
-        )
-        scoped = [ScopedColumn(column, place, ()) for place, column in enumerate(scan.columns)]
-        places = {column.name: place for place, column in enumerate(scan.columns)}
-        columns: list[Column] = []
-        expressions: list[RowExpression] = []
-        for declared in table.columns:
-            if declared.computed is None:
-                place = places[declared.name]
-                column = scan.columns[place]
-                columns.append(column)
-                expressions.append(InputColumn(column.type, place, column.name))
-            else:
-                binder = ExpressionBinder(Scope(scoped), self.session, declared.text)
-                bound = binder.bind(declared.computed)
-                is_proctime = (
-                    isinstance(declared.computed, n.Call) and declared.computed.function[-1].upper() == "PROCTIME"
-                )
-                columns.append(Column(declared.name, bound.type, "PROCTIME" if is_proctime else None))
-                expressions.append(bound)
-        relation: Relation = scan
-        if any(declared.computed is not None for declared in table.columns):
-            relation = Projection(tuple(columns), scan, tuple(expressions))
-        if table.watermark is not None:
-            relation = self._with_watermark(relation, table)
-        return relation
-
-    def _with_watermark(self, relation: Relation, table: CatalogTable) -> Relation:
-        assert table.watermark is not None
-        declared = table.watermark
-        place = next(place for place, column in enumerate(relation.columns) if column.name == declared.column)
-        scoped = [ScopedColumn(column, index, ()) for index, column in enumerate(relation.columns)]
-        watermark = ExpressionBinder(Scope(scoped), self.session, declared.text).bind(declared.expression)
-        columns = tuple(
-            replace(column, time_attribute="ROWTIME") if index == place else column
-            for index, column in enumerate(relation.columns)
-        )
-        return WatermarkAssigner(columns, relation, place, watermark)
+def _same(left: RowExpression, right: RowExpression) -> RowExpression:
+    """``left IS NOT DISTINCT FROM right``."""
+    never_null = rules.with_null(rules.BOOLEAN, False)
+    differs = AppliedFunction(
+        never_null, "IS DISTINCT FROM", "firesteel_sql.kernels.numbers:is_distinct", (left, right)
+    )
+    return AppliedFunction(never_null, "NOT", "not", (differs,))

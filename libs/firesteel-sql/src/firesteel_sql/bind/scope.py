@@ -20,21 +20,29 @@ class ScopedColumn:
         column: its name and type.
         index: its place in the relation.
         qualifiers: names of its table, each as long as it may be written: ``("b",)``, ``("db", "bids")``.
+        is_merged: USING or NATURAL made one column of it and its partner: it needs the name of its table.
     """
 
     column: Column
     index: int
     qualifiers: tuple[tuple[str, ...], ...]
+    is_merged: bool = False
 
 
 class Scope:
-    """The columns that the expressions of a query see, in the order of ``SELECT *``."""
+    """The columns that the expressions of a query see, in the order of ``SELECT *``.
 
-    def __init__(self, columns: list[ScopedColumn]) -> None:
+    Args:
+        columns: of the query.
+        outer: what the query around this one sees; None = there is none.
+    """
+
+    def __init__(self, columns: list[ScopedColumn], outer: Scope | None = None) -> None:
         self.columns = columns
+        self.outer = outer
 
-    def find(self, path: tuple[str, ...]) -> tuple[ScopedColumn, tuple[str, ...]]:
-        """The column that a name means, and the names of the fields that follow it.
+    def find(self, path: tuple[str, ...]) -> tuple[ScopedColumn, tuple[str, ...], int]:
+        """The column that a name means, the names of the fields that follow it, and how many queries it is further out.
 
         Raises:
             NameRefused: there is none, or there are several.
@@ -44,14 +52,22 @@ class Scope:
             found = [
                 scoped
                 for scoped in self.columns
-                if scoped.column.name == name and (not qualifier or qualifier in scoped.qualifiers)
+                if scoped.column.name == name
+                and (qualifier in scoped.qualifiers if qualifier else not scoped.is_merged)
             ]
             if len(found) > 1:
                 tables = sorted({".".join(scoped.qualifiers[0]) for scoped in found if scoped.qualifiers})
                 where = f": write {' or '.join(f'{table}.{name}' for table in tables)}" if len(tables) > 1 else ""
                 raise NameRefused(f"{'.'.join(path[: length + 1])} means several columns{where}")
             if found:
-                return found[0], path[length + 1 :]
+                return found[0], path[length + 1 :], 0
+        if self.outer is not None:
+            try:
+                scoped, fields, depth = self.outer.find(path)
+            except NameRefused:
+                pass  # the columns of this query are nearer to what was meant
+            else:
+                return scoped, fields, depth + 1
         raise NameRefused(self._unknown(path))
 
     def of_table(self, qualifier: tuple[str, ...]) -> list[ScopedColumn]:
@@ -65,6 +81,11 @@ class Scope:
             tables = {".".join(scoped.qualifiers[0]) for scoped in self.columns if scoped.qualifiers}
             raise NameRefused(f"the query has no table {'.'.join(qualifier)}{near('.'.join(qualifier), tables)}")
         return found
+
+    @property
+    def starred(self) -> list[ScopedColumn]:
+        """The columns of ``SELECT *``."""
+        return [scoped for scoped in self.columns if not scoped.is_merged]
 
     def _unknown(self, path: tuple[str, ...]) -> str:
         name = ".".join(path)

@@ -74,7 +74,10 @@ class StreamBuilder:
                 return first.union(*others)
             case WatermarkAssigner():
                 return self._with_watermarks(relation)
-        return _BUILDERS[type(relation)](relation, self.build)
+        builder = _BUILDERS.get(type(relation))
+        if builder is None:
+            raise UnsupportedFeatureError(f"no operator computes this yet: {relation.text()}")
+        return builder(relation, self.build)
 
     def _scan(self, relation: Scan) -> DataStream:
         connector, context = connector_of(relation.identifier, relation.table)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -27,6 +27,10 @@ class RowExpression:
     def operands(self) -> tuple[RowExpression, ...]:
         """What it is made of."""
         return ()
+
+    def with_operands(self, operands: tuple[RowExpression, ...]) -> RowExpression:
+        """The same of other operands."""
+        return self
 
     def walk(self) -> Iterator[RowExpression]:
         """This expression and all inside it."""
@@ -79,6 +83,24 @@ class Constant(RowExpression):
 
 
 @dataclass(frozen=True)
+class OuterColumn(RowExpression):
+    """A column of the row for which a query within an expression is computed; gone once that row's query is bound.
+
+    Attributes:
+        index: place among the columns of the outer row.
+        name: for people.
+        depth: 1 = the query around this one; 2 = the one around that.
+    """
+
+    index: int
+    name: str
+    depth: int = 1
+
+    def __str__(self) -> str:
+        return f"$cor{self.depth}.{self.name}"
+
+
+@dataclass(frozen=True)
 class AppliedFunction(RowExpression):
     """A function of other expressions.
 
@@ -97,6 +119,9 @@ class AppliedFunction(RowExpression):
     @property
     def operands(self) -> tuple[RowExpression, ...]:
         return self.inputs
+
+    def with_operands(self, operands: tuple[RowExpression, ...]) -> RowExpression:
+        return replace(self, inputs=operands)
 
     def __str__(self) -> str:
         texts = [str(operand) for operand in self.inputs]
@@ -122,6 +147,100 @@ _INFIX = frozenset(("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "A
 
 _OWN = frozenset(("when", "coalesce", "&", "|", "not", "is_null", "field"))
 """Functions of ``firesteel.expressions`` that mean the same in SQL."""
+
+
+# -- rewriting
+
+
+def replaced(expression: RowExpression, substitute: Callable[[RowExpression], RowExpression | None]) -> RowExpression:
+    """An expression with some of its parts replaced.
+
+    Args:
+        expression: what is rewritten.
+        substitute: gives the replacement of a part, which is not looked into any further; None keeps the part.
+    """
+    substitution = substitute(expression)
+    if substitution is not None:
+        return substitution
+    operands = expression.operands
+    if not operands:
+        return expression
+    rewritten = tuple(replaced(operand, substitute) for operand in operands)
+    if all(new is old for new, old in zip(rewritten, operands, strict=True)):
+        return expression
+    return expression.with_operands(rewritten)
+
+
+def moved(expression: RowExpression, places: Mapping[int, int] | Callable[[int], int]) -> RowExpression:
+    """An expression over columns that stand at other places."""
+    place_of = places if callable(places) else places.__getitem__
+    return replaced(
+        expression,
+        lambda part: replace(part, index=place_of(part.index)) if isinstance(part, InputColumn) else None,
+    )
+
+
+def composed(expression: RowExpression, inputs: Sequence[RowExpression]) -> RowExpression:
+    """An expression over expressions, as one over what those are made of."""
+    return replaced(
+        expression, lambda part: _under_type(inputs[part.index], part) if isinstance(part, InputColumn) else None
+    )
+
+
+def _under_type(expression: RowExpression, column: InputColumn) -> RowExpression:
+    """A column may stand under a wider type of texts than the expression that it is."""
+    return expression if expression.type == column.type else replace(expression, type=column.type)
+
+
+def places_of(expression: RowExpression) -> frozenset[int]:
+    """Places of the columns that an expression reads."""
+    return frozenset(part.index for part in expression.walk() if isinstance(part, InputColumn))
+
+
+def conjuncts_of(condition: RowExpression | None) -> list[RowExpression]:
+    """The conditions that AND connects; none for TRUE."""
+    match condition:
+        case None | Constant(value=True):
+            return []
+        case AppliedFunction(name="AND", inputs=(left, right)):
+            return [*conjuncts_of(left), *conjuncts_of(right)]
+    return [condition]
+
+
+def conjunction_of(conditions: Sequence[RowExpression]) -> RowExpression | None:
+    """Conditions connected with AND; None if there are none."""
+    if not conditions:
+        return None
+    connected = conditions[0]
+    for condition in conditions[1:]:
+        nullable = connected.type.nullable or condition.type.nullable
+        connected = AppliedFunction(replace(condition.type, nullable=nullable), "AND", "&", (connected, condition))
+    return connected
+
+
+_VARYING = frozenset(
+    ("RAND", "RAND_INTEGER", "UUID", "NOW", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP", "LOCALTIMESTAMP", "LOCALTIME",
+     "CURRENT_TIME", "CURRENT_DATE", "PROCTIME", "UNIX_TIMESTAMP", "CURRENT_WATERMARK")
+)  # fmt: skip
+"""Functions whose results differ from call to call; UNIX_TIMESTAMP only without operands."""
+
+
+def is_deterministic(expression: RowExpression) -> bool:
+    """Whether an expression gives the same for the same row whenever and wherever it is computed."""
+    return not any(
+        isinstance(part, AppliedFunction)
+        and part.name in _VARYING
+        and not (part.name == "UNIX_TIMESTAMP" and part.inputs)
+        for part in expression.walk()
+    )
+
+
+def is_correlated(expression: RowExpression) -> bool:
+    """Whether an expression reads the row of an outer query."""
+    return any(isinstance(part, OuterColumn) for part in expression.walk())
+
+
+# -- computation
 
 
 def to_expression(row_expression: RowExpression, columns: Mapping[int, str] | list[str]) -> Expression:

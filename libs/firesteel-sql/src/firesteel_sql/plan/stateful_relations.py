@@ -13,7 +13,7 @@ from enum import Enum
 from typing_extensions import override
 
 from firesteel.table.types import DataType
-from firesteel_sql.plan.relations import Column, Relation
+from firesteel_sql.plan.relations import Column, Relation, Scan
 from firesteel_sql.plan.row_expressions import RowExpression
 
 Places = tuple[int, ...]
@@ -248,6 +248,9 @@ class Join(Relation):
         if self.condition is not None:
             parts.append(str(self.condition))
         where = f"where=[{' AND '.join(parts)}], " if parts else ""
+        where += "isNullAware=[true], " if self.null_aware else ""
+        if self.bounds is not None:  # as Flink: of the left time, seen from the right one
+            where += f"windowBounds=[leftLowerBound={-self.bounds.upper}, leftUpperBound={-self.bounds.lower}], "
         return f"{name}(joinType=[{self.kind.value}], {where}select=[{_names(self.columns, range(len(self.columns)))}])"
 
 
@@ -286,6 +289,43 @@ class TemporalJoin(Relation):
         return f"TemporalJoin(joinType=[{kind.value}], where=[{where}])"
 
 
+@dataclass(frozen=True)
+class LookupJoin(Relation):
+    """Each left row with the rows of an external table that has its keys now: the left columns, then the table's.
+
+    Attributes:
+        left: rows with a processing time.
+        table: what is looked up; not read as a stream.
+        is_outer: left rows without a partner stay.
+        keys: columns that are equal; right places are those of the table's columns.
+        condition: over the columns of both; None = equal keys suffice.
+        options: of the hint LOOKUP, such as ``async`` and ``retry-predicate``.
+    """
+
+    left: Relation
+    table: Scan
+    is_outer: bool
+    keys: tuple[JoinKey, ...]
+    condition: RowExpression | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.left,)
+
+    @override
+    def text(self) -> str:
+        kind = JoinKind.LEFT if self.is_outer else JoinKind.INNER
+        left, right = self.left.columns, self.table.columns
+        keys = ", ".join(f"{right[key.right].name}={left[key.left].name}" for key in self.keys)
+        where = "" if self.condition is None else f"where=[{self.condition}], "
+        return (
+            f"LookupJoin(table=[{'.'.join(self.table.identifier)}], joinType=[{kind.value}], lookup=[{keys}], {where}"
+            f"select=[{_names(self.columns, range(len(self.columns)))}])"
+        )
+
+
 class RankFunction(Enum):
     """The functions that number rows."""
 
@@ -308,6 +348,8 @@ class Rank(Relation):
         first: rank of the first row that counts, from 1.
         last: rank of the last row; None = all further ones (OFFSET without LIMIT).
         with_rank: the last column of the results is the rank.
+        window: columns of a window among the partition's (places in the input): the rows of a window leave when the
+            watermark has passed its end, once, and are forgotten. None = each change leaves at once.
     """
 
     input: Relation
@@ -317,6 +359,7 @@ class Rank(Relation):
     first: int
     last: int | None
     with_rank: bool
+    window: WindowColumns | None = None
 
     @property
     @override
@@ -327,8 +370,9 @@ class Rank(Relation):
     def text(self) -> str:
         inside = self.input.columns
         order = ", ".join(key.text(inside) for key in self.order)
+        name = "Rank" if self.window is None else "WindowRank"
         return (
-            f"Rank(rankType=[{self.function.value}], rankRange=[rankStart={self.first}, rankEnd={self.last}], "
+            f"{name}(rankType=[{self.function.value}], rankRange=[rankStart={self.first}, rankEnd={self.last}], "
             f"partitionBy=[{_names(inside, self.partition)}], orderBy=[{order}], "
             f"select=[{_names(self.columns, range(len(self.columns)))}])"
         )
