@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.core.errors import JobError
+from firesteel.core.errors import JobError, ProgramError
 from firesteel_sql import StreamTableEnvironment
 from tests.integration.embedded.programs import new_environment
 
@@ -94,3 +94,40 @@ def test_a_value_that_can_not_be_computed_fails_the_job_with_the_row() -> None:
         JobError, match=r"CAST\(b AS INT NOT NULL\) can't be computed for b = 'x': 'x' is no 32-bit integer"
     ):
         list(tables.execute_sql("SELECT CAST(b AS INT) FROM (VALUES ('1'), ('x')) AS t(b)").collect())
+
+
+def test_statements_that_write_tables(tmp_path: Path) -> None:
+    """INSERT with few columns, NOT NULL, OVERWRITE, TRUNCATE, CREATE TABLE AS, and a Python function in a slot."""
+    tables = new_tables(1)
+    connector = "WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = '{}')"
+    tables.execute_sql(f"CREATE TABLE t (a INT NOT NULL, b STRING, c INT) {connector.format(tmp_path / 't')}")
+    tables.execute_sql("SET 'table.dml-sync' = 'true'")
+    tables.execute_sql("INSERT INTO t (c, a) VALUES (3, 1), (4, CAST('2' AS INT))")
+
+    def rows(query: str = "SELECT * FROM t") -> list[tuple[object, ...]]:
+        return sorted(tuple(row) for row in tables.execute_sql(query).collect())
+
+    assert rows() == [(1, None, 3), (2, None, 4)]
+    nulls = "SELECT TRY_CAST(x AS INT), x, 0 FROM (VALUES ('7'), ('x')) AS v(x)"
+    with pytest.raises(JobError, match="the column a is NOT NULL, and a row has NULL for it"):
+        tables.execute_sql(f"INSERT INTO t {nulls}")
+    assert rows() == [(1, None, 3), (2, None, 4)], "nothing was written"
+    tables.execute_sql("SET 'table.exec.sink.not-null-enforcer' = 'DROP'")
+    tables.execute_sql(f"INSERT INTO t {nulls}")
+    assert rows() == [(1, None, 3), (2, None, 4), (7, "7", 0)]
+    tables.execute_sql("CREATE FUNCTION sign AS 'math.copysign' LANGUAGE PYTHON")
+    with pytest.raises(ProgramError, match=r"math\.copysign does not say what it returns"):
+        tables.execute_sql("SELECT default_database.sign(1, a) FROM t")
+    tables.execute_sql(
+        "CREATE FUNCTION unquoted AS 'tests.integration.embedded.sql_functions.unquoted' LANGUAGE PYTHON"
+    )
+    assert rows("SELECT unquoted(b), a FROM t WHERE a > 1") == [("7", 7), ("none", 2)]
+    tables.execute_sql(f"CREATE TABLE u {connector.format(tmp_path / 'u')} AS SELECT a, b FROM t WHERE a < 7")
+    assert rows("SELECT * FROM u") == [(1, None), (2, None)]
+    with pytest.raises(ProgramError, match="INSERT OVERWRITE needs batch mode"):
+        tables.execute_sql("INSERT OVERWRITE t SELECT * FROM t")
+    tables.execute_sql("SET 'execution.runtime-mode' = 'BATCH'")
+    tables.execute_sql("INSERT OVERWRITE t SELECT a * 10, b, c FROM t")
+    assert rows() == [(10, None, 3), (20, None, 4), (70, "7", 0)], "the former rows are gone, and were read before"
+    tables.execute_sql("TRUNCATE TABLE t")
+    assert list((tmp_path / "t").rglob("part-*")) == []

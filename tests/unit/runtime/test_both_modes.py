@@ -113,6 +113,9 @@ class InThisThread:
         print(job.printed, end="")
         return Ended(job)
 
+    def cluster_jobs(self, configuration: Configuration) -> None:
+        return None
+
     def close(self) -> None:
         pass
 

@@ -21,6 +21,7 @@ from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.execution.declarations import Declarations
 from firesteel_sql.execution.definitions import Definition, Definitions
 from firesteel_sql.execution.inserts import insert_relation, removal_of
+from firesteel_sql.execution.jobs import describe_job, show_jobs, stop_job
 from firesteel_sql.execution.listings import Listings
 from firesteel_sql.execution.results import TableResult
 from firesteel_sql.execution.streams import StreamBuilder
@@ -430,12 +431,23 @@ class TableEnvironment:
                 word_end(sql, statement.at),
             )  # fmt: skip
 
+    # -- jobs
+
+    @_run.register
+    def _(self, statement: s.StopJob, sql: str) -> TableResult:
+        path = stop_job(self._for_a_job().cluster_jobs(), statement, sql)
+        return _ok() if path is None else _rows([("savepoint path", DataTypes.STRING())], [(path,)])
+
     @_run.register
     def _(self, statement: s.Show, sql: str) -> TableResult:
+        if statement.what == "JOBS":
+            return _rows(*show_jobs(self._for_a_job().cluster_jobs()))
         return _rows(*Listings(self._catalogs, self._session, sql).show(statement))
 
     @_run.register
     def _(self, statement: s.Describe, sql: str) -> TableResult:
+        if statement.kind == "JOB":
+            return _rows(*describe_job(self._for_a_job().cluster_jobs(), statement, sql))
         return _rows(*Listings(self._catalogs, self._session, sql).describe(statement))
 
     # -- the session

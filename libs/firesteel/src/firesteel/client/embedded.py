@@ -16,6 +16,7 @@ from firesteel.client.at_exit import before_threads_end
 from firesteel.client.attached import AttachedWait
 from firesteel.client.cell_console import CellConsole
 from firesteel.client.cell_slots import check_slots
+from firesteel.client.cluster_jobs import RestClusterJobs
 from firesteel.client.console import Console
 from firesteel.client.graph_shipment import prepare
 from firesteel.client.job_client import ClusterJobClient
@@ -63,6 +64,11 @@ class _Shared:
                 says_slots = settings.is_set(options.TASKMANAGER_SLOTS)
                 cluster.ensure_slots(settings.get(options.TASKMANAGER_SLOTS) if says_slots else slots_needed)
             return cluster
+
+    def running(self) -> EmbeddedCluster | None:
+        with self._lock:
+            cluster = self._cluster
+            return cluster if cluster is not None and cluster.pid == os.getpid() else None
 
     def stop(self) -> None:
         with self._lock:
@@ -155,6 +161,13 @@ class EmbeddedExecutor:
         if program is not None or console.has_live_line:  # else the output is for a log or another program
             console.note(f"Dashboard: {cluster.rest.dashboard_url(job_graph.job_id)}")
         return client
+
+    def cluster_jobs(self, configuration: Configuration) -> RestClusterJobs | None:
+        """The jobs of the cluster of this process, if one runs."""
+        cluster = _shared.running()
+        if cluster is None or cluster.rest is None:
+            return None
+        return RestClusterJobs(cluster.rest, cluster.loop)
 
     def close(self) -> None:
         """Nothing to release: the cluster serves the whole process."""

@@ -14,6 +14,7 @@ from firesteel.client.attached import AttachedWait
 from firesteel.client.bars import bar
 from firesteel.client.cell_console import CellConsole
 from firesteel.client.cell_slots import check_slots
+from firesteel.client.cluster_jobs import RestClusterJobs
 from firesteel.client.connections import ClusterConnection, connect
 from firesteel.client.console import Console
 from firesteel.client.detached import DetachedJobExecutionResult
@@ -103,6 +104,15 @@ class RemoteExecutor:
         job.start_heartbeats()
         job.watch_failures(program.console.note if program is not None else logger.warning)
         return job
+
+    def cluster_jobs(self, configuration: Configuration) -> RestClusterJobs:
+        """The jobs of the cluster at ``rest.address``.
+
+        Raises:
+            RpcError: no cluster answers, or it refuses the client.
+        """
+        connection = connect(_load(configuration))
+        return RestClusterJobs(connection.rest, connection.loop)
 
     def close(self) -> None:
         """Nothing to release: connections serve the whole process."""

@@ -14,7 +14,7 @@ from firesteel.common.configuration import Configuration
 from firesteel.common.job_client import JobClient
 from firesteel.common.job_execution_result import JobExecutionResult
 
-__all__ = ["CollectingJobClient", "ExecutorFactory", "PipelineExecutor", "ResultStream"]
+__all__ = ["ClusterJobs", "CollectingJobClient", "ExecutorFactory", "PipelineExecutor", "ResultStream"]
 
 
 class ResultStream(Protocol):
@@ -59,6 +59,36 @@ class CollectingJobClient(JobClient):
         """Return the results of the collect operator with this id."""
 
 
+class ClusterJobs(Protocol):
+    """The jobs of a cluster, whoever has submitted them."""
+
+    def overview(self) -> list[dict[str, Any]]:
+        """Return the ``jobs`` of ``GET /jobs/overview``.
+
+        Raises:
+            RpcError: the cluster does not answer.
+        """
+        ...
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel a job.
+
+        Raises:
+            JobError: there is no such job.
+            RpcError: the cluster does not answer.
+        """
+        ...
+
+    def stop(self, job_id: str, *, drain: bool) -> str:
+        """Stop a job with a savepoint, and wait for it; returns the savepoint's path.
+
+        Raises:
+            JobError: there is no such job.
+            FiresteelError: there is no savepoint, and the job goes on; or the cluster does not answer.
+        """
+        ...
+
+
 class PipelineExecutor(Protocol):
     """Submits graphs. Its constructor and ``default_parallelism`` do not start a cluster."""
 
@@ -73,6 +103,14 @@ class PipelineExecutor(Protocol):
             ProgramError: the graph is refused; nothing was deployed.
             ConfigurationError: an option is refused.
             FiresteelError: the cluster can't be reached or started.
+        """
+        ...
+
+    def cluster_jobs(self, configuration: Configuration) -> ClusterJobs | None:
+        """Return the jobs of the cluster; None if there is no cluster yet.
+
+        Raises:
+            RpcError: no cluster answers, or it refuses the client.
         """
         ...
 
