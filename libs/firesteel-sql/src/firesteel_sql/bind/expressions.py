@@ -12,9 +12,10 @@ from typing import NoReturn, Protocol, TypeVar
 from firesteel.table.types import DataType, DataTypes, ElementsType, MapType, RowField, RowType
 from firesteel_sql.bind.scope import NameRefused, Scope
 from firesteel_sql.catalog.catalogs import near
-from firesteel_sql.functions import operators, scalar
+from firesteel_sql.functions import nested, operators, times
 from firesteel_sql.functions.aggregates import AGGREGATES
-from firesteel_sql.functions.signature import FUNCTIONS, OperandsRefused, Session, cast, operation, unified
+from firesteel_sql.functions.builtin import FUNCTIONS
+from firesteel_sql.functions.signature import OperandsRefused, Session, cast, operation, unified
 from firesteel_sql.kernels.casts import CastError, read_timestamp
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.errors import SqlError, word_end
@@ -190,7 +191,7 @@ class ExpressionBinder:
         except NameRefused as refused:
             if len(node.path) == 1 and node.path[0] in self.aliases:
                 return self.aliases[node.path[0]]
-            if len(node.path) == 1 and word in scalar.WITHOUT_PARENTHESES:
+            if len(node.path) == 1 and word in times.WITHOUT_PARENTHESES:
                 return self.call(node, word)
             self.refuse(node, str(refused))
         column = scoped.column
@@ -224,7 +225,7 @@ class ExpressionBinder:
     @_bind.register
     def _(self, node: n.Element) -> RowExpression:
         value, index = self.bind(node.operand), self.bind(node.index)
-        return self.checked(node, lambda: scalar.element_of(value, index, self.session), "[]")
+        return self.checked(node, lambda: nested.element_of(value, index, self.session), "[]")
 
     @_bind.register
     def _(self, node: n.Unary) -> RowExpression:
@@ -281,12 +282,10 @@ class ExpressionBinder:
 
     @_bind.register
     def _(self, node: n.Like) -> RowExpression:
-        if node.kind == "SIMILAR":
-            self.refuse(node, "SIMILAR TO is not supported yet: use REGEXP(text, pattern)")
         operands = [self.bind(node.operand), self.bind(node.pattern)]
         if node.escape is not None:
             operands.append(self.bind(node.escape))
-        found = self.call(node, "LIKE" if node.kind == "LIKE" else "REGEXP", *operands)
+        found = self.call(node, _PATTERNS[node.kind], *operands)
         return self._negated(node, found, node.is_negated)
 
     @_bind.register
@@ -398,6 +397,7 @@ class ExpressionBinder:
         self.refuse(node, "AT TIME ZONE is not supported: Flink has no time stamps with a zone of their own")
 
 
+_PATTERNS = {"LIKE": "LIKE", "SIMILAR": "SIMILAR TO", "RLIKE": "REGEXP"}
 _MOMENTS: dict[str, str] = {
     "DATE": "DATE '2026-01-31'", "TIME": "TIME '12:00:00'", "TIMESTAMP": "TIMESTAMP '2026-01-31 12:00:00'",
 }  # fmt: skip

@@ -254,11 +254,6 @@ for _name in ("GREATEST", "LEAST"):
     _extremes(_name)
 
 
-@declare("LIKE", operands=(2, 3))
-def _like(operands: Sequence[RowExpression], session: Session) -> RowExpression:
-    return operation("LIKE", "texts:like", [text(operand, session) for operand in operands], rules.BOOLEAN)
-
-
 def as_double(operand: RowExpression, session: Session) -> RowExpression:
     """A number as DOUBLE.
 

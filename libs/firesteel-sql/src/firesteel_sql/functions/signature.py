@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from firesteel.table.types import DataType
+from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, RowExpression
 from firesteel_sql.types import rules
 
@@ -91,6 +91,39 @@ def declare(*names: str, operands: int | tuple[int, int | None]) -> Callable[[Bu
         return build
 
     return register
+
+
+Take = Callable[[RowExpression, Session], RowExpression]
+"""Brings an operand to the type that a function takes; raises ``OperandsRefused``."""
+ResultType = DataType | Callable[[Sequence[RowExpression]], DataType]
+
+
+def declare_simple(
+    names: str,
+    kernel: str,
+    takes: Sequence[Take],
+    result: ResultType,
+    *,
+    optional: int = 0,
+    nullable: bool | None = None,
+) -> None:
+    """Declare a function whose operands have fixed types.
+
+    Args:
+        names: its names, with blanks between them.
+        kernel: what computes it.
+        takes: for each operand, what brings it to its type.
+        result: type of the result, or a function of the operands that gives it.
+        optional: how many operands may be missing, from the last one.
+        nullable: whether the result takes NULL; None if it does where an operand does.
+    """
+    first = names.split()[0]
+
+    @declare(*names.split(), operands=(len(takes) - optional, len(takes)))
+    def build(operands: Sequence[RowExpression], session: Session) -> RowExpression:
+        parts = [take(operand, session) for take, operand in zip(takes, operands, strict=False)]
+        result_type = result if isinstance(result, DataType) else result(parts)
+        return operation(first, kernel, parts, result_type, nullable=nullable)
 
 
 # -- casts
@@ -251,6 +284,39 @@ def boolean(operand: RowExpression, session: Session) -> RowExpression:
     if operand.type.name != "BOOLEAN":
         raise OperandsRefused(f"a condition is needed, not {operand.type}")
     return operand
+
+
+def binary(operand: RowExpression, session: Session) -> RowExpression:
+    """An operand that has to be bytes.
+
+    Raises:
+        OperandsRefused: it is something else.
+    """
+    if operand.type.name == "NULL":
+        return Constant(DataTypes.BYTES(), None)
+    if operand.type.name not in rules.BYTES:
+        raise OperandsRefused(f"bytes are needed, not {operand.type}")
+    return operand
+
+
+def text_or_binary(operand: RowExpression, session: Session) -> RowExpression:
+    """An operand that has to be a text or bytes.
+
+    Raises:
+        OperandsRefused: it is something else.
+    """
+    return operand if operand.type.name in rules.BYTES else text(operand, session)
+
+
+def big(operand: RowExpression, session: Session) -> RowExpression:
+    """An operand that has to be a whole number, as BIGINT.
+
+    Raises:
+        OperandsRefused: it is none.
+    """
+    if operand.type.name != "NULL" and not rules.is_integer(operand.type):
+        raise OperandsRefused(f"a whole number is needed, not {operand.type}")
+    return coerced(operand, rules.BIGINT, session)
 
 
 def moment(operand: RowExpression, session: Session) -> RowExpression:

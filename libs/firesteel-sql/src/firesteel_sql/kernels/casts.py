@@ -321,11 +321,17 @@ def _reader(target: pa.DataType, zone: str) -> Callable[[str], Any]:
     raise AssertionError(target)
 
 
+JAVA_DOUBLE: Final = re.compile(
+    r"[\x00-\x20]*([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?[\x00-\x20]*", re.ASCII
+)
+"""What Java reads as a DOUBLE, but for hexadecimal ones."""
+
+
 def _floating(text: str) -> float:
-    try:
-        return float(text.replace("_", "x"))
-    except ValueError:
-        raise CastError(f"'{text}' is no number") from None
+    match = JAVA_DOUBLE.fullmatch(text)
+    if match is None:
+        raise CastError(f"'{text}' is no number")
+    return float(match.group(1))
 
 
 _BOOLEANS: Final = {

@@ -41,10 +41,13 @@ def kernel(make: Callable[[KernelCall], Kernel]) -> Definition:
     return define
 
 
-def by_value(function: Callable[..., Any], result: pa.DataType) -> Kernel:
+def by_value(function: Callable[..., Any], result: pa.DataType, *, sees_null: bool = False) -> Kernel:
     """A kernel of a Python function of the operands' values; it is called once for each distinct row of them.
 
-    Null operands give null.
+    Args:
+        function: of the values.
+        result: type of its results.
+        sees_null: whether the function is called where an operand is null, with None; else the result is null there.
     """
 
     def compute(*columns: Any) -> Any:
@@ -53,20 +56,30 @@ def by_value(function: Callable[..., Any], result: pa.DataType) -> Kernel:
             [column.as_py()] * (1 if count is None else count) if isinstance(column, pa.Scalar) else column.to_pylist()
             for column in columns
         ]
-        known: dict[Any, Any] = {}
+        results: dict[Any, Any] = {}
         values: list[Any] = []
         for row in zip(*lists, strict=True):
-            if None in row:
+            if None in row and not sees_null:
                 values.append(None)
                 continue
             try:
-                value = known[row]
+                value = results[row]
             except KeyError:
-                value = known[row] = function(*row)
+                value = results[row] = function(*row)
             except TypeError:  # an operand that is a list or a map
                 value = function(*row)
             values.append(value)
-        found = pa.array(values, result)
-        return found[0] if count is None else found
+        column = pa.array(values, result)
+        return column[0] if count is None else column
 
     return compute
+
+
+def values_kernel(function: Callable[..., Any], *, sees_null: bool = False) -> Definition:
+    """The definition of a kernel of a Python function, which is called for each distinct row of its operands."""
+
+    @kernel
+    def define(call: KernelCall) -> Kernel:
+        return by_value(function, call.result, sees_null=sees_null)
+
+    return define

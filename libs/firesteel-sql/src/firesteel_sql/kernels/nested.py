@@ -49,29 +49,15 @@ def row(call: KernelCall) -> Kernel:
 @kernel
 def array(call: KernelCall) -> Kernel:
     """``ARRAY[a, b]``."""
-    return _rows(lambda *values: list(values), call.result)
+    return by_value(lambda *values: list(values), call.result, sees_null=True)
 
 
 @kernel
 def map_(call: KernelCall) -> Kernel:
     """``MAP['k', v]``; of equal keys the last one counts."""
-    return _rows(lambda *values: list(dict(zip(values[::2], values[1::2], strict=True)).items()), call.result)
-
-
-def _rows(function: Any, result: pa.DataType) -> Kernel:
-    """A kernel of a function of the operands' values, which may be null."""
-
-    def compute(*values: Any) -> Any:
-        count = next((len(value) for value in values if not isinstance(value, pa.Scalar)), None)
-        lists = [
-            [value.as_py()] * (1 if count is None else count) if isinstance(value, pa.Scalar) else value.to_pylist()
-            for value in values
-        ]
-        rows = zip(*lists, strict=True)
-        found = pa.array([function(*items) for items in rows], result)
-        return found[0] if count is None else found
-
-    return compute
+    return by_value(
+        lambda *values: list(dict(zip(values[::2], values[1::2], strict=True)).items()), call.result, sees_null=True
+    )
 
 
 @kernel

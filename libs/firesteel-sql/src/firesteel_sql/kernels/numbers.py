@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal, localcontext
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,9 @@ import pyarrow.types as pt
 from firesteel.expressions.registry import Kernel
 from firesteel_sql.kernels import decimals
 from firesteel_sql.kernels.definition import KernelCall, by_value, kernel
+
+_WIDEST: Final = 76
+"""Digits of Arrow's largest decimal numbers."""
 
 
 def _to(value: Any, data_type: pa.DataType) -> Any:
@@ -104,19 +108,57 @@ def _whole(call: KernelCall, mode: str) -> Kernel:
     return lambda value: pc.round(value, ndigits=0, round_mode=mode)
 
 
-@kernel
-def round_(call: KernelCall) -> Kernel:
-    """Half away from zero."""
-    digits = call.options.get("digits", 0)
-    (data_type,) = call.inputs
-    if pt.is_decimal(data_type):
-        wide = pa.decimal256(76, data_type.scale)
-        return lambda value: decimals.fit(
-            pc.round(pc.cast(value, wide), ndigits=digits, round_mode="half_towards_infinity"), call.result
+def _to_digits(arrow_mode: str, python_mode: str) -> Any:
+    """ROUND and TRUNCATE, with 0 digits behind the point if none are given.
+
+    Decimal numbers go through Arrow if the digits are constant; floating-point numbers as the decimal numbers that
+    they are shown as, as in Flink: ``ROUND(1.005e0, 2)`` is 1.01.
+    """
+
+    @kernel
+    def define(call: KernelCall) -> Kernel:
+        data_type = call.inputs[0]
+        by_row = by_value(lambda value, digits=0: _cut(value, digits, python_mode, call.result), call.result)
+        if not pt.is_decimal(data_type):
+            if pt.is_integer(data_type):
+                return lambda value, *digits: value if not digits else by_row(value, *digits)
+            return by_row
+        wide = pa.decimal256(_WIDEST, data_type.scale)
+
+        def compute(value: Any, *digits: Any) -> Any:
+            if digits and not (isinstance(digits[0], pa.Scalar) and digits[0].is_valid):
+                return by_row(value, *digits)
+            count = digits[0].as_py() if digits else 0
+            if count < -38:
+                return by_row(value, *digits)
+            return decimals.fit(pc.round(pc.cast(value, wide), ndigits=count, round_mode=arrow_mode), call.result)
+
+        return compute
+
+    return define
+
+
+def _cut(value: Any, digits: int, mode: str, result: pa.DataType) -> Any:
+    if isinstance(value, float):
+        if not math.isfinite(value) or digits > 400:
+            return value
+        exact = Decimal(repr(value))
+    else:
+        exact = Decimal(value)
+    if digits < -400:
+        return 0 if pt.is_integer(result) else exact * 0 if pt.is_decimal(result) else 0.0
+    with localcontext(Context(prec=800)):
+        found = (
+            exact.quantize(Decimal(1).scaleb(-digits), rounding=mode) if -exact.as_tuple().exponent > digits else exact
         )
-    if pt.is_integer(data_type) and digits >= 0:
-        return lambda value: value
-    return lambda value: _to(pc.round(value, ndigits=digits, round_mode="half_towards_infinity"), call.result)
+    if pt.is_integer(result):
+        half = 1 << (result.bit_width - 1)
+        return (int(found) + half) % (2 * half) - half
+    return decimals.rounded_or_none(found, result) if pt.is_decimal(result) else float(found)
+
+
+round_ = _to_digits("half_towards_infinity", ROUND_HALF_UP)
+truncate = _to_digits("towards_zero", ROUND_DOWN)
 
 
 def _real(function: Any) -> Any:
@@ -152,6 +194,7 @@ log2 = _real(pc.log2)
 sin = _real(pc.sin)
 cos = _real(pc.cos)
 tan = _real(pc.tan)
+cot = _real(_numpy(lambda value: 1 / np.tan(value)))
 asin = _real(pc.asin)
 acos = _real(pc.acos)
 atan = _real(pc.atan)

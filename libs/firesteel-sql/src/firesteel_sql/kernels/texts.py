@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from functools import lru_cache
+import unicodedata
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from firesteel.expressions.registry import Kernel
-from firesteel_sql.kernels.definition import KernelCall, by_value, kernel
+from firesteel_sql.kernels.casts import JAVA_DOUBLE
+from firesteel_sql.kernels.definition import KernelCall, kernel, values_kernel
+from firesteel_sql.kernels.printf import FormatRefused, java_format
 
 
 def _of_column(function: Any) -> Any:
@@ -24,21 +25,11 @@ def _of_column(function: Any) -> Any:
     return define
 
 
-def _of_values(function: Any) -> Any:
-    """A function that is called for each distinct row of its operands."""
-
-    @kernel
-    def define(call: KernelCall) -> Kernel:
-        return by_value(function, call.result)
-
-    return define
-
-
-upper = _of_values(str.upper)
-lower = _of_values(str.lower)
+upper = values_kernel(str.upper)
+lower = values_kernel(str.lower)
 char_length = _of_column(pc.utf8_length)
 reverse = _of_column(pc.utf8_reverse)
-initcap = _of_values(lambda text: re.sub(r"[^\W_]+", lambda word: word.group().capitalize(), text.lower()))
+initcap = values_kernel(lambda text: re.sub("[A-Za-z0-9]+", lambda word: word.group().capitalize(), text))
 
 
 @kernel
@@ -50,7 +41,13 @@ def concat(call: KernelCall) -> Kernel:
 @kernel
 def concat_ws(call: KernelCall) -> Kernel:
     """The texts with a separator between them; NULLs are left out."""
-    return lambda separator, *values: pc.binary_join_element_wise(*values, separator, null_handling="skip")
+
+    def compute(separator: Any, *values: Any) -> Any:
+        if not values:
+            return pc.if_else(pc.is_valid(separator), pa.scalar(""), pa.scalar(None, pa.string()))
+        return pc.binary_join_element_wise(*values, separator, null_handling="skip")
+
+    return compute
 
 
 def _substring(text: str, start: int, length: int | None = None) -> str | None:
@@ -62,7 +59,7 @@ def _substring(text: str, start: int, length: int | None = None) -> str | None:
     return text[begin:] if length is None else text[begin : begin + length]
 
 
-substring = _of_values(_substring)
+substring = values_kernel(_substring)
 
 
 def _trimmed(side: str, what: str, text: str) -> str:
@@ -71,120 +68,131 @@ def _trimmed(side: str, what: str, text: str) -> str:
     return text if side == "LEADING" else text.rstrip(what)
 
 
-trim = _of_values(_trimmed)
-ltrim = _of_values(lambda text, what=" ": text.lstrip(what))
-rtrim = _of_values(lambda text, what=" ": text.rstrip(what))
-btrim = _of_values(lambda text, what=" ": text.strip(what))
-replace = _of_values(lambda text, part, by: text.replace(part, by) if part else text)
-position = _of_values(lambda part, text, start=1: text.find(part, start - 1) + 1)
-instr = _of_values(lambda text, part: text.find(part) + 1)
-left = _of_values(lambda text, count: text[: max(count, 0)])
-right = _of_values(lambda text, count: text[-count:] if count > 0 else "")
-repeat = _of_values(lambda text, count: text * max(count, 0))
-overlay = _of_values(
-    lambda text, by, start, length=None: (
-        text[: start - 1] + by + text[start - 1 + (len(by) if length is None else length) :]
-    )
-)
+trim = values_kernel(_trimmed)
+ltrim = values_kernel(lambda text, what=" ": text.lstrip(what))
+rtrim = values_kernel(lambda text, what=" ": text.rstrip(what))
+btrim = values_kernel(lambda text, what=" ": text.strip(what))
+replace = values_kernel(str.replace)
+position = values_kernel(lambda part, text, start=1: text.find(part, max(start - 1, 0)) + 1 if part else 1)
+
+
+def _found(text: str, part: str, start: int = 1, occurrence: int = 1) -> int:
+    """The position of an occurrence; from the end, if the start is negative."""
+    if start == 0 or occurrence < 1:
+        return 0
+    if start > 0:
+        place = start - 2
+        for _ in range(occurrence):
+            place = text.find(part, place + 1)
+            if place < 0:
+                return 0
+        return place + 1
+    end = len(text) + start + len(part)
+    place = len(text)
+    for _ in range(occurrence):
+        place = text.rfind(part, 0, end)
+        if place < 0:
+            return 0
+        end = place + len(part) - 1
+    return place + 1
+
+
+instr = values_kernel(_found)
+left = values_kernel(lambda text, count: text[: max(count, 0)])
+right = values_kernel(lambda text, count: text[-count:] if count > 0 else "")
+repeat = values_kernel(lambda text, count: text * max(count, 0))
+
+
+def _overlaid(text: str, by: str, start: int, length: int | None = None) -> str:
+    if not 0 < start <= len(text):
+        return text
+    size = len(by) if length is None else length
+    # Flink leaves the rest out where nothing is replaced.
+    rest = text[start - 1 + size :] if size > 0 and start + size <= len(text) else ""
+    return text[: start - 1] + by + rest
+
+
+overlay = values_kernel(_overlaid)
 
 
 def _padded(text: str, length: int, fill: str, *, is_left: bool) -> str | None:
-    if length < 0 or (not fill and length > len(text)):
+    if length < 0 or not fill:
         return None
     missing = max(0, length - len(text))
     padding = (fill * (missing // max(len(fill), 1) + 1))[:missing]
     return (padding + text[:length]) if is_left else (text[:length] + padding)
 
 
-lpad = _of_values(lambda text, length, fill=" ": _padded(text, length, fill, is_left=True))
-rpad = _of_values(lambda text, length, fill=" ": _padded(text, length, fill, is_left=False))
+lpad = values_kernel(lambda text, length, fill=" ": _padded(text, length, fill, is_left=True))
+rpad = values_kernel(lambda text, length, fill=" ": _padded(text, length, fill, is_left=False))
 
 
-def _split_index(text: str, separator: str, index: int) -> str | None:
-    if index < 0 or not separator:
+def _split_index(text: str, separator: str | int, index: int) -> str | None:
+    if index < 0 or not text:
         return None
-    parts = text.split(separator)
+    if isinstance(separator, int):
+        separator = chr(separator)
+    parts = text.split(separator) if separator else re.split(r"\s", text)
     return parts[index] if index < len(parts) else None
 
 
-split_index = _of_values(_split_index)
-ascii_ = _of_values(lambda text: ord(text[0]) if text else 0)
-chr_ = _of_values(lambda code: chr(code & 0xFF) if code >= 0 else None)
-md5 = _of_values(lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest())
-sha1 = _of_values(lambda text: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
-sha224 = _of_values(lambda text: hashlib.sha224(text.encode()).hexdigest())
-sha256 = _of_values(lambda text: hashlib.sha256(text.encode()).hexdigest())
-sha384 = _of_values(lambda text: hashlib.sha384(text.encode()).hexdigest())
-sha512 = _of_values(lambda text: hashlib.sha512(text.encode()).hexdigest())
+split_index = values_kernel(_split_index)
 
 
-# -- patterns
+def _first_byte(text: str) -> int:
+    byte = text[0].encode()[0] if text else 0
+    return byte - 256 if byte > 127 else byte
 
 
-@lru_cache(512)
-def like_regex(pattern: str, escape: str | None) -> re.Pattern[str]:
-    """The regular expression of a pattern of LIKE.
-
-    Raises:
-        ValueError: the escape character stands before something else than ``%``, ``_`` or itself.
-    """
-    parts = []
-    index = 0
-    while index < len(pattern):
-        char = pattern[index]
-        if escape is not None and char == escape:
-            index += 1
-            if index >= len(pattern) or pattern[index] not in ("%", "_", escape):
-                raise ValueError(f"'{pattern}' is no pattern: {escape} stands before %, _ or itself")
-            parts.append(re.escape(pattern[index]))
-        else:
-            parts.append(".*" if char == "%" else "." if char == "_" else re.escape(char))
-        index += 1
-    return re.compile("".join(parts), re.DOTALL)
+ascii_ = values_kernel(_first_byte)
+chr_ = values_kernel(lambda code: chr(code & 0xFF) if code >= 0 else "")
+starts_with = values_kernel(lambda value, begin: value.startswith(begin))
+ends_with = values_kernel(lambda value, end: value.endswith(end))
 
 
-@kernel
-def like(call: KernelCall) -> Kernel:
-    """``x LIKE pattern ESCAPE escape``."""
-
-    def matches(text: str, pattern: str, escape: str | None = None) -> bool:
-        return like_regex(pattern, escape).fullmatch(text) is not None
-
-    by_row = by_value(matches, call.result)
-
-    def compute(text: Any, pattern: Any, *escape: Any) -> Any:
-        if isinstance(pattern, pa.Scalar) and pattern.is_valid and not escape and "\\" not in pattern.as_py():
-            return pc.match_like(text, pattern.as_py())
-        return by_row(text, pattern, *escape)
-
-    return compute
+def _split(text: str, separator: str) -> list[str]:
+    return text.split(separator) if separator else list(text)
 
 
-@lru_cache(512)
-def regex(pattern: str) -> re.Pattern[str]:
-    """A regular expression of Java's, as far as Python's are the same.
-
-    Raises:
-        ValueError: it is none.
-    """
-    translated = pattern.replace("(?<", "(?P<").replace("(?P<=", "(?<=").replace("(?P<!", "(?<!")
-    try:
-        return re.compile(translated)
-    except re.error as error:
-        raise ValueError(f"'{pattern}' is no regular expression: {error}") from None
+split = values_kernel(_split)
 
 
-regexp = _of_values(lambda text, pattern: regex(pattern).search(text) is not None)
+def _translated(text: str | None, old: str | None, new: str | None) -> str | None:
+    if text is None or not old:
+        return text
+    table: dict[int, str | None] = {}
+    for place, char in enumerate(old):
+        table.setdefault(ord(char), new[place] if new is not None and place < len(new) else None)
+    return text.translate(table)
 
 
-def _extracted(text: str, pattern: str, group: int = 0) -> str | None:
-    match = regex(pattern).search(text)
-    if match is None or group > (match.re.groups):
+translate = values_kernel(_translated, sees_null=True)
+
+
+def _chosen(index: int | None, *values: Any) -> Any:
+    return values[index - 1] if index is not None and 0 < index <= len(values) else None
+
+
+elt = values_kernel(_chosen, sees_null=True)
+
+
+def _printed(pattern: str | None, *values: Any) -> str | None:
+    if pattern is None:
         return None
-    return match.group(group)
+    try:
+        return java_format(pattern, values)
+    except FormatRefused:
+        return None
 
 
-regexp_extract = _of_values(_extracted)
-regexp_replace = _of_values(
-    lambda text, pattern, by: regex(pattern).sub(re.sub(r"\$(\d)", r"\\\1", by.replace("\\", "\\\\")), text)
+printf = values_kernel(_printed, sees_null=True)
+
+
+# -- what a text is
+
+
+is_alpha = values_kernel(lambda text: bool(text) and all(map(str.isalpha, text)), sees_null=True)
+is_digit = values_kernel(
+    lambda text: bool(text) and all(unicodedata.category(char) == "Nd" for char in text), sees_null=True
 )
+is_decimal = values_kernel(lambda text: text is not None and JAVA_DOUBLE.fullmatch(text) is not None, sees_null=True)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from firesteel.expressions import Expression, col
-from firesteel.table.types import DataType
+from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.types.columns import type_info_of
 
 
@@ -147,6 +147,16 @@ _INFIX = frozenset(("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "A
 
 _OWN = frozenset(("when", "coalesce", "&", "|", "not", "is_null", "field"))
 """Functions of ``firesteel.expressions`` that mean the same in SQL."""
+_RANDOM = "firesteel_sql.kernels.randoms:"
+_CLOCK = "firesteel_sql.kernels.times:now"
+
+
+def is_deterministic(row_expression: RowExpression) -> bool:
+    """Whether it gives the same value for the same row each time: without RAND, UUID, NOW and their relatives."""
+    return not any(
+        isinstance(part, AppliedFunction) and (part.kernel.startswith(_RANDOM) or part.kernel == _CLOCK)
+        for part in row_expression.walk()
+    )
 
 
 # -- rewriting
@@ -261,6 +271,11 @@ def to_expression(row_expression: RowExpression, columns: Mapping[int, str] | li
         case AppliedFunction():
             inputs = tuple(to_expression(operand, columns) for operand in row_expression.inputs)
             options = dict(row_expression.options)
+            if row_expression.kernel.startswith(_RANDOM):
+                # A kernel without operands gives one value for all rows: a column tells it how many there are.
+                names = list(columns.values() if isinstance(columns, Mapping) else columns)
+                rows = col(names[0]) if names else to_expression(Constant(DataTypes.BOOLEAN(False), True), columns)
+                inputs = (rows, *inputs)
             if row_expression.kernel in _OWN:
                 return Expression(row_expression.kernel, inputs, **options)
             return Expression(
