@@ -233,7 +233,9 @@ class TableEnvironment:
     @property
     def _session(self) -> Session:
         zone = self._config.get(TIME_ZONE, "UTC")
-        return Session("UTC" if zone == "default" else zone, DeclaredFunctions(self._catalogs))
+        return Session(
+            "UTC" if zone == "default" else zone, DeclaredFunctions(self._catalogs), self._catalogs.current_database
+        )
 
     def _bound(self, query: Any, sql: str) -> Relation:
         return QueryBinder(self._catalogs, self._session, sql).bind(query)

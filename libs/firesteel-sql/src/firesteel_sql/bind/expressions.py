@@ -21,6 +21,7 @@ from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.errors import SqlError, word_end
 from firesteel_sql.plan.row_expressions import Constant, InputColumn, OuterColumn, RowExpression
 from firesteel_sql.types import rules
+from firesteel_sql.types.columns import MICROSECONDS
 from firesteel_sql.types.intervals import MILLIS, MONTHS, interval_value
 from firesteel_sql.types.written import data_type_of, interval_type
 
@@ -157,13 +158,15 @@ class ExpressionBinder:
         except CastError:
             self.refuse(node, f"'{node.text}' is no {node.type_name}: write it as {_MOMENTS[node.type_name]}")
         fraction = len(node.text.partition(".")[2])
+        if fraction > MICROSECONDS:
+            self.refuse(node, f"a {node.type_name} holds microseconds: at most six digits behind the second")
         match node.type_name:
             case "DATE":
                 value, data_type = moment.date(), DataTypes.DATE(False)
             case "TIME":
                 value, data_type = moment.time(), DataTypes.TIME(fraction, False)
             case _:
-                value, data_type = moment, DataTypes.TIMESTAMP(min(fraction, 6), False)
+                value, data_type = moment, DataTypes.TIMESTAMP(fraction, False)
         return Constant(data_type, value)
 
     @_bind.register

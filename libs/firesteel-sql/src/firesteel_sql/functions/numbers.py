@@ -37,13 +37,18 @@ def _sign(operands: Sequence[RowExpression], session: Session) -> RowExpression:
     return operation("SIGN", "numbers:sign", (operand,), operand.type)
 
 
+_OF_TIME = ("HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND")
+
+
 def _to_whole(name: str, kernel: str, round_to: str) -> None:
     @declare(name, operands=(1, 2))
     def build(operands: Sequence[RowExpression], session: Session) -> RowExpression:
         if len(operands) == 2:
             value = moment(operands[0], session)
             unit = constant_of(operands[1], "the unit")
-            return operation(name, f"times:{round_to}", (value,), value.type, unit=unit)
+            if value.type.name == "TIME" and unit not in _OF_TIME:
+                raise OperandsRefused(f"a TIME can't be rounded to {unit}")
+            return operation(name, f"times:{round_to}", (value,), value.type, unit=unit, zone=session.zone)
         operand = number(operands[0], session)
         result = operand.type
         if result.name == "DECIMAL":

@@ -38,10 +38,12 @@ class Session:
     Attributes:
         zone: name of its time zone.
         user_functions: those that users have declared; None = none.
+        database: name of its current database.
     """
 
     zone: str = "UTC"
     user_functions: UserFunctions | None = field(default=None, compare=False)
+    database: str = "default_database"
 
     def function(self, path: tuple[str, ...]) -> SqlFunction | None:
         """The function of a name; None if there is none."""
@@ -143,11 +145,13 @@ def cast(operand: RowExpression, target: DataType, session: Session, *, is_try: 
         return Constant(rules.with_null(target, True), None)
     options: list[tuple[str, Any]] = [("zone", session.zone)]
     if rules.is_text(target):
+        if rules.is_interval(operand.type):
+            options.append(("interval", operand.type.name))
         options += [("length", target.parameters[0]), ("pads", target.name == "CHAR")]
         if rules.is_text(operand.type) and operand.type.parameters[0] <= target.parameters[0] and target.name != "CHAR":
             return retyped(operand, result)
         if target.parameters[0] == rules.STRING.parameters[0]:
-            options = options[:1]
+            options = [option for option in options if option[0] not in ("length", "pads")]
     kernel = "try_cast" if is_try else "cast"
     name = "TRY_CAST" if is_try else "CAST"
     return AppliedFunction(result, name, f"firesteel_sql.kernels.casts:{kernel}", (operand,), tuple(options))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from firesteel.common.type_table import LONGEST
 from firesteel.table.types import DataType, DataTypes, ElementsType, MapType
@@ -52,7 +52,7 @@ def _concat_ws(operands: Sequence[RowExpression], session: Session) -> RowExpres
     return operation("CONCAT_WS", "texts:concat_ws", [_printed(operand, session) for operand in operands], _STRING)
 
 
-def _shorter(place: int = 0) -> object:
+def _shorter(place: int = 0) -> Callable[[Sequence[RowExpression]], DataType]:
     """The type of a part of a text: its length at most."""
 
     def result(operands: Sequence[RowExpression]) -> DataType:
@@ -198,3 +198,8 @@ def _like(operands: Sequence[RowExpression], session: Session) -> RowExpression:
 @declare("SIMILAR TO", operands=(2, 3))
 def _similar(operands: Sequence[RowExpression], session: Session) -> RowExpression:
     return operation("SIMILAR TO", "patterns:similar", [text(operand, session) for operand in operands], _BOOLEAN)
+
+
+@declare("CURRENT_DATABASE", operands=0)
+def _current_database(operands: Sequence[RowExpression], session: Session) -> RowExpression:
+    return Constant(DataTypes.STRING(False), session.database)

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from firesteel.expressions.registry import Kernel
+from firesteel.table.types import DataType
 from firesteel_sql.kernels import decimals
 from firesteel_sql.kernels.definition import KernelCall, by_value, kernel
+from firesteel_sql.texts import value_text
 
 
 class CastError(ValueError):
@@ -50,7 +52,8 @@ def _cast(call: KernelCall) -> Kernel:
     source, target = call.inputs[0], call.result
     zone = call.options.get("zone", "UTC")
     if pt.is_string(target):
-        text_of = _writer(source, zone)
+        interval = call.options.get("interval")
+        text_of = _writer(source, zone) if interval is None else _interval_writer(interval)
         fitted = _fitted(call.options.get("length"), bool(call.options.get("pads")))
         return lambda value: fitted(text_of(value))
     if pt.is_string(source):
@@ -252,6 +255,11 @@ def _writer(source: pa.DataType, zone: str) -> Kernel:
         here = None if source.tz is None else ZoneInfo(zone)
         return by_value(lambda moment: timestamp_text(moment if here is None else moment.astimezone(here)), pa.string())
     return by_value(_nested_text, pa.string())
+
+
+def _interval_writer(name: str) -> Kernel:
+    interval = DataType(name)
+    return by_value(lambda size: value_text(size, interval), pa.string())
 
 
 def timestamp_text(moment: datetime) -> str:

@@ -149,7 +149,9 @@ def _cut(value: Any, digits: int, mode: str, result: pa.DataType) -> Any:
         return 0 if pt.is_integer(result) else exact * 0 if pt.is_decimal(result) else 0.0
     with localcontext(Context(prec=800)):
         found = (
-            exact.quantize(Decimal(1).scaleb(-digits), rounding=mode) if -exact.as_tuple().exponent > digits else exact
+            exact.quantize(Decimal(1).scaleb(-digits), rounding=mode)
+            if -int(exact.as_tuple().exponent) > digits
+            else exact
         )
     if pt.is_integer(result):
         half = 1 << (result.bit_width - 1)

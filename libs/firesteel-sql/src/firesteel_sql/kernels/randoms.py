@@ -37,15 +37,17 @@ class JavaRandom:
         with np.errstate(over="ignore"):  # modulo 2^64, of which 2^48 is a divisor
             factors = np.multiply.accumulate(np.full(count, _MULTIPLIER, np.uint64))
             sums = np.add.accumulate(np.concatenate([np.ones(1, np.uint64), factors[:-1]]))
-            states = (factors * np.uint64(self._state) + np.uint64(0xB) * sums) & np.uint64(_MASK)
+            states = np.bitwise_and(factors * np.uint64(self._state) + np.uint64(0xB) * sums, np.uint64(_MASK))
         self._state = int(states[-1])
-        return (states >> np.uint64(48 - bits)).astype(np.int64)
+        highest: npt.NDArray[np.int64] = np.right_shift(states, np.uint64(48 - bits)).astype(np.int64)
+        return highest
 
     def doubles(self, count: int) -> npt.NDArray[np.float64]:
         """The next numbers from 0 to 1."""
         halves = self._bits(2 * count, 27)
         # nextDouble() takes 26 bits and 27 bits.
-        return ((halves[0::2] >> 1 << 27) + halves[1::2]) * (1.0 / (1 << 53))
+        numbers: npt.NDArray[np.float64] = ((halves[0::2] >> 1 << 27) + halves[1::2]).astype(np.float64) / (1 << 53)
+        return numbers
 
     def integer(self, bound: int) -> int:
         """The next whole number below a bound."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import calendar
 import re
-from datetime import UTC, date, datetime, time, timedelta
-from functools import lru_cache
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -14,8 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from firesteel.expressions.registry import Kernel
-from firesteel_sql.kernels.casts import EPOCH, MILLISECOND, CastError, read_timestamp
-from firesteel_sql.kernels.definition import KernelCall, by_value, kernel
+from firesteel_sql.kernels.casts import EPOCH, MILLISECOND
+from firesteel_sql.kernels.date_patterns import USUAL, PatternRefused, formatted, parsed, pieces_of
+from firesteel_sql.kernels.definition import KernelCall, by_value, kernel, values_kernel
+from firesteel_sql.kernels.zones import zone_of
 from firesteel_sql.types.intervals import MILLIS, MONTHS
 
 
@@ -66,18 +67,6 @@ def subtract_months(call: KernelCall) -> Kernel:
     return by_value(lambda moment, months: _with_months(moment, -months), call.result)
 
 
-@kernel
-def millis_between(call: KernelCall) -> Kernel:
-    """``(a - b)`` of two timestamps as an interval of milliseconds."""
-    return by_value(lambda left, right: _difference(left, right), call.result)
-
-
-def _difference(left: Any, right: Any) -> int:
-    if isinstance(left, time):
-        left, right = (datetime.combine(date(2000, 1, 1), one) for one in (left, right))
-    return int((left - right) // MILLISECOND)
-
-
 # -- parts
 
 
@@ -111,6 +100,8 @@ def _part(unit: str, moment: Any) -> int:
             return int(getattr(moment, "microsecond", 0) // 1000)
         case "MICROSECOND":
             return int(getattr(moment, "microsecond", 0))
+        case "NANOSECOND":
+            return int(getattr(moment, "microsecond", 0)) * 1000
         case "DECADE":
             return int(moment.year // 10)
         case "CENTURY":
@@ -164,18 +155,86 @@ _IN_THE_NEXT: Final = {"HOUR": 24, "MINUTE": 60, "SECOND": 60, "MILLISECOND": 10
 """How many of a unit the next larger one has."""
 
 
-@kernel
-def round_down(call: KernelCall) -> Kernel:
-    """``FLOOR(x TO unit)``."""
-    unit = call.options["unit"].lower()
-    return lambda value: pc.floor_temporal(value, unit=unit, week_starts_monday=False).cast(call.result)
+# -- rounding
+
+_MICROS: Final = {
+    "MICROSECOND": 1, "MILLISECOND": 1_000, "SECOND": 1_000_000, "MINUTE": 60_000_000, "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000,
+}  # fmt: skip
+"""Microseconds of the units that have a fixed length."""
 
 
-@kernel
-def round_up(call: KernelCall) -> Kernel:
-    """``CEIL(x TO unit)``."""
-    unit = call.options["unit"].lower()
-    return lambda value: pc.ceil_temporal(value, unit=unit, week_starts_monday=False).cast(call.result)
+def _rounded(up: bool) -> Any:
+    """``FLOOR(x TO unit)`` and ``CEIL(x TO unit)``; timestamps of a zone are rounded in that of the session."""
+
+    @kernel
+    def define(call: KernelCall) -> Kernel:
+        unit, zone = call.options["unit"], call.options.get("zone", "UTC")
+        (moment,) = call.inputs
+        if pt.is_date(moment):
+            if unit in _MICROS:
+                return lambda value: value
+            return by_value(lambda day: _calendar(unit, day, up), call.result)
+        if pt.is_time(moment):
+            size = _MICROS[unit]
+            return lambda value: _within_day(_multiple(pc.cast(value, pa.int64()), size, up), call.result)
+        local = pa.timestamp("us")
+
+        def of_wall(wall: Any) -> Any:
+            if unit in _MICROS:
+                return pc.cast(_multiple(pc.cast(wall, pa.int64()), _MICROS[unit], up), local)
+            return by_value(lambda day: datetime.combine(_calendar(unit, day, up), time()), local)(
+                pc.cast(pc.floor_temporal(wall, unit="day"), pa.date32())
+            )
+
+        def compute(value: Any) -> Any:
+            if moment.tz is None:
+                return of_wall(value)
+            # As in Flink: the zone's offset at the moment itself is taken for the rounded one, too.
+            wall = pc.local_timestamp(pc.cast(value, pa.timestamp("us", zone)))
+            return pc.add(value, pc.subtract(of_wall(wall), wall))
+
+        return compute
+
+    return define
+
+
+def _multiple(micros: Any, size: int, up: bool) -> Any:
+    """The multiple of a size below a number, or the one that is not below it."""
+    remainder = pc.subtract(micros, pc.multiply(pc.divide(micros, size), size))
+    below = pc.if_else(pc.less(remainder, 0), pc.add(remainder, size), remainder)
+    floor = pc.subtract(micros, below)
+    return pc.if_else(pc.equal(below, 0), floor, pc.add(floor, size)) if up else floor
+
+
+def _within_day(micros: Any, result: pa.DataType) -> Any:
+    wrapped = pc.if_else(pc.greater_equal(micros, _MICROS["DAY"]), pc.subtract(micros, _MICROS["DAY"]), micros)
+    return pc.cast(pc.cast(wrapped, pa.time64("us")), result)
+
+
+def _calendar(unit: str, day: date, up: bool) -> date:
+    """The first day of the unit in which a day lies, or of the next one if it is not that day."""
+    match unit:
+        case "WEEK":
+            first = day - timedelta(days=day.isoweekday() % 7)
+            return first + timedelta(days=7) if up and first != day else first
+        case "MONTH" | "QUARTER" | "YEAR":
+            months = MONTHS[unit]
+            first = day.replace(month=(day.month - 1) // months * months + 1, day=1)
+            return _with_months(first, months) if up and first != day else first
+        case "DECADE":
+            return date((day.year // 10 + up) * 10, 1, 1)
+        case "CENTURY" | "MILLENNIUM":
+            years = 100 if unit == "CENTURY" else 1000
+            return date(((day.year + years - 1) // years - 1 + up) * years + 1, 1, 1)
+    raise ValueError(f"a moment can't be rounded to {unit}")
+
+
+round_down = _rounded(up=False)
+round_up = _rounded(up=True)
+
+
+# -- sums and differences
 
 
 @kernel
@@ -184,108 +243,75 @@ def timestamp_add(call: KernelCall) -> Kernel:
     unit = call.options["unit"]
     if unit in MONTHS:
         return by_value(lambda count, moment: _with_months(moment, count * MONTHS[unit]), call.result)
-    return by_value(lambda count, moment: _later(moment, count * MILLIS[unit]), call.result)
+    return by_value(lambda count, moment: _later(moment, count * MILLIS[unit], call.result), call.result)
 
 
-def _later(moment: Any, millis: int) -> Any:
+def _later(moment: Any, millis: int, result: pa.DataType) -> Any:
+    shift = timedelta(milliseconds=millis)
+    if isinstance(moment, time):
+        return (datetime.combine(date(2000, 1, 1), moment) + shift).time()
     if type(moment) is date:
-        moment = datetime.combine(moment, time())
-    return moment + timedelta(milliseconds=millis)
+        later = datetime.combine(moment, time()) + shift
+        return later.date() if pt.is_date(result) else later
+    return moment + shift
 
 
 @kernel
 def timestamp_diff(call: KernelCall) -> Kernel:
-    """``TIMESTAMPDIFF(unit, a, b)``: whole units from a to b, cut towards zero."""
-    unit = call.options["unit"]
+    """``TIMESTAMPDIFF(unit, a, b)``: whole units from a to b, cut towards zero; it wraps around as INTs do."""
+    unit, zone = call.options["unit"], call.options.get("zone", "UTC")
+    are_local = any((pt.is_timestamp(moment) and moment.tz is None) or pt.is_date(moment) for moment in call.inputs)
 
-    def between(start: Any, end: Any) -> int:
-        if type(start) is date:
-            start = datetime.combine(start, time(), getattr(end, "tzinfo", None))
-        if type(end) is date:
-            end = datetime.combine(end, time(), getattr(start, "tzinfo", None))
-        if unit not in MONTHS:
-            millis = (end - start) // timedelta(microseconds=1)
-            size = MILLIS[unit] * 1000
-            return int(abs(millis) // size * (1 if millis >= 0 else -1))
-        forward = end >= start
-        early, late = (start, end) if forward else (end, start)
-        months = (late.year - early.year) * 12 + late.month - early.month
-        if _with_months(early, months) > late:
-            months -= 1
-        return int(months // MONTHS[unit] * (1 if forward else -1))
+    def wall(value: Any) -> Any:
+        if pt.is_time(value.type):
+            return pc.cast(value, pa.int64())
+        if pt.is_timestamp(value.type) and value.type.tz is not None and are_local:
+            return pc.local_timestamp(pc.cast(value, pa.timestamp("us", zone)))
+        return pc.cast(value, pa.timestamp("us", None if are_local else "UTC"))
 
-    return by_value(between, call.result)
+    if unit in MONTHS:
+        months = by_value(lambda start, end: _months_between(start, end) // MONTHS[unit], pa.int64())
+        negative = by_value(lambda start, end: -(_months_between(end, start) // MONTHS[unit]), pa.int64())
+
+        def compute_months(start: Any, end: Any) -> Any:
+            first, last = wall(start), wall(end)
+            units = pc.if_else(pc.less_equal(first, last), months(first, last), negative(first, last))
+            return pc.cast(units, call.result, safe=False)
+
+        return compute_months
+
+    def compute(start: Any, end: Any) -> Any:
+        micros = pc.cast(pc.subtract(wall(end), wall(start)), pa.int64())
+        return pc.cast(pc.divide(micros, MILLIS[unit] * 1000), call.result, safe=False)
+
+    return compute
+
+
+def _months_between(early: datetime, late: datetime) -> int:
+    """Whole months from a moment to a later one; 0 if it is not later."""
+    if late < early:
+        return 0
+    months = (late.year - early.year) * 12 + late.month - early.month
+    return months - 1 if _with_months(early, months) > late else months
 
 
 # -- texts of moments
 
 
-@lru_cache(256)
-def _pieces(pattern: str) -> tuple[tuple[bool, str], ...]:
-    """A pattern of Java's DateTimeFormatter as letters and text: ``yyyy-MM-dd'T'HH``."""
-    pieces: list[tuple[bool, str]] = []
-    for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+", pattern):
-        quoted = match.group(1)
-        if quoted is not None:
-            pieces.append((False, quoted.replace("''", "'") or "'"))
-        else:
-            pieces.append((match.group(2) is not None, match.group()))
-    return tuple(pieces)
-
-
-def _letters(letters: str, moment: datetime) -> str:
-    kind, count = letters[0], len(letters)
-    match kind:
-        case "y" | "u":
-            return f"{moment.year % 100:02d}" if count == 2 else f"{moment.year:0{count}d}"
-        case "M" | "L":
-            if count >= 3:
-                return calendar.month_name[moment.month] if count == 4 else calendar.month_abbr[moment.month]
-            return f"{moment.month:0{count}d}"
-        case "d":
-            return f"{moment.day:0{count}d}"
-        case "D":
-            return f"{moment.timetuple().tm_yday:0{count}d}"
-        case "H":
-            return f"{moment.hour:0{count}d}"
-        case "h":
-            return f"{(moment.hour + 11) % 12 + 1:0{count}d}"
-        case "m":
-            return f"{moment.minute:0{count}d}"
-        case "s":
-            return f"{moment.second:0{count}d}"
-        case "S":
-            return f"{moment.microsecond:06d}".ljust(9, "0")[:count]
-        case "E":
-            return calendar.day_name[moment.weekday()] if count == 4 else calendar.day_abbr[moment.weekday()]
-        case "e":
-            return f"{moment.isoweekday() % 7 + 1:0{count}d}"
-        case "a":
-            return "AM" if moment.hour < 12 else "PM"
-        case "Q" | "q":
-            return f"{(moment.month + 2) // 3:0{count}d}"
-    raise ValueError(f"the letter {kind} of a pattern of dates is not supported")
-
-
-def formatted(moment: datetime, pattern: str) -> str:
-    """The text of a moment by a pattern of Java's.
-
-    Raises:
-        ValueError: the pattern has a letter without a meaning here.
-    """
-    return "".join(_letters(text, moment) if is_letters else text for is_letters, text in _pieces(pattern))
-
-
 @kernel
 def date_format(call: KernelCall) -> Kernel:
-    """``DATE_FORMAT(ts, 'yyyy-MM-dd')``."""
+    """``DATE_FORMAT(ts, 'yyyy-MM-dd')``; NULL for a text that is no timestamp."""
     moment = call.inputs[0]
     here = ZoneInfo(call.options.get("zone", "UTC")) if pt.is_timestamp(moment) and moment.tz is not None else None
 
-    def text_of(value: Any, pattern: str) -> str:
+    def text_of(value: Any, pattern: str) -> str | None:
         if isinstance(value, str):
-            value = read_timestamp(value)
-        return formatted(value if here is None else value.astimezone(here), pattern)
+            value = _usual(value)
+            if value is None:
+                return None
+        elif type(value) is date:
+            value = datetime.combine(value, time())
+        return formatted(value if here is None else value.astimezone(here).replace(tzinfo=None), pattern)
 
     by_row = by_value(text_of, call.result)
     if not pt.is_timestamp(moment) or here is not None:
@@ -295,77 +321,97 @@ def date_format(call: KernelCall) -> Kernel:
         """Texts of days or hours are made once for each of them."""
         unit = None
         if isinstance(pattern, pa.Scalar) and pattern.is_valid:
-            letters = {text[0] for is_letters, text in _pieces(pattern.as_py()) if is_letters}
-            unit = None if "S" in letters else "second" if "s" in letters else "minute" if "m" in letters else None
-            if unit is None and "S" not in letters:
-                unit = "hour" if letters & {"H", "h", "a"} else "day"
+            letters = {text[0] for is_letters, text in pieces_of(pattern.as_py()) if is_letters}
+            if not letters & {"S", "n", "N", "A"}:
+                unit = "second" if "s" in letters else "minute" if "m" in letters else None
+                unit = unit or ("hour" if letters & {"H", "h", "a", "K", "k"} else "day")
         return by_row(value if unit is None else pc.floor_temporal(value, unit=unit), pattern)
 
     return compute
 
 
-_READ: Final = {
-    "y": r"(?P<year>\d{4})", "M": r"(?P<month>\d{1,2})", "d": r"(?P<day>\d{1,2})", "H": r"(?P<hour>\d{1,2})",
-    "m": r"(?P<minute>\d{1,2})", "s": r"(?P<second>\d{1,2})", "S": r"(?P<fraction>\d{1,9})",
-}  # fmt: skip
+_STRICT: Final = re.compile(
+    r"(\d{1,4})-(\d{1,2})-(\d{1,2})(?: (\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?", re.ASCII
+)
 
 
-@lru_cache(256)
-def _reading(pattern: str) -> re.Pattern[str]:
-    parts = []
-    for is_letters, text in _pieces(pattern):
-        if is_letters and text[0] not in _READ:
-            raise ValueError(f"the letter {text[0]} of a pattern of dates is not supported for reading")
-        parts.append(_READ[text[0]] if is_letters else re.escape(text))
-    return re.compile("".join(parts))
-
-
-def parsed(text: str, pattern: str) -> datetime | None:
-    """The moment that a text means by a pattern of Java's; None if it does not fit."""
-    if pattern == _USUAL:
-        try:
-            return read_timestamp(text)
-        except CastError:
-            return None
-    match = _reading(pattern).fullmatch(text)
+def _usual(text: str) -> datetime | None:
+    """``2026-01-31 12:00:00.123``, or the day alone; the last day of a month stands for days that it has not."""
+    match = _STRICT.fullmatch(text)
     if match is None:
         return None
-    found = match.groupdict()
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+    fraction = int((match.group(7) or "0")[:6].ljust(6, "0"))
     try:
-        return datetime(
-            int(found.get("year") or 1970), int(found.get("month") or 1), int(found.get("day") or 1),
-            int(found.get("hour") or 0), int(found.get("minute") or 0), int(found.get("second") or 0),
-            int((found.get("fraction") or "0")[:6].ljust(6, "0")),
-        )  # fmt: skip
-    except ValueError:
+        last = calendar.monthrange(year, month)[1]
+        return datetime(year, month, min(day, last) if day <= 31 else day, hour, minute, second, fraction)
+    except (ValueError, calendar.IllegalMonthError):
         return None
 
 
-_USUAL: Final = "yyyy-MM-dd HH:mm:ss"
+def _read(text: str, pattern: str) -> datetime | None:
+    """A moment by a pattern of ``DateTimeFormatter``; without the zone that stands in the text."""
+    if pattern == USUAL:
+        return _usual(text)
+    try:
+        moment = parsed(text, pattern)
+    except PatternRefused:
+        return None
+    return None if moment is None else moment.replace(tzinfo=None)
+
+
+def _milliseconds(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 @kernel
 def to_timestamp(call: KernelCall) -> Kernel:
     """``TO_TIMESTAMP(text, pattern)``; NULL where the text does not fit."""
-    return by_value(lambda text, pattern=_USUAL: parsed(text, pattern), call.result)
+    return by_value(lambda text, pattern=USUAL: _milliseconds(_read(text, pattern)), call.result)
 
 
 @kernel
 def to_date(call: KernelCall) -> Kernel:
     """``TO_DATE(text, pattern)``; NULL where the text does not fit."""
 
-    def day_of(text: str, pattern: str = "yyyy-MM-dd") -> date | None:
-        moment = parsed(text, pattern)
+    def day_of(text: str, pattern: str | None = None) -> date | None:
+        if pattern is None:
+            return _day(text)
+        moment = parsed(text, pattern, is_simple=True)
         return None if moment is None else moment.date()
 
     return by_value(day_of, call.result)
 
 
+def _day(text: str) -> date | None:
+    """``2026-01-31``, ``2026-01`` or ``2026``; a time behind it does not matter."""
+    match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?", text.strip().partition(" ")[0], re.ASCII)
+    try:
+        return None if match is None else date(*(int(part or 1) for part in match.groups()))
+    except ValueError:
+        return None
+
+
 @kernel
 def to_timestamp_ltz(call: KernelCall) -> Kernel:
-    """``TO_TIMESTAMP_LTZ(number, precision)``: seconds (0) or milliseconds (3) since 1970."""
-    factor = {0: 1_000_000, 3: 1_000}[call.options["precision"]]
-    return lambda value: pc.multiply(pc.cast(value, pa.int64()), factor).cast(call.result)
+    """``TO_TIMESTAMP_LTZ(number, precision)``: seconds (0), milliseconds (3) or microseconds (6) since 1970."""
+    factor = 10 ** (6 - call.options["precision"])
+    if not pt.is_integer(call.inputs[0]):
+        return by_value(lambda value: EPOCH + timedelta(microseconds=int(value) * factor), call.result)
+    return lambda value: pc.multiply_checked(pc.cast(value, pa.int64()), factor).cast(call.result)
+
+
+@kernel
+def text_to_timestamp_ltz(call: KernelCall) -> Kernel:
+    """``TO_TIMESTAMP_LTZ(text, pattern, zone)``; a text that does not fit is an error, a moment is one of UTC."""
+
+    def moment_of(text: str, pattern: str = USUAL, zone: str = "UTC") -> datetime | None:
+        moment = _milliseconds(_read(text, pattern))
+        if moment is None:
+            raise ValueError(f"'{text}' does not fit the pattern '{pattern}'")
+        return moment.replace(tzinfo=zone_of(zone)).astimezone(UTC)
+
+    return by_value(moment_of, call.result)
 
 
 @kernel
@@ -373,7 +419,10 @@ def from_unixtime(call: KernelCall) -> Kernel:
     """``FROM_UNIXTIME(seconds, pattern)`` in the session's zone."""
     here = ZoneInfo(call.options.get("zone", "UTC"))
     return by_value(
-        lambda seconds, pattern=_USUAL: formatted(datetime.fromtimestamp(seconds, here), pattern), call.result
+        lambda seconds, pattern=USUAL: formatted(
+            (EPOCH + timedelta(seconds=seconds)).astimezone(here), pattern, is_simple=True
+        ),
+        call.result,
     )
 
 
@@ -382,11 +431,31 @@ def unix_timestamp(call: KernelCall) -> Kernel:
     """``UNIX_TIMESTAMP(text, pattern)`` in the session's zone."""
     here = ZoneInfo(call.options.get("zone", "UTC"))
 
-    def seconds_of(text: str, pattern: str = _USUAL) -> int:
-        moment = parsed(text, pattern)
-        return -(1 << 63) if moment is None else int(moment.replace(tzinfo=here).timestamp() // 1)
+    def seconds_of(text: str, pattern: str = USUAL) -> int:
+        moment = parsed(text, pattern, is_simple=True)
+        if moment is None:
+            return -(1 << 63)
+        return ((moment if moment.tzinfo else moment.replace(tzinfo=here)) - EPOCH) // timedelta(seconds=1)
 
     return by_value(seconds_of, call.result)
+
+
+def _converted(text: str, source: str, target: str) -> str | None:
+    moment = parsed(text, USUAL, is_simple=True)
+    if moment is None:
+        return None
+    return formatted(moment.replace(tzinfo=_zone_or_utc(source)).astimezone(_zone_or_utc(target)), USUAL)
+
+
+def _zone_or_utc(name: str) -> tzinfo:
+    """The zone; UTC for a name that is none, as in Java."""
+    try:
+        return zone_of(name)
+    except ValueError:
+        return UTC
+
+
+convert_tz = values_kernel(_converted)
 
 
 @kernel

@@ -72,10 +72,21 @@ def _predicate(tokens: TokenStream) -> n.ValueExpression:
             left = _is_test(tokens, left)
         elif tokens.is_word("NOT") or tokens.is_one_of(("BETWEEN", "IN", "LIKE", "SIMILAR", "RLIKE")):
             left = _negatable(tokens, left)
+        elif _is_period(left) and tokens.take_word("OVERLAPS"):
+            right = _sum(tokens)
+            if not _is_period(right):
+                tokens.fail_at(tokens.next, "a period has to stand here: (start, end)")
+            assert isinstance(left, n.Constructor)
+            assert isinstance(right, n.Constructor)
+            left = n.Call(("OVERLAPS",), (*left.items, *right.items), at=left.at)
         elif tokens.is_sign("=") or tokens.after(0).value == "==":
             tokens.fail_at(tokens.next, "equality is written with one =")
         else:
             return left
+
+
+def _is_period(node: n.ValueExpression) -> bool:
+    return isinstance(node, n.Constructor) and node.kind == "ROW" and len(node.items) == 2
 
 
 def _compared(tokens: TokenStream, sign: str, left: n.ValueExpression) -> n.ValueExpression:

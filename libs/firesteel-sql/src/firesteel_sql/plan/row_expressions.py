@@ -148,15 +148,7 @@ _INFIX = frozenset(("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "A
 _OWN = frozenset(("when", "coalesce", "&", "|", "not", "is_null", "field"))
 """Functions of ``firesteel.expressions`` that mean the same in SQL."""
 _RANDOM = "firesteel_sql.kernels.randoms:"
-_CLOCK = "firesteel_sql.kernels.times:now"
-
-
-def is_deterministic(row_expression: RowExpression) -> bool:
-    """Whether it gives the same value for the same row each time: without RAND, UUID, NOW and their relatives."""
-    return not any(
-        isinstance(part, AppliedFunction) and (part.kernel.startswith(_RANDOM) or part.kernel == _CLOCK)
-        for part in row_expression.walk()
-    )
+"""Where the kernels are that give another value for each row."""
 
 
 # -- rewriting
