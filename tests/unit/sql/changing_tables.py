@@ -30,6 +30,11 @@ def groups_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
     return np.array([group_of(key) for key in zip(*[column.to_pylist() for column in columns], strict=True)], np.int32)
 
 
+def plain(row: Record) -> Record:
+    """The row with a text for NaN, which is not equal to itself."""
+    return tuple("NaN" if value != value else value for value in row)
+
+
 class Count:
     def __init__(self) -> None:
         self.value = 0
@@ -128,7 +133,9 @@ class OperatorRun:
 
     def _take(self, batches: Iterable[Batch]) -> None:
         for batch in batches:
-            rows = list(zip(*[column.to_pylist() for column in columns_of(batch).columns], strict=True))
+            rows = [
+                plain(row) for row in zip(*[column.to_pylist() for column in columns_of(batch).columns], strict=True)
+            ]
             for row, weight in zip(rows, weights_of(batch).tolist(), strict=True):
                 self.table[row] += weight
             kinds = [0] * len(batch) if batch.kinds is None else np.asarray(batch.kinds).tolist()

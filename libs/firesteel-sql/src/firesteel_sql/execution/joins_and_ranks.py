@@ -8,8 +8,9 @@ from firesteel.datastream import DataStream
 from firesteel_sql.execution.computed_streams import Builders, BuildInput, computed, keyed
 from firesteel_sql.execution.stream_columns import names_of
 from firesteel_sql.operators.joins import JoinParameters
+from firesteel_sql.operators.ranks import RankParameters
 from firesteel_sql.plan.row_expressions import to_expression
-from firesteel_sql.plan.stateful_relations import Join
+from firesteel_sql.plan.stateful_relations import Join, Rank, RankFunction
 from firesteel_sql.types.columns import type_info_of
 
 
@@ -38,4 +39,25 @@ def _join(relation: Join, build: BuildInput) -> DataStream:
     return computed(relation, inputs, "joins:JoinFunction", parameters)
 
 
-BUILDERS: Final[Builders] = {Join: _join}
+def _rank(relation: Rank, build: BuildInput) -> DataStream:
+    # Flink keeps the last row of those of one time: a row that comes later replaces it.
+    keeps_last = (
+        relation.function is RankFunction.ROW_NUMBER
+        and relation.first == relation.last == len(relation.order) == 1
+        and not relation.order[0].ascending
+        and relation.input.columns[relation.order[0].place].time_attribute is not None
+    )
+    parameters = RankParameters(
+        relation.function,
+        relation.order,
+        relation.first,
+        relation.last,
+        relation.with_rank,
+        len(relation.input.columns),
+        last_of_peers=keeps_last,
+    )
+    inputs = [keyed(build(relation.input), relation.input, relation.partition)]
+    return computed(relation, inputs, "ranks:RankChanges", parameters)
+
+
+BUILDERS: Final[Builders] = {Join: _join, Rank: _rank}

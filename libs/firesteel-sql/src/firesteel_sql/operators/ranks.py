@@ -1,0 +1,227 @@
+"""The first rows of each partition: Top-N, deduplication, LIMIT and OFFSET.
+
+Each row has its rank beside it, 0 if it is not among the first ones. A change sorts the rows that have a rank together
+with new ones, and what has another rank then is a change of the result. Rows without a rank are looked at only when
+one of the first rows was deleted and they move up; if rows are never deleted, they are not stored at all. The first
+rows of a window leave when the watermark has passed its end, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from firesteel.runtime.operators.changelog import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    ChangelogContext,
+    ChangelogFunction,
+    ChangelogStates,
+)
+from firesteel.runtime.records.batch import Batch
+from firesteel.state.columnar.slot_lists import SlotLists
+from firesteel_sql.operators.changes import OUTPUT_ROWS, Ints, Kinds, matched_rows, millis_of, net_changes, result
+from firesteel_sql.operators.expiry import ExpiryQueue
+from firesteel_sql.operators.ordering import sort_codes, sort_rows
+from firesteel_sql.plan.stateful_relations import RankFunction, SortKey
+
+_RANK, _ARRIVAL = "rank", "arrival"
+
+
+@dataclass(frozen=True)
+class RankParameters:
+    """What a rank computes.
+
+    Attributes:
+        function: by which rows are numbered.
+        order: of the rows; peers have the order in which they came.
+        first: rank of the first row that is a result.
+        last: rank of the last one; None = there is no last one.
+        with_rank: the rank is the last column of the results.
+        width: number of the columns that belong to the rows; further ones are left out.
+        is_insert_only: rows are never deleted.
+        last_of_peers: peers have the opposite order: the last one comes first.
+        window_end: place of the end of a window that is part of the partition; None = there are no windows.
+    """
+
+    function: RankFunction
+    order: tuple[SortKey, ...]
+    first: int
+    last: int | None
+    with_rank: bool
+    width: int
+    is_insert_only: bool = False
+    last_of_peers: bool = False
+    window_end: int | None = None
+
+
+class RankChanges(ChangelogFunction):
+    """Finds the first rows of each partition.
+
+    Args:
+        parameters: of the rank.
+        inputs: columns of the input.
+        output: columns of the results.
+    """
+
+    def __init__(self, parameters: RankParameters, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
+        self._parameters, self._output = parameters, output
+        self._schema = pa.schema(list(inputs[0])[: parameters.width])
+        # Ranks pass from one row to another, as the group's row of an aggregate changes: that is an update.
+        self._has_updates = parameters.function is RankFunction.ROW_NUMBER and (
+            parameters.with_rank or parameters.first == parameters.last
+        )
+
+    @override
+    def create_state(self, states: ChangelogStates) -> None:
+        expires = [] if self._parameters.window_end is None else [ExpiryQueue.NUMBER]
+        self._table = states.rows("rows", self._schema, [_RANK, _ARRIVAL, *expires])
+
+    @override
+    def open(self, context: ChangelogContext) -> None:
+        super().open(context)
+        rows = self._table.all_rows()
+        ranks = self._table.numbers[_RANK].get(rows)
+        self._arrivals = int(self._table.numbers[_ARRIVAL].get(rows).max(initial=-1)) + 1
+        self._ranked = SlotLists()  # the rows that have a rank; of all rows if each one has
+        self._stores_others = not self._parameters.is_insert_only and self._parameters.last is not None
+        if self._stores_others:
+            ranked = rows[ranks > 0]
+            self._ranked.append(self._table.slots_of(ranked), ranked)
+        self._ends = None if self._parameters.window_end is None else ExpiryQueue(self._table, 100)
+        self._late_rows = context.metrics.counter("numLateRecordsDropped")
+
+    @override
+    def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
+        table, numbers = self._table, self._table.numbers
+        changes = net_changes(keys, batch, self._parameters.width)
+        if self._parameters.window_end is not None:
+            in_time = np.flatnonzero(self._ends_of(changes.columns) > self.context.watermark())
+            self._late_rows.inc(len(changes) - len(in_time))
+            changes = changes.at(in_time)
+        deletions, insertions = changes.at(changes.deleted), changes.at(changes.inserted)
+        gone = matched_rows(table, deletions, self.context.operator)
+        gone_slots, gone_ranks = table.slots_of(gone), numbers[_RANK].get(gone)
+        slots = table.slots(insertions.keys)
+        if self._stores_others:
+            self._ranked.remove(gone[gone_ranks > 0])
+        table.drop(gone)
+        added = table.add(slots, insertions.columns)
+        numbers[_ARRIVAL].set(added, np.arange(self._arrivals, self._arrivals + len(added)))
+        self._arrivals += len(added)
+        if self._ends is not None:
+            self._ends.set(added, self._ends_of(insertions.columns))
+
+        # A row that has lost its rank, or must not have had one, changes nothing for the others.
+        touched = np.unique(np.concatenate([gone_slots[gone_ranks > 0], slots]))
+        rows = self._candidates(touched, np.unique(gone_slots[gone_ranks > 0]), added)
+        before, after = numbers[_RANK].get(rows), self._ranks(rows)
+        self._set_ranks(rows, before, after)
+        if self._ends is None:
+            yield from self._differences(deletions.columns, gone_slots, gone_ranks, rows, before, after)
+        if self._parameters.is_insert_only:
+            table.drop(rows[after == 0])
+
+    def _ends_of(self, columns: Sequence[pa.Array]) -> Ints:
+        """The last millisecond of the window of each row."""
+        assert self._parameters.window_end is not None
+        return millis_of(columns[self._parameters.window_end]) - 1
+
+    @override
+    def on_watermark(self, watermark: int) -> Iterator[Batch]:
+        if self._ends is None:
+            return
+        table = self._table
+        due = self._ends.due(watermark)
+        ranks = table.numbers[_RANK].get(due)
+        shown = np.flatnonzero(ranks >= self._parameters.first)
+        # By partition and rank, as people expect to see them.
+        shown = shown[np.lexsort((ranks[shown], table.slots_of(due[shown])))]
+        yield from self._inserted(due[shown], ranks[shown], np.zeros(len(shown), np.int8))
+        if self._stores_others:
+            self._ranked.remove(due[ranks > 0])
+        table.drop(due)
+
+    def _differences(
+        self, gone: Sequence[pa.Array], gone_slots: Ints, gone_ranks: Ints, rows: Ints, before: Ints, after: Ints
+    ) -> Iterator[Batch]:
+        """The changes of the result.
+
+        Args:
+            gone: columns of the rows that were deleted.
+            gone_slots: their slots.
+            gone_ranks: the ranks they had.
+            rows: further rows.
+            before: the ranks they had.
+            after: the ranks they have.
+        """
+        table = self._table
+        first, with_rank = self._parameters.first, self._parameters.with_rank
+        was_shown, is_shown = before >= first, after >= first
+        changed = before != after if with_rank else was_shown != is_shown
+        left, came = np.flatnonzero(was_shown & changed), np.flatnonzero(is_shown & changed)
+        deleted = np.flatnonzero(gone_ranks >= first)
+        old_columns = [
+            pa.concat_arrays([column.take(pa.array(deleted)), stored])
+            for column, stored in zip(gone, table.take(rows[left]), strict=True)
+        ]
+        old_ranks = np.concatenate([gone_ranks[deleted], before[left]])
+        old_slots = np.concatenate([gone_slots[deleted], table.slots_of(rows[left])])
+        new_rows, new_ranks = rows[came], after[came]
+        old_kinds = np.full(len(old_ranks), DELETE, np.int8)
+        new_kinds = np.full(len(new_ranks), INSERT, np.int8)
+        if self._has_updates:
+            limit = int(max(old_ranks.max(initial=0), new_ranks.max(initial=0))) + 1
+            old_places, new_places = old_slots * limit + old_ranks, table.slots_of(new_rows) * limit + new_ranks
+            old_kinds[np.isin(old_places, new_places)] = UPDATE_BEFORE
+            new_kinds[np.isin(new_places, old_places)] = UPDATE_AFTER
+        for start in range(0, len(old_ranks), OUTPUT_ROWS):
+            piece = slice(start, start + OUTPUT_ROWS)
+            yield self._result([column[piece] for column in old_columns], old_ranks[piece], old_kinds[piece])
+        yield from self._inserted(new_rows, new_ranks, new_kinds)
+
+    def _inserted(self, rows: Ints, ranks: Ints, kinds: Kinds) -> Iterator[Batch]:
+        for start in range(0, len(rows), OUTPUT_ROWS):
+            piece = slice(start, start + OUTPUT_ROWS)
+            yield self._result(self._table.take(rows[piece]), ranks[piece], kinds[piece])
+
+    def _candidates(self, touched: Ints, refilled: Ints, added: Ints) -> Ints:
+        """The rows that may have a rank: those that have one and new ones, and all where rows with a rank are gone."""
+        if not self._stores_others:
+            return self._table.rows_of(touched)[1]
+        unchanged = np.setdiff1d(touched, refilled, assume_unique=True)
+        ranked = self._ranked.gather(unchanged)[1]
+        new = added[np.isin(self._table.slots_of(added), unchanged)]
+        return np.concatenate([ranked, new, self._table.rows_of(refilled)[1]])
+
+    def _ranks(self, rows: Ints) -> Ints:
+        """The new rank of each row; 0 = it is not among the first ones."""
+        parameters, table = self._parameters, self._table
+        places = sorted({key.place for key in parameters.order})
+        columns = dict(zip(places, table.take(rows, places), strict=True))
+        codes = sort_codes(columns, parameters.order)
+        arrivals = table.numbers[_ARRIVAL].get(rows)
+        in_order = sort_rows(table.slots_of(rows), codes, -arrivals if parameters.last_of_peers else arrivals)
+        ranks = np.empty(len(rows), np.int64)
+        ranks[in_order.order] = in_order.ranks(parameters.function)
+        if parameters.last is not None:
+            ranks[ranks > parameters.last] = 0
+        return ranks
+
+    def _set_ranks(self, rows: Ints, before: Ints, after: Ints) -> None:
+        changed = before != after
+        self._table.touch(rows[changed])
+        self._table.numbers[_RANK].set(rows[changed], after[changed])
+        if self._stores_others:
+            self._ranked.remove(rows[(before > 0) & (after == 0)])
+            came = rows[(before == 0) & (after > 0)]
+            self._ranked.append(self._table.slots_of(came), came)
+
+    def _result(self, columns: Sequence[pa.Array], ranks: Ints, kinds: Kinds) -> Batch:
+        return result([*columns, *([pa.array(ranks)] if self._parameters.with_rank else [])], self._output, kinds)
