@@ -7,8 +7,7 @@ from typing import Final
 from firesteel.datastream import DataStream
 from firesteel_sql.execution.computed_streams import Builders, BuildInput, computed, keyed
 from firesteel_sql.execution.stream_columns import names_of
-from firesteel_sql.operators.joins import JoinParameters
-from firesteel_sql.operators.ranks import RankParameters
+from firesteel_sql.operators.plans import JoinPlan, RankPlan
 from firesteel_sql.plan.row_expressions import to_expression
 from firesteel_sql.plan.stateful_relations import Join, Rank, RankFunction
 from firesteel_sql.types.columns import type_info_of
@@ -22,7 +21,7 @@ def _join(relation: Join, build: BuildInput) -> DataStream:
     pair = [*relation.left.columns, *relation.right.columns]
     has_condition = relation.condition is not None
     types = [type_info_of(column.type) for column in pair]
-    parameters = JoinParameters(
+    plan = JoinPlan(
         relation.kind,
         (len(relation.left.columns), len(relation.right.columns)),
         tuple(key.nulls_equal for key in keys),
@@ -36,7 +35,7 @@ def _join(relation: Join, build: BuildInput) -> DataStream:
         keyed(build(relation.left), relation.left, [key.left for key in keys]),
         keyed(build(relation.right), relation.right, [key.right for key in keys]),
     ]
-    return computed(relation, inputs, "joins:JoinFunction", parameters)
+    return computed(relation, inputs, "joins:JoinFunction", plan)
 
 
 def _rank(relation: Rank, build: BuildInput) -> DataStream:
@@ -47,7 +46,7 @@ def _rank(relation: Rank, build: BuildInput) -> DataStream:
         and not relation.order[0].ascending
         and relation.input.columns[relation.order[0].place].time_attribute is not None
     )
-    parameters = RankParameters(
+    plan = RankPlan(
         relation.function,
         relation.order,
         relation.first,
@@ -57,7 +56,7 @@ def _rank(relation: Rank, build: BuildInput) -> DataStream:
         last_of_peers=keeps_last,
     )
     inputs = [keyed(build(relation.input), relation.input, relation.partition)]
-    return computed(relation, inputs, "ranks:RankChanges", parameters)
+    return computed(relation, inputs, "ranks:RankChanges", plan)
 
 
 BUILDERS: Final[Builders] = {Join: _join, Rank: _rank}

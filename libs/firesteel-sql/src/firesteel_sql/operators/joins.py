@@ -7,7 +7,7 @@ partner at all (outer sides, SEMI, ANTI) have a number beside them, the degree: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,8 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from firesteel.common.typeinfo import TypeInformation
-from firesteel.expressions import Expression
 from firesteel.expressions.binding import bind_condition
 from firesteel.runtime.operators.changelog import (
     DELETE,
@@ -42,39 +40,14 @@ from firesteel_sql.operators.changes import (
     unknown_row,
 )
 from firesteel_sql.operators.expiry import ExpiryQueue
-from firesteel_sql.plan.stateful_relations import JoinKind, TimeBounds
+from firesteel_sql.operators.plans import JoinPlan
+from firesteel_sql.plan.stateful_relations import JoinKind
 
 Mask = npt.NDArray[np.bool_]
 
 PAIRS: Final = 1 << 18
 """Pairs of rows that are looked at together; a single row may have more."""
 _DEGREE: Final = "degree"
-
-
-@dataclass(frozen=True)
-class JoinParameters:
-    """What a join computes.
-
-    Attributes:
-        kind: of the join.
-        widths: number of the columns of each input that belong to its table; further ones are left out.
-        nulls_equal: for each key whether NULL equals NULL.
-        condition: over pairs of rows; None = equal keys suffice.
-        condition_types: names and types of a pair's columns, left ones first.
-        may_be_equal: places of a column of each input: a pair is one unless both have values, and these differ (NOT
-            IN); None = no such columns.
-        bounds: of the times of partners.
-        window_ends: places of the end of windows that are among the keys.
-    """
-
-    kind: JoinKind
-    widths: tuple[int, int]
-    nulls_equal: tuple[bool, ...]
-    condition: Expression | None = None
-    condition_types: Mapping[str, TypeInformation] | None = None
-    may_be_equal: tuple[int, int] | None = None
-    bounds: TimeBounds | None = None
-    window_ends: tuple[int, int] | None = None
 
 
 @dataclass
@@ -106,27 +79,27 @@ class JoinFunction(ChangelogFunction):
     """Joins two tables of changes.
 
     Args:
-        parameters: of the join.
+        plan: of the join.
         inputs: columns of both inputs.
         output: columns of the results.
     """
 
-    def __init__(self, parameters: JoinParameters, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
-        self._parameters, self._output = parameters, output
-        kind = parameters.kind
+    def __init__(self, plan: JoinPlan, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
+        self._plan, self._output = plan, output
+        kind = plan.kind
         self._gives_pairs = kind not in (JoinKind.SEMI, JoinKind.ANTI)
-        self._has_times = parameters.bounds is not None or parameters.window_ends is not None
-        self._schemas = [pa.schema(list(s)[:width]) for s, width in zip(inputs, parameters.widths, strict=True)]
+        self._has_times = plan.bounds is not None or plan.window_ends is not None
+        self._schemas = [pa.schema(list(s)[:width]) for s, width in zip(inputs, plan.widths, strict=True)]
         self._padded = [
             kind in (JoinKind.LEFT, JoinKind.FULL, JoinKind.ANTI),
             kind in (JoinKind.RIGHT, JoinKind.FULL),
         ]
         self._degrees = [self._padded[0] or kind is JoinKind.SEMI, self._padded[1]]
         self._condition = None
-        if parameters.condition is not None:
-            assert parameters.condition_types is not None
-            names = list(parameters.condition_types)
-            self._condition = bind_condition(parameters.condition, parameters.condition_types, wrap=True)
+        if plan.condition is not None:
+            assert plan.condition_types is not None
+            names = list(plan.condition_types)
+            self._condition = bind_condition(plan.condition, plan.condition_types, wrap=True)
             self._condition_places = [(name, names.index(name)) for name in sorted(self._condition.columns)]
 
     @override
@@ -143,7 +116,7 @@ class JoinFunction(ChangelogFunction):
         self._late_rows = context.metrics.counter("numLateRecordsDropped")
         self._unmatched = context.metrics.counter("numUnmatchedRetractions")
         if self._has_times:
-            bounds = self._parameters.bounds
+            bounds = self._plan.bounds
             width = 100 if bounds is None else max(100, (bounds.upper - bounds.lower) // 8)
             for side in self._sides:
                 side.expiries = ExpiryQueue(side.table, width)
@@ -153,8 +126,8 @@ class JoinFunction(ChangelogFunction):
     @override
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
         side = self._sides[input_index]
-        changes = net_changes(keys, batch, self._parameters.widths[input_index])
-        if self._parameters.window_ends is not None:
+        changes = net_changes(keys, batch, self._plan.widths[input_index])
+        if self._plan.window_ends is not None:
             changes = self._without_late(side, changes)
         # A row whose key has a NULL has no partner, and never will: it need not be stored.
         is_alone = self._has_null_key(changes.keys)
@@ -168,7 +141,7 @@ class JoinFunction(ChangelogFunction):
 
     def _has_null_key(self, keys: Sequence[pa.Array]) -> Mask:
         has_null = np.zeros(len(keys[0]), bool)
-        for key, nulls_equal in zip(keys, self._parameters.nulls_equal, strict=False):
+        for key, nulls_equal in zip(keys, self._plan.nulls_equal, strict=False):
             if key.null_count and not nulls_equal:
                 has_null |= nulls_of(key)
         return has_null
@@ -265,8 +238,8 @@ class JoinFunction(ChangelogFunction):
         """Positions of the changes, and the partners of each."""
         table = self._sides[1 - side.index].table
         positions, partners = table.rows_of(table.find(changes.keys))
-        parameters = self._parameters
-        if self._condition is None and parameters.may_be_equal is None and parameters.bounds is None:
+        plan = self._plan
+        if self._condition is None and plan.may_be_equal is None and plan.bounds is None:
             return positions, partners
         chosen = []
         for start in range(0, len(positions), PAIRS):
@@ -282,19 +255,19 @@ class JoinFunction(ChangelogFunction):
         def column(index: int, place: int) -> pa.Array:
             return columns[place].take(own_positions) if index == side.index else table.take(partners, [place])[0]
 
-        parameters = self._parameters
+        plan = self._plan
         is_pair = np.ones(len(positions), bool)
-        if parameters.bounds is not None:
-            bounds = parameters.bounds
+        if plan.bounds is not None:
+            bounds = plan.bounds
             left, right = column(0, bounds.left_time), column(1, bounds.right_time)
             distance = millis_of(right) - millis_of(left)
             is_pair &= (distance >= bounds.lower) & (distance <= bounds.upper)
             is_pair &= ~nulls_of(left) & ~nulls_of(right)
-        if parameters.may_be_equal is not None:
-            left, right = (column(index, place) for index, place in enumerate(parameters.may_be_equal))
+        if plan.may_be_equal is not None:
+            left, right = (column(index, place) for index, place in enumerate(plan.may_be_equal))
             is_pair &= pc.equal(left, right).fill_null(True).to_numpy(zero_copy_only=False)
         if self._condition is not None:
-            width = parameters.widths[0]
+            width = plan.widths[0]
             pair = {
                 name: column(0, place) if place < width else column(1, place - width)
                 for name, place in self._condition_places
@@ -332,10 +305,10 @@ class JoinFunction(ChangelogFunction):
 
     def _expire_times(self, side: _Side, columns: Sequence[pa.Array]) -> Ints:
         """The watermark at which no partner of a row can come any more."""
-        parameters, is_left = self._parameters, side.index == 0
-        if parameters.window_ends is not None:
-            return millis_of(columns[parameters.window_ends[side.index]]) - 1
-        bounds = parameters.bounds
+        plan, is_left = self._plan, side.index == 0
+        if plan.window_ends is not None:
+            return millis_of(columns[plan.window_ends[side.index]]) - 1
+        bounds = plan.bounds
         assert bounds is not None
         column = columns[bounds.left_time if is_left else bounds.right_time]
         times = millis_of(column) + (bounds.upper if is_left else -bounds.lower)

@@ -85,3 +85,9 @@ def sort_rows(partitions: Ints, codes: Sequence[Ints], arrivals: Ints) -> Sorted
         sorted_code = code[order]
         is_first[1:] |= sorted_code[1:] != sorted_code[:-1]
     return SortedRows(order, starts, counts, is_first)
+
+
+def row_order(groups: Ints, keys: Sequence[tuple[pa.Array, SortKey]], positions: Ints) -> Ints:
+    """The order of rows: by group, then by the sort keys, then by position."""
+    codes = [code for column, key in keys for code in sort_codes({key.place: column}, [key])]
+    return sort_rows(groups, codes, positions).order

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from firesteel_sql.plan.stateful_relations import AggregateCall, WindowKind
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.expressions import Expression
+from firesteel_sql.plan.stateful_relations import (
+    AggregateCall,
+    JoinKind,
+    RankFunction,
+    SortKey,
+    TimeBounds,
+    WindowKind,
+)
 
 
 @dataclass(frozen=True)
@@ -54,3 +64,56 @@ class SessionPlan:
 
     time: int
     gap: int
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """What a join computes.
+
+    Attributes:
+        kind: of the join.
+        widths: number of the columns of each input that belong to its table; further ones are left out.
+        nulls_equal: for each key whether NULL equals NULL.
+        condition: over pairs of rows; None = equal keys suffice.
+        condition_types: names and types of a pair's columns, left ones first.
+        may_be_equal: places of a column of each input: a pair is one unless both have values, and these differ (NOT
+            IN); None = no such columns.
+        bounds: of the times of partners.
+        window_ends: places of the end of windows that are among the keys.
+    """
+
+    kind: JoinKind
+    widths: tuple[int, int]
+    nulls_equal: tuple[bool, ...]
+    condition: Expression | None = None
+    condition_types: Mapping[str, TypeInformation] | None = None
+    may_be_equal: tuple[int, int] | None = None
+    bounds: TimeBounds | None = None
+    window_ends: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """What a rank computes.
+
+    Attributes:
+        function: by which rows are numbered.
+        order: of the rows; peers have the order in which they came.
+        first: rank of the first row that is a result.
+        last: rank of the last one; None = there is no last one.
+        with_rank: the rank is the last column of the results.
+        width: number of the columns that belong to the rows; further ones are left out.
+        is_insert_only: rows are never deleted.
+        last_of_peers: peers have the opposite order: the last one comes first.
+        window_end: place of the end of a window that is part of the partition; None = there are no windows.
+    """
+
+    function: RankFunction
+    order: tuple[SortKey, ...]
+    first: int
+    last: int | None
+    with_rank: bool
+    width: int
+    is_insert_only: bool = False
+    last_of_peers: bool = False
+    window_end: int | None = None

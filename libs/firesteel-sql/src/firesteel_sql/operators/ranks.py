@@ -9,9 +9,9 @@ rows of a window leave when the watermark has passed its end, once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from typing_extensions import override
 
@@ -26,61 +26,42 @@ from firesteel.runtime.operators.changelog import (
 )
 from firesteel.runtime.records.batch import Batch
 from firesteel.state.columnar.slot_lists import SlotLists
-from firesteel_sql.operators.changes import OUTPUT_ROWS, Ints, Kinds, matched_rows, millis_of, net_changes, result
+from firesteel_sql.operators.changes import (
+    OUTPUT_ROWS,
+    Changes,
+    Ints,
+    Kinds,
+    matched_rows,
+    millis_of,
+    net_changes,
+    result,
+)
 from firesteel_sql.operators.expiry import ExpiryQueue
 from firesteel_sql.operators.ordering import sort_codes, sort_rows
-from firesteel_sql.plan.stateful_relations import RankFunction, SortKey
+from firesteel_sql.operators.plans import RankPlan
+from firesteel_sql.plan.stateful_relations import RankFunction
 
 _RANK, _ARRIVAL = "rank", "arrival"
-
-
-@dataclass(frozen=True)
-class RankParameters:
-    """What a rank computes.
-
-    Attributes:
-        function: by which rows are numbered.
-        order: of the rows; peers have the order in which they came.
-        first: rank of the first row that is a result.
-        last: rank of the last one; None = there is no last one.
-        with_rank: the rank is the last column of the results.
-        width: number of the columns that belong to the rows; further ones are left out.
-        is_insert_only: rows are never deleted.
-        last_of_peers: peers have the opposite order: the last one comes first.
-        window_end: place of the end of a window that is part of the partition; None = there are no windows.
-    """
-
-    function: RankFunction
-    order: tuple[SortKey, ...]
-    first: int
-    last: int | None
-    with_rank: bool
-    width: int
-    is_insert_only: bool = False
-    last_of_peers: bool = False
-    window_end: int | None = None
 
 
 class RankChanges(ChangelogFunction):
     """Finds the first rows of each partition.
 
     Args:
-        parameters: of the rank.
+        plan: of the rank.
         inputs: columns of the input.
         output: columns of the results.
     """
 
-    def __init__(self, parameters: RankParameters, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
-        self._parameters, self._output = parameters, output
-        self._schema = pa.schema(list(inputs[0])[: parameters.width])
+    def __init__(self, plan: RankPlan, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
+        self._plan, self._output = plan, output
+        self._schema = pa.schema(list(inputs[0])[: plan.width])
         # Ranks pass from one row to another, as the group's row of an aggregate changes: that is an update.
-        self._has_updates = parameters.function is RankFunction.ROW_NUMBER and (
-            parameters.with_rank or parameters.first == parameters.last
-        )
+        self._has_updates = plan.function is RankFunction.ROW_NUMBER and (plan.with_rank or plan.first == plan.last)
 
     @override
     def create_state(self, states: ChangelogStates) -> None:
-        expires = [] if self._parameters.window_end is None else [ExpiryQueue.NUMBER]
+        expires = [] if self._plan.window_end is None else [ExpiryQueue.NUMBER]
         self._table = states.rows("rows", self._schema, [_RANK, _ARRIVAL, *expires])
 
     @override
@@ -90,24 +71,26 @@ class RankChanges(ChangelogFunction):
         ranks = self._table.numbers[_RANK].get(rows)
         self._arrivals = int(self._table.numbers[_ARRIVAL].get(rows).max(initial=-1)) + 1
         self._ranked = SlotLists()  # the rows that have a rank; of all rows if each one has
-        self._stores_others = not self._parameters.is_insert_only and self._parameters.last is not None
+        self._stores_others = not self._plan.is_insert_only and self._plan.last is not None
         if self._stores_others:
             ranked = rows[ranks > 0]
             self._ranked.append(self._table.slots_of(ranked), ranked)
-        self._ends = None if self._parameters.window_end is None else ExpiryQueue(self._table, 100)
+        self._ends = None if self._plan.window_end is None else ExpiryQueue(self._table, 100)
         self._late_rows = context.metrics.counter("numLateRecordsDropped")
 
     @override
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
         table, numbers = self._table, self._table.numbers
-        changes = net_changes(keys, batch, self._parameters.width)
-        if self._parameters.window_end is not None:
+        changes = net_changes(keys, batch, self._plan.width)
+        if self._plan.window_end is not None:
             in_time = np.flatnonzero(self._ends_of(changes.columns) > self.context.watermark())
             self._late_rows.inc(len(changes) - len(in_time))
             changes = changes.at(in_time)
         deletions, insertions = changes.at(changes.deleted), changes.at(changes.inserted)
         gone = matched_rows(table, deletions, self.context.operator)
         gone_slots, gone_ranks = table.slots_of(gone), numbers[_RANK].get(gone)
+        if self._plan.is_insert_only and self._plan.last is not None:
+            insertions = insertions.at(np.flatnonzero(self._may_rank(insertions)))
         slots = table.slots(insertions.keys)
         if self._stores_others:
             self._ranked.remove(gone[gone_ranks > 0])
@@ -125,13 +108,13 @@ class RankChanges(ChangelogFunction):
         self._set_ranks(rows, before, after)
         if self._ends is None:
             yield from self._differences(deletions.columns, gone_slots, gone_ranks, rows, before, after)
-        if self._parameters.is_insert_only:
+        if self._plan.is_insert_only:
             table.drop(rows[after == 0])
 
     def _ends_of(self, columns: Sequence[pa.Array]) -> Ints:
         """The last millisecond of the window of each row."""
-        assert self._parameters.window_end is not None
-        return millis_of(columns[self._parameters.window_end]) - 1
+        assert self._plan.window_end is not None
+        return millis_of(columns[self._plan.window_end]) - 1
 
     @override
     def on_watermark(self, watermark: int) -> Iterator[Batch]:
@@ -140,7 +123,7 @@ class RankChanges(ChangelogFunction):
         table = self._table
         due = self._ends.due(watermark)
         ranks = table.numbers[_RANK].get(due)
-        shown = np.flatnonzero(ranks >= self._parameters.first)
+        shown = np.flatnonzero(ranks >= self._plan.first)
         # By partition and rank, as people expect to see them.
         shown = shown[np.lexsort((ranks[shown], table.slots_of(due[shown])))]
         yield from self._inserted(due[shown], ranks[shown], np.zeros(len(shown), np.int8))
@@ -162,7 +145,7 @@ class RankChanges(ChangelogFunction):
             after: the ranks they have.
         """
         table = self._table
-        first, with_rank = self._parameters.first, self._parameters.with_rank
+        first, with_rank = self._plan.first, self._plan.with_rank
         was_shown, is_shown = before >= first, after >= first
         changed = before != after if with_rank else was_shown != is_shown
         left, came = np.flatnonzero(was_shown & changed), np.flatnonzero(is_shown & changed)
@@ -191,6 +174,36 @@ class RankChanges(ChangelogFunction):
             piece = slice(start, start + OUTPUT_ROWS)
             yield self._result(self._table.take(rows[piece]), ranks[piece], kinds[piece])
 
+    def _may_rank(self, insertions: Changes) -> npt.NDArray[np.bool_]:
+        """Which rows are not behind the last one that has a rank; a partition of that many rows has none behind it."""
+        may_rank = np.ones(len(insertions), bool)
+        table, order, last = self._table, self._plan.order[:1], self._plan.last
+        assert last is not None
+        slots = table.find(insertions.keys)
+        positions = np.flatnonzero(table.lists.counts(slots) >= last)
+        if not positions.size or (not order and self._plan.last_of_peers):
+            return may_rank
+        partitions, partition_of_row = np.unique(slots[positions], return_inverse=True)
+        at, rows = table.rows_of(partitions)
+        is_last = table.numbers[_RANK].get(rows) == last
+        last_rows = np.full(len(partitions), -1, np.int64)
+        last_rows[at[is_last]] = rows[is_last]
+        has_last = last_rows[partition_of_row] >= 0  # peers may share a rank before it
+        positions, last_rows = positions[has_last], last_rows[partition_of_row[has_last]]
+        if not order:
+            may_rank[positions] = False
+            return may_rank
+        (key,) = order
+        column = insertions.columns[key.place].take(pa.array(positions))
+        codes = sort_codes({key.place: pa.concat_arrays([column, *table.take(last_rows, [key.place])])}, order)
+        count = len(positions)
+        is_behind, is_equal = np.zeros(count, bool), np.ones(count, bool)
+        for code in codes:
+            is_behind |= is_equal & (code[:count] > code[count:])
+            is_equal &= code[:count] == code[count:]
+        may_rank[positions[is_behind]] = False
+        return may_rank
+
     def _candidates(self, touched: Ints, refilled: Ints, added: Ints) -> Ints:
         """The rows that may have a rank: those that have one and new ones, and all where rows with a rank are gone."""
         if not self._stores_others:
@@ -202,16 +215,16 @@ class RankChanges(ChangelogFunction):
 
     def _ranks(self, rows: Ints) -> Ints:
         """The new rank of each row; 0 = it is not among the first ones."""
-        parameters, table = self._parameters, self._table
-        places = sorted({key.place for key in parameters.order})
+        plan, table = self._plan, self._table
+        places = sorted({key.place for key in plan.order})
         columns = dict(zip(places, table.take(rows, places), strict=True))
-        codes = sort_codes(columns, parameters.order)
+        codes = sort_codes(columns, plan.order)
         arrivals = table.numbers[_ARRIVAL].get(rows)
-        in_order = sort_rows(table.slots_of(rows), codes, -arrivals if parameters.last_of_peers else arrivals)
+        in_order = sort_rows(table.slots_of(rows), codes, -arrivals if plan.last_of_peers else arrivals)
         ranks = np.empty(len(rows), np.int64)
-        ranks[in_order.order] = in_order.ranks(parameters.function)
-        if parameters.last is not None:
-            ranks[ranks > parameters.last] = 0
+        ranks[in_order.order] = in_order.ranks(plan.function)
+        if plan.last is not None:
+            ranks[ranks > plan.last] = 0
         return ranks
 
     def _set_ranks(self, rows: Ints, before: Ints, after: Ints) -> None:
@@ -224,4 +237,4 @@ class RankChanges(ChangelogFunction):
             self._ranked.append(self._table.slots_of(came), came)
 
     def _result(self, columns: Sequence[pa.Array], ranks: Ints, kinds: Kinds) -> Batch:
-        return result([*columns, *([pa.array(ranks)] if self._parameters.with_rank else [])], self._output, kinds)
+        return result([*columns, *([pa.array(ranks)] if self._plan.with_rank else [])], self._output, kinds)

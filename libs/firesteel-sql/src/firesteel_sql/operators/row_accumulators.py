@@ -22,7 +22,7 @@ from firesteel_sql.operators.accumulators import (
     extremes_by_run,
 )
 from firesteel_sql.operators.group_results import Ints
-from firesteel_sql.operators.row_order import row_order
+from firesteel_sql.operators.ordering import row_order
 from firesteel_sql.plan.stateful_relations import AggregateCall
 
 _POSITION: Final = "position"

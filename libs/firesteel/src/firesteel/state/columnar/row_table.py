@@ -129,10 +129,10 @@ class RowTable(AttachedColumns):
 
     def match(self, slots: Ints, columns: Sequence[pa.Array]) -> Ints:
         """Find a row of each slot with this content, another one for each of equal rows; -1 where there is none."""
-        if self._contents is None:
-            self._contents = _ContentIndex(self)
         if not len(slots):
             return np.empty(0, np.int64)
+        if self._contents is None:
+            self._contents = _ContentIndex(self)
         hashes = content_hashes(columns) if columns else np.zeros(len(slots), np.int64)
         return self._contents.match(slots, hashes, columns)
 

@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from firesteel_sql.operators.ranks import RankChanges, RankParameters
+from firesteel_sql.operators.plans import RankPlan
+from firesteel_sql.operators.ranks import RankChanges
 from firesteel_sql.plan.stateful_relations import RankFunction, SortKey
 from tests.examples import examples
-from tests.unit.sql.changing_tables import ChangingTable, OperatorRun, Record, plain
+from tests.unit.sql.operators.changing_tables import ChangingTable, OperatorRun, Record, plain
 
 INPUT = pa.schema(
     [
@@ -28,9 +29,9 @@ INPUT = pa.schema(
 BY_PRICE = (SortKey(2, ascending=False, nulls_first=False), SortKey(3), SortKey(4))
 
 
-def run_of(parameters: RankParameters, parallelism: int = 1) -> OperatorRun:
-    fields = [*INPUT, *([pa.field("rank", pa.int64())] if parameters.with_rank else [])]
-    return OperatorRun(lambda: RankChanges(parameters, [INPUT], pa.schema(fields)), [INPUT], [[1]], parallelism)
+def run_of(plan: RankPlan, parallelism: int = 1) -> OperatorRun:
+    fields = [*INPUT, *([pa.field("rank", pa.int64())] if plan.with_rank else [])]
+    return OperatorRun(lambda: RankChanges(plan, [INPUT], pa.schema(fields)), [INPUT], [[1]], parallelism)
 
 
 def sort_key(row: Record) -> tuple[Any, ...]:
@@ -40,19 +41,19 @@ def sort_key(row: Record) -> tuple[Any, ...]:
     return number, row[3] is not None, row[3] or "", row[4] is not None, row[4] or 0
 
 
-def expected(parameters: RankParameters, rows: Sequence[Record]) -> Counter[Record]:
+def expected(plan: RankPlan, rows: Sequence[Record]) -> Counter[Record]:
     found: Counter[Record] = Counter()
     for partition in {row[1] for row in rows}:
         own = sorted((row for row in rows if row[1] == partition), key=sort_key)
         keys = [sort_key(row) for row in own]
         for number, row in enumerate(own, 1):
             rank = number
-            if parameters.function is RankFunction.RANK:
+            if plan.function is RankFunction.RANK:
                 rank = keys.index(keys[number - 1]) + 1
-            elif parameters.function is RankFunction.DENSE_RANK:
+            elif plan.function is RankFunction.DENSE_RANK:
                 rank = len(set(keys[:number]))
-            if rank >= parameters.first and (parameters.last is None or rank <= parameters.last):
-                found[plain((*row, rank) if parameters.with_rank else row)] += 1
+            if rank >= plan.first and (plan.last is None or rank <= plan.last):
+                found[plain((*row, rank) if plan.with_rank else row)] += 1
     return found
 
 
@@ -76,11 +77,11 @@ def test_the_sum_of_all_changes_is_the_first_rows(function: RankFunction, first:
         rng = random.Random(seed)
         is_insert_only, with_rank = rng.random() < 0.4, rng.random() < 0.5
         table = ChangingTable(rng, some_row, deletes=not is_insert_only)
-        parameters = RankParameters(function, BY_PRICE, first, last, with_rank, 5, is_insert_only)
-        run = run_of(parameters)
+        plan = RankPlan(function, BY_PRICE, first, last, with_rank, 5, is_insert_only)
+        run = run_of(plan)
         for step in range(10):
             run.push(table.changes(12))
-            wanted = expected(parameters, table.rows)
+            wanted = expected(plan, table.rows)
             assert not +Counter({row: -count for row, count in run.table.items()})
             if function is RankFunction.ROW_NUMBER:  # which of some peers it is, is a matter of arrival
                 assert without_ids(run.table) == without_ids(wanted), (seed, step)
@@ -105,9 +106,9 @@ SIMPLE = pa.schema([("key", pa.int64()), ("time", pa.int64()), ("text", pa.strin
 
 def simple(partition: Sequence[int] = (0,), **options: Any) -> OperatorRun:
     settings = {"function": RankFunction.ROW_NUMBER, "first": 1, "last": 1, "with_rank": False, "width": 3, **options}
-    parameters = RankParameters(**settings)
-    fields = [*SIMPLE, *([pa.field("rank", pa.int64())] if parameters.with_rank else [])]
-    return OperatorRun(lambda: RankChanges(parameters, [SIMPLE], pa.schema(fields)), [SIMPLE], [partition])
+    plan = RankPlan(**settings)
+    fields = [*SIMPLE, *([pa.field("rank", pa.int64())] if plan.with_rank else [])]
+    return OperatorRun(lambda: RankChanges(plan, [SIMPLE], pa.schema(fields)), [SIMPLE], [partition])
 
 
 def test_peers_have_the_order_of_their_arrival() -> None:

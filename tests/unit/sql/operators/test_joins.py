@@ -14,10 +14,11 @@ from firesteel.common import Types
 from firesteel.core.errors import ProgramError
 from firesteel.expressions import col
 from firesteel_sql.operators import joins
-from firesteel_sql.operators.joins import JoinFunction, JoinParameters
+from firesteel_sql.operators.joins import JoinFunction
+from firesteel_sql.operators.plans import JoinPlan
 from firesteel_sql.plan.stateful_relations import JoinKind, TimeBounds
 from tests.examples import examples
-from tests.unit.sql.changing_tables import ChangingTable, OperatorRun, Record
+from tests.unit.sql.operators.changing_tables import ChangingTable, OperatorRun, Record
 
 LEFT = pa.schema([("key", pa.int64()), ("value", pa.int64()), ("name", pa.string())])
 RIGHT = pa.schema([("key", pa.int64()), ("price", pa.int64())])
@@ -33,18 +34,14 @@ def output_of(kind: JoinKind) -> pa.Schema:
     return pa.schema(fields + [(f"right{place}", field.type) for place, field in enumerate(RIGHT)])
 
 
-def run_of(
-    parameters: JoinParameters, keys: Sequence[Sequence[int]] = ((0,), (0,)), parallelism: int = 1
-) -> OperatorRun:
-    output = output_of(parameters.kind)
-    return OperatorRun(lambda: JoinFunction(parameters, [LEFT, RIGHT], output), [LEFT, RIGHT], keys, parallelism)
+def run_of(plan: JoinPlan, keys: Sequence[Sequence[int]] = ((0,), (0,)), parallelism: int = 1) -> OperatorRun:
+    output = output_of(plan.kind)
+    return OperatorRun(lambda: JoinFunction(plan, [LEFT, RIGHT], output), [LEFT, RIGHT], keys, parallelism)
 
 
-def expected(
-    parameters: JoinParameters, left: Sequence[Record], right: Sequence[Record], condition: Any
-) -> Counter[Record]:
+def expected(plan: JoinPlan, left: Sequence[Record], right: Sequence[Record], condition: Any) -> Counter[Record]:
     """The join, pair by pair."""
-    kind, nulls_equal = parameters.kind, parameters.nulls_equal[0] if parameters.nulls_equal else True
+    kind, nulls_equal = plan.kind, plan.nulls_equal[0] if plan.nulls_equal else True
     rows: Counter[Record] = Counter()
     has_partner = [False] * len(right)
     for left_row in left:
@@ -97,15 +94,15 @@ def test_the_sum_of_all_changes_is_the_join(
         rng = random.Random(seed)
         last = rng.randrange(1, 12)
         left, right = left_table(rng, last), right_table(rng, last)
-        parameters = JoinParameters(
+        plan = JoinPlan(
             kind, (3, 2), (rng.random() < 0.3,), col("value") > col("price") if has_condition else None, TYPES
         )
 
-        run = run_of(parameters)
+        run = run_of(plan)
         for step in range(8):
             index = rng.randrange(2)
             run.push((left, right)[index].changes(), index)
-            assert run.table == expected(parameters, left.rows, right.rows, is_more if has_condition else always), (
+            assert run.table == expected(plan, left.rows, right.rows, is_more if has_condition else always), (
                 seed,
                 step,
             )
@@ -118,7 +115,7 @@ def test_not_in_is_empty_once_there_is_a_null_and_whole_while_there_is_nothing()
         rng = random.Random(seed)
         left = ChangingTable(rng, lambda rng: (rng.randrange(3), rng.choice((None, 1, 2, 3, 4)), "a"))
         right = ChangingTable(rng, lambda rng: (rng.randrange(3), rng.choice((None, 1, 2, 3, 3, 3))))
-        run = run_of(JoinParameters(JoinKind.ANTI, (3, 2), (False,), may_be_equal=(1, 1)))
+        run = run_of(JoinPlan(JoinKind.ANTI, (3, 2), (False,), may_be_equal=(1, 1)))
         for step in range(8):
             index = rng.randrange(2)
             run.push((left, right)[index].changes(8), index)
@@ -137,16 +134,16 @@ def not_in(value: int | None, values: Sequence[int | None]) -> bool:
 def test_without_keys_all_rows_meet() -> None:
     """The constant column is the key, and no part of the tables."""
     left, right = LEFT.append(pa.field("all", pa.int32())), RIGHT.append(pa.field("all", pa.int32()))
-    parameters = JoinParameters(JoinKind.INNER, (3, 2), ())
+    plan = JoinPlan(JoinKind.INNER, (3, 2), ())
     output = output_of(JoinKind.INNER)
-    run = OperatorRun(lambda: JoinFunction(parameters, [left, right], output), [left, right], [[3], [2]])
+    run = OperatorRun(lambda: JoinFunction(plan, [left, right], output), [left, right], [[3], [2]])
     run.push([(0, (1, 2, "a", 0)), (0, (None, 3, "b", 0))])
     run.push([(0, (7, 8, 0))], 1)
     assert run.table == Counter([(1, 2, "a", 7, 8), (None, 3, "b", 7, 8)])
 
 
 def test_results_have_the_kinds_of_their_rows_and_paddings_are_deleted_first() -> None:
-    run = run_of(JoinParameters(JoinKind.LEFT, (3, 2), (False,)))
+    run = run_of(JoinPlan(JoinKind.LEFT, (3, 2), (False,)))
     run.push([(0, (1, 5, "a"))])
     assert run.results == [(0, (1, 5, "a", None, None))]
     run.push([(0, (1, 9))], 1)
@@ -158,7 +155,7 @@ def test_results_have_the_kinds_of_their_rows_and_paddings_are_deleted_first() -
 
 
 def test_a_row_that_was_never_inserted_names_operator_and_key() -> None:
-    run = run_of(JoinParameters(JoinKind.INNER, (3, 2), (False,)))
+    run = run_of(JoinPlan(JoinKind.INNER, (3, 2), (False,)))
     run.push([(0, (4, 5, "a"))])
     with pytest.raises(ProgramError, match=r"Operator\[1\]: a row of the key 4 is deleted that was never inserted"):
         run.push([(3, (4, 6, "a"))])
@@ -175,8 +172,8 @@ def is_near(left: Record, right: Record) -> bool:
 def test_rows_of_interval_joins_leave_state_when_no_partner_can_come(kind: JoinKind) -> None:
     for seed in range(examples(5)):
         rng = random.Random(seed)
-        parameters = JoinParameters(kind, (3, 2), (False,), bounds=BOUNDS)
-        run = run_of(parameters)
+        plan = JoinPlan(kind, (3, 2), (False,), bounds=BOUNDS)
+        run = run_of(plan)
         now, tables = 0, ([], [])  # type: tuple[int, tuple[list[Record], list[Record]]]
         for step in range(12):
             index = rng.randrange(2)
@@ -193,13 +190,13 @@ def test_rows_of_interval_joins_leave_state_when_no_partner_can_come(kind: JoinK
             if step in (4, 8):
                 run.restart(rng.randrange(1, 4))
         run.advance(10_000)
-        assert run.table == expected(parameters, *tables, is_near), seed
+        assert run.table == expected(plan, *tables, is_near), seed
         for _, _, function in run._subtasks:
             assert [side.table.size for side in function._sides] == [0, 0]  # type: ignore[attr-defined]
 
 
 def test_a_row_leaves_an_interval_join_at_its_time_and_no_earlier() -> None:
-    run = run_of(JoinParameters(JoinKind.LEFT, (3, 2), (False,), bounds=BOUNDS))
+    run = run_of(JoinPlan(JoinKind.LEFT, (3, 2), (False,), bounds=BOUNDS))
     run.push([(0, (1, 100, "a"))])
     run.advance(109)
     assert run.results == []
@@ -215,7 +212,7 @@ def test_a_row_leaves_an_interval_join_at_its_time_and_no_earlier() -> None:
 
 
 def test_rows_of_windows_leave_with_their_window_and_late_ones_are_dropped() -> None:
-    run = run_of(JoinParameters(JoinKind.FULL, (3, 2), (False, False), window_ends=(1, 1)), ((0, 1), (0, 1)))
+    run = run_of(JoinPlan(JoinKind.FULL, (3, 2), (False, False), window_ends=(1, 1)), ((0, 1), (0, 1)))
     run.push([(0, (1, 100, "a")), (0, (2, 100, "b")), (0, (1, 200, "c"))])
     run.push([(0, (1, 100)), (0, (3, 100))], 1)
     assert run.results == [(0, (1, 100, "a", 1, 100))]
