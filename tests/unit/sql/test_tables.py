@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from firesteel.config.option import BOOL, DURATION, FLOAT, INT, STRING, Option
 from firesteel.core.errors import ProgramError
 from firesteel_sql import TableEnvironment
 from firesteel_sql.connectors.options import TableOptions
@@ -134,10 +136,13 @@ def test_a_declaration_that_is_wrong_is_refused(tables: TableEnvironment, sql: s
         ({}, "WITH ('connector' = '...') is missing; there are blackhole, datagen, filesystem, print"),
         ({"connector": "datagn"}, "did you mean datagen?"),
         ({"connector": "datagen", "row-per-second": "1"}, "did you mean rows-per-second?"),
-        ({"connector": "datagen", "number-of-rows": "many"}, "'number-of-rows' is 'many', which is no whole number"),
+        (
+            {"connector": "datagen", "number-of-rows": "many"},
+            "is 'many', and has to be a whole number",
+        ),
         ({"connector": "datagen", "fields.id.kind": "sequence"}, "needs .start and .end"),
         ({"connector": "filesystem", "format": "json"}, "the option 'path' is missing"),
-        ({"connector": "filesystem", "path": "/x", "format": "xml"}, "there are csv, json, parquet"),
+        ({"connector": "filesystem", "path": "/x", "format": "xml"}, "there are avro, csv, json, parquet"),
         ({"connector": "print"}, "names one that only writes"),
     ],
 )
@@ -152,11 +157,21 @@ def test_options_of_a_table_are_checked_when_it_is_read(
 
 
 def test_options_are_read_with_their_types() -> None:
-    options = TableOptions("t", {"a": "5", "b": "TRUE", "c": "2 min", "d.x": "1", "e": "1.5"})
-    assert (options.integer("a"), options.boolean("b"), options.number("e")) == (5, True, 1.5)
-    span = options.duration("c")
-    assert span is not None
-    assert span.total_seconds() == 120
+    options = TableOptions("t", {"a": "5", "b": "TRUE", "c": "2 min", "d.x": "1", "fields.n.e": "1.5", "v.a": "7"})
+    number = Option("a", INT, 1, "")
+    assert (options.get(number), options.get(Option("b", BOOL, False, ""))) == (5, True)
+    assert options.get(Option("fields.#.e", FLOAT, 0.0, ""), "n") == 1.5
+    assert options.get(Option("c", DURATION, timedelta(), "")).total_seconds() == 120
+    assert options.below("v.").get(number) == 7
     assert options.with_prefix("d.") == {"x": "1"}
-    assert options.text("missing", "x") == "x"
-    options.refuse_unknown()
+    assert options.get(Option("missing", STRING, "x", "")) == "x"
+    options.refuse_unknown(["a", "b", "c", "d.*", "fields.#.e", "v.a"])
+    with pytest.raises(ProgramError, match=r"no option 'fields\.n\.e'; supported are a, b, c, connector, d\.\*"):
+        options.refuse_unknown(["a", "b", "c", "d.*"])
+
+
+def test_a_secret_is_not_shown() -> None:
+    options = TableOptions("t", {"password": "hunter2"})
+    with pytest.raises(ProgramError) as caught:
+        options.get(Option("password", INT, 0, ""))
+    assert "hunter2" not in str(caught.value)

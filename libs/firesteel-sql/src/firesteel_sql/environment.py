@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import singledispatchmethod
 from typing import Any
 
 from firesteel.common import Configuration
 from firesteel.common.types import Row
+from firesteel.config.values import parse_duration
 from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.core.sensitive import MASK, is_sensitive
 from firesteel.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
@@ -38,6 +40,7 @@ from firesteel_sql.plan.relations import Relation
 from firesteel_sql.session_options import (
     DML_SYNC,
     NOT_NULL_ENFORCER,
+    SOURCE_IDLE_TIMEOUT,
     TIME_ZONE,
     OptionRefused,
     check_key,
@@ -237,6 +240,10 @@ class TableEnvironment:
             "UTC" if zone == "default" else zone, DeclaredFunctions(self._catalogs), self._catalogs.current_database
         )
 
+    @property
+    def _idle_timeout(self) -> timedelta:
+        return parse_duration(self._config.get(SOURCE_IDLE_TIMEOUT, "0"))
+
     def _bound(self, query: Any, sql: str) -> Relation:
         return QueryBinder(self._catalogs, self._session, sql).bind(query)
 
@@ -262,7 +269,7 @@ class TableEnvironment:
 
     def _collected(self, relation: Relation) -> TableResult:
         (relation,) = optimised([relation], table_mode)
-        stream = StreamBuilder(self._for_a_job()).build(relation)
+        stream = StreamBuilder(self._for_a_job(), self._idle_timeout).build(relation)
         columns = [(column.name, column.type) for column in relation.columns]
         found = stream.execute_and_collect("collect")
 
@@ -286,7 +293,7 @@ class TableEnvironment:
             if insert.is_overwrite:
                 self._refuse_unless_batch("INSERT OVERWRITE", insert, sql)
         environment = self._for_a_job()
-        builder = StreamBuilder(environment)
+        builder = StreamBuilder(environment, self._idle_timeout)
         drops_nulls = self._config.get(NOT_NULL_ENFORCER, "ERROR").upper() == "DROP"
         names: list[str] = []
         removals: list[Callable[[], None]] = []
@@ -296,7 +303,7 @@ class TableEnvironment:
         ]
         relations = optimised([relation for relation, _, _ in written], table_mode)
         for insert, relation, (_, identifier, table) in zip(inserts, relations, written, strict=True):
-            connector, context = connector_of(identifier, table)
+            connector, context = connector_of(identifier, table, writes=True)
             takes = connector.sink_mode(context, changelog_mode(relation, table_mode))
             refusal = refusal_of_changes(identifier, takes, relation, table_mode)
             if refusal is not None:
@@ -353,11 +360,11 @@ class TableEnvironment:
 
         def json_plan() -> str:
             environment = self._for_a_job()
-            builder = StreamBuilder(environment)
+            builder = StreamBuilder(environment, self._idle_timeout)
             for place, relation in enumerate(computed):
                 stream = builder.build(relation)
                 if sinks:
-                    connector, context = connector_of(*sinks[place])
+                    connector, context = connector_of(*sinks[place], writes=True)
                     connector.write(stream, context)
                 else:
                     stream.print()

@@ -14,6 +14,7 @@ from firesteel.core.errors import ProgramError
 TIME_ZONE: Final = "table.local-time-zone"
 DML_SYNC: Final = "table.dml-sync"
 NOT_NULL_ENFORCER: Final = "table.exec.sink.not-null-enforcer"
+SOURCE_IDLE_TIMEOUT: Final = "table.exec.source.idle-timeout"
 _PREFIXES: Final = (*REPORTER_PREFIXES, *ENVIRONMENT_PREFIXES, "sql-client.", "spark.")
 
 
@@ -82,7 +83,7 @@ _VALUES: Final[dict[str, Callable[[str], object]]] = {
     DML_SYNC: parse_bool,
     NOT_NULL_ENFORCER: _one_of("ERROR", "DROP"),
     "table.exec.state.ttl": parse_duration,
-    "table.exec.source.idle-timeout": parse_duration,
+    SOURCE_IDLE_TIMEOUT: parse_duration,
     "table.exec.legacy-cast-behaviour": _only("DISABLED", "casts are those of Flink 2"),
     "table.exec.sink.type-length-enforcer": _only("IGNORE", "a CAST in the query cuts and pads"),
     "table.exec.sink.nested-constraint-enforcer": _only("IGNORE", "NOT NULL is checked for whole columns"),

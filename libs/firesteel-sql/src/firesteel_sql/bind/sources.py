@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
@@ -15,6 +16,9 @@ from firesteel_sql.bind.subqueries import QueryJoiner, outer_parameters, paramet
 from firesteel_sql.bind.windows import WINDOW_FUNCTIONS, window_arguments, window_table
 from firesteel_sql.catalog.catalogs import CatalogError, near
 from firesteel_sql.catalog.tables import CatalogTable, CatalogView, Identifier, InlineView
+from firesteel_sql.connectors.connector import connector_of
+from firesteel_sql.connectors.options import TableOptionError
+from firesteel_sql.functions.signature import OperandsRefused, cast
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.errors import SqlError
 from firesteel_sql.plan.changes import unique_keys
@@ -126,10 +130,7 @@ class SourceBinder:
 
     def _table(self, identifier: Identifier, table: CatalogTable) -> Relation:
         """What a query reads of a table: its rows, with computed columns and event time."""
-        read = [column for column in table.columns if column.computed is None]
-        scan: Relation = Scan(
-            tuple(Column(column.name, column.type) for column in read if column.type is not None), identifier, table
-        )
+        scan = self._scan(identifier, table)
         scoped = [ScopedColumn(column, place, ()) for place, column in enumerate(scan.columns)]
         places = {column.name: place for place, column in enumerate(scan.columns)}
         columns: list[Column] = []
@@ -167,6 +168,32 @@ class SourceBinder:
         return WatermarkAssigner(columns, relation, place, watermark)
 
     # -- table functions
+
+    def _scan(self, identifier: Identifier, table: CatalogTable) -> Relation:
+        """The rows of a table's connector, with metadata in the types that the table declares."""
+        declared = [column for column in table.columns if column.computed is None]
+        read = declared
+        if any(column.metadata_key is not None for column in declared):
+            with suppress(TableOptionError):  # it is raised when the table is read
+                _, context = connector_of(identifier, table)
+                read = [column for column in context.table.columns if column.computed is None]
+        columns = [Column(column.name, column.type) for column in read if column.type is not None]
+        scan = Scan(tuple(columns), identifier, table)
+        casts: list[RowExpression] = []
+        for place, (column, declaration) in enumerate(zip(scan.columns, declared, strict=True)):
+            value: RowExpression = InputColumn(column.type, place, column.name)
+            assert declaration.type is not None
+            if column.type.nullable_() != declaration.type.nullable_():
+                try:
+                    value = cast(value, declaration.type, self.queries.session)
+                except OperandsRefused as refused:
+                    name = f"{'.'.join(identifier)}: the metadata column {column.name}"
+                    raise TableOptionError(f"table {name}: {refused}") from None
+            casts.append(value)
+        if all(isinstance(value, InputColumn) for value in casts):
+            return scan
+        named = [Column(column.name, value.type) for column, value in zip(scan.columns, casts, strict=True)]
+        return Projection(tuple(named), scan, tuple(casts))
 
     def _table_function(self, node: n.TableFunction) -> Relation:
         call = node.call

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, TypeVar
 
 from firesteel.common import WatermarkStrategy
 from firesteel.common.typeinfo import RowTypeInfo
+from firesteel.config.option import INT, Option
 from firesteel.core.plugins import known_names, load
-from firesteel.datastream import DataStream, StreamExecutionEnvironment
+from firesteel.datastream import DataStream, DataStreamSink, StreamExecutionEnvironment
+from firesteel.functions.source import Source
 from firesteel.table.types import DataType
 from firesteel_sql.catalog.catalogs import near
 from firesteel_sql.catalog.tables import CatalogTable, Identifier, TableColumn
 from firesteel_sql.connectors.changelog import INSERT_ONLY, ChangelogMode
 from firesteel_sql.connectors.options import TableOptionError, TableOptions
+from firesteel_sql.connectors.watermark_options import WATERMARK_OPTIONS
+from firesteel_sql.formats.format import TableFormat
 from firesteel_sql.types.columns import type_info_of
 
 GROUP = "firesteel.sql_connectors"
 """Entry points of connectors, by the value of the option ``connector``."""
+
+SCAN_PARALLELISM: Final[Option[int | None]] = Option(
+    "scan.parallelism", INT, None, "Parallelism of the source; that of the job if it is not set.", at_least=1
+)
+SINK_PARALLELISM: Final[Option[int | None]] = Option(
+    "sink.parallelism", INT, None, "Parallelism of the sink; that of what is before it if it is not set.", at_least=1
+)
 
 
 @dataclass(frozen=True)
@@ -51,20 +62,21 @@ class TableContext:
     @property
     def row_type(self) -> RowTypeInfo:
         """The type of rows of the physical columns."""
-        return _row_type(self.physical)
+        return row_type_of(self.physical)
 
     @property
     def read_type(self) -> RowTypeInfo:
         """The type of the rows that ``read`` gives: physical and metadata columns in the table's order."""
-        return _row_type([column for column in self.table.columns if column.computed is None])
+        return row_type_of([column for column in self.table.columns if column.computed is None])
 
     @property
     def write_type(self) -> RowTypeInfo:
         """The type of the rows that ``write`` gets: as ``read_type``, without VIRTUAL columns."""
-        return _row_type([column for column in self.table.columns if column.is_written])
+        return row_type_of([column for column in self.table.columns if column.is_written])
 
 
-def _row_type(columns: Sequence[TableColumn]) -> RowTypeInfo:
+def row_type_of(columns: Sequence[TableColumn]) -> RowTypeInfo:
+    """The type of rows of columns, each of which has a type."""
     return RowTypeInfo(
         [type_info_of(column.type) for column in columns if column.type is not None],
         [column.name for column in columns],
@@ -77,8 +89,22 @@ class TableConnector:
     What it declares (modes, metadata) is looked at in planning: those methods read options and start nothing.
     """
 
+    OPTIONS: ClassVar[Sequence[Option[Any]]] = ()
+    """Options besides those of formats; a ``#`` in a key stands for the name of a column."""
+    PREFIXES: ClassVar[Mapping[str, str]] = {}
+    """Beginnings of further keys, such as ``properties.``, and what they are for."""
+    FORMATS: ClassVar[Sequence[str]] = ()
+    """Names of the formats that it has."""
     makes_watermarks: ClassVar[bool] = False
     """Whether ``read`` runs ``context.watermarks`` itself, for each split of the source."""
+
+    def formats(self, context: TableContext) -> Iterator[TableFormat]:
+        """Yield the formats of a table.
+
+        Raises:
+            TableOptionError: the connector does not have one, or an option is wrong.
+        """
+        yield from ()
 
     def source_mode(self, context: TableContext) -> ChangelogMode:
         """The changes that ``read`` gives: ``INSERT_ONLY``, ``UPSERT`` by the table's primary key, ``ALL_CHANGES``.
@@ -143,21 +169,77 @@ class TableConnector:
         raise context.options.refuse("connector", "names one that has no partitions")
 
 
-def connector_of(identifier: Identifier, table: CatalogTable) -> tuple[TableConnector, TableContext]:
+Part = TypeVar("Part", bound=DataStream | DataStreamSink)
+
+
+def in_parallel(part: Part, context: TableContext, option: Option[int | None]) -> Part:
+    """A part of a job with the parallelism of an option, if that is set."""
+    parallelism = context.options.get(option)
+    if parallelism is not None:
+        part.set_parallelism(parallelism)
+    return part
+
+
+def read_source(environment: StreamExecutionEnvironment, source: Source[Any], context: TableContext) -> DataStream:
+    """The rows of a source, with the watermarks of the table for each of its splits."""
+    strategy = context.watermarks or WatermarkStrategy.no_watermarks()
+    return in_parallel(environment.from_source(source, strategy, context.identifier[2]), context, SCAN_PARALLELISM)
+
+
+def connector_of(
+    identifier: Identifier, table: CatalogTable, *, writes: bool = False
+) -> tuple[TableConnector, TableContext]:
     """The connector of a table.
 
+    Args:
+        identifier: full name of the table.
+        table: its declaration.
+        writes: the table is written, not read.
+
+    Returns:
+        The connector, and the table with the types that the connector gives to metadata.
+
     Raises:
-        TableOptionError: the table names none, or one that is not installed.
+        TableOptionError: the table names none, or one that is not installed; or an option or metadata that it does not
+            have.
     """
     name = ".".join(identifier)
     options = TableOptions(name, table.options)
-    wanted = options.text("connector")
-    if wanted is None:
+    kind = options.raw("connector")
+    if kind is None:
         raise TableOptionError(f"table {name}: WITH ('connector' = '...') is missing; there are {', '.join(_names())}")
-    if wanted not in _names():
-        raise TableOptionError(f"table {name}: there is no connector '{wanted}'{near(wanted, _names())}")
-    connector: TableConnector = load(GROUP, wanted)()
-    return connector, TableContext(identifier, table, options)
+    if kind not in _names():
+        raise TableOptionError(f"table {name}: there is no connector '{kind}'{near(kind, _names())}")
+    connector: TableConnector = load(GROUP, kind)()
+    context = TableContext(identifier, table, options)
+    formats = list(connector.formats(context))
+    supported = [option.key for option in connector.OPTIONS] + [f"{prefix}*" for prefix in connector.PREFIXES]
+    supported += [f"{one.options.prefix}{option.key}" for one in formats for option in one.OPTIONS]
+    if connector.makes_watermarks:
+        supported += [option.key for option in WATERMARK_OPTIONS]
+    options.refuse_unknown(supported)
+    if not context.metadata:
+        return connector, context
+    known = connector.writable_metadata(context) if writes else connector.readable_metadata(context)
+    return connector, replace(context, table=_with_types_of_metadata(name, table, known, writes=writes))
+
+
+def _with_types_of_metadata(
+    name: str, table: CatalogTable, known: Mapping[str, DataType], *, writes: bool
+) -> CatalogTable:
+    columns = []
+    for column in table.columns:
+        if column.metadata_key is None or (writes and column.is_virtual):
+            columns.append(column)
+            continue
+        if column.metadata_key not in known:
+            hint = near(column.metadata_key, known) or "; it has none"
+            raise TableOptionError(
+                f"table {name}: the column {column.name} is METADATA FROM '{column.metadata_key}', which the connector "
+                f"'{table.options['connector']}' does not {'take' if writes else 'have'}{hint}"
+            )
+        columns.append(replace(column, type=known[column.metadata_key]))
+    return replace(table, columns=tuple(columns))
 
 
 def _names() -> list[str]:

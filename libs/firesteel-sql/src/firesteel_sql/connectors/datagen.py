@@ -7,43 +7,76 @@ import string
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-from typing import Any
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from firesteel.common import WatermarkStrategy
+from firesteel.config.option import BOOL, DURATION, FLOAT, INT, Option, OptionType, enum_of
 from firesteel.datastream import DataStream, StreamExecutionEnvironment
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 from firesteel.expressions.schema import arrow_type
 from firesteel.expressions.values import column_of
 from firesteel.table.types import DataType, ElementsType, MapType, RowType
-from firesteel_sql.connectors.connector import TableConnector, TableContext
+from firesteel_sql.connectors.connector import SCAN_PARALLELISM, TableConnector, TableContext, read_source
+from firesteel_sql.connectors.options import TableOptions
 from firesteel_sql.types import rules
 from firesteel_sql.types.columns import type_info_of
 
-_LONGEST_SEQUENCE = 1 << 62
+
+def _number(raw: Any) -> Decimal:
+    try:
+        return Decimal(str(raw).strip())
+    except InvalidOperation:
+        raise ValueError("a number") from None
+
+
+_NUMBER: Final = OptionType("Number", _number)
+ROWS_PER_SECOND: Final = Option("rows-per-second", INT, 10_000, "Rows in a second; 0 or less = as fast as it goes.")
+NUMBER_OF_ROWS: Final[Option[int | None]] = Option(
+    "number-of-rows", INT, None, "Rows in all; without it, and without a sequence, there is no end.", at_least=0
+)
+KIND: Final = Option("fields.#.kind", enum_of("random", "sequence"), "random", "How the values of a column are made.")
+START: Final[Option[int | None]] = Option("fields.#.start", INT, None, "First value of a sequence.")
+END: Final[Option[int | None]] = Option("fields.#.end", INT, None, "Last value of a sequence, with which rows end.")
+MIN: Final[Option[Decimal | None]] = Option(
+    "fields.#.min", _NUMBER, None, "Smallest random number; the smallest of the type if it is not set."
+)
+MAX: Final[Option[Decimal | None]] = Option(
+    "fields.#.max", _NUMBER, None, "Largest random number; the largest of the type if it is not set."
+)
+LENGTH: Final[Option[int | None]] = Option(
+    "fields.#.length", INT, None, "Length of texts and bytes (100), and of arrays and maps (3).", at_least=0
+)
+VARIES: Final = Option("fields.#.var-len", BOOL, False, "Texts and bytes have any length up to `length`.")
+MAX_PAST: Final = Option(
+    "fields.#.max-past", DURATION, timedelta(), "How far random timestamps are in the past at most."
+)
+NULL_RATE: Final = Option("fields.#.null-rate", FLOAT, 0.0, "Share of values that are NULL.", at_least=0.0, at_most=1.0)
 
 
 class DataGenConnector(TableConnector):
     """Generates rows: 10,000 a second, without an end, unless options say otherwise."""
 
+    OPTIONS = (
+        ROWS_PER_SECOND, NUMBER_OF_ROWS, KIND, START, END, MIN, MAX, LENGTH, VARIES, MAX_PAST, NULL_RATE,
+        SCAN_PARALLELISM,
+    )  # fmt: skip
+    makes_watermarks = True
+
     def read(self, environment: StreamExecutionEnvironment, context: TableContext) -> DataStream:
-        options = context.options
-        rate = options.integer("rows-per-second", 10_000)
-        count = options.integer("number-of-rows")
+        rate, count = context.options.get(ROWS_PER_SECOND), context.options.get(NUMBER_OF_ROWS)
         columns = {}
         for column in context.physical:
             assert column.type is not None
-            columns[column.name], length = _column(column.name, column.type, context)
+            columns[column.name], length = _column(column.name, column.type, context.options)
             if length is not None:
                 count = length if count is None else min(count, length)
-        options.refuse_unknown()
-        limit = RateLimiterStrategy.per_second(rate) if rate and rate > 0 else None
+        limit = RateLimiterStrategy.per_second(rate) if rate > 0 else None
         row_type = context.row_type
         source = DataGeneratorSource.of_batches(_Rows(columns, row_type), row_type, count, limit, projects=True)
-        return environment.from_source(source, WatermarkStrategy.no_watermarks(), context.identifier[2])
+        return read_source(environment, source, context)
 
 
 @dataclass(frozen=True)
@@ -62,22 +95,19 @@ class _Rows:
         return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
-def _column(name: str, data_type: DataType, context: TableContext) -> tuple[Callable[[int, int], Any], int | None]:
+def _column(name: str, data_type: DataType, options: TableOptions) -> tuple[Callable[[int, int], Any], int | None]:
     """What makes a column, and how many rows it makes if it ends."""
-    options, prefix = context.options, f"fields.{name}."
-    kind = options.text(f"{prefix}kind", "random")
-    nulls = options.number(f"{prefix}null-rate", 0.0) or 0.0
-    if kind == "sequence":
-        start, end = options.integer(f"{prefix}start"), options.integer(f"{prefix}end")
+    if options.get(KIND, name) == "sequence":
+        start, end = options.get(START, name), options.get(END, name)
         if start is None or end is None or end < start:
-            raise options.refuse(f"{prefix}kind", "is 'sequence', which needs .start and .end")
+            raise options.refuse(f"fields.{name}.kind", "is 'sequence', which needs .start and .end, not before it")
         return _Sequence(start, data_type), end - start + 1
-    if kind != "random":
-        raise options.refuse(f"{prefix}kind", f"is '{kind}': there are 'random' and 'sequence'")
-    low, high = options.number(f"{prefix}min"), options.number(f"{prefix}max")
-    length = options.integer(f"{prefix}length", 100) or 100
-    past = options.duration(f"{prefix}max-past")
-    return _Random(data_type, low, high, length, past, nulls), None
+    low, high = options.get(MIN, name), options.get(MAX, name)
+    if low is not None and high is not None and low > high:
+        raise options.refuse(f"fields.{name}.min", f"is {low}, which is above .max, {high}")
+    length, varies = options.get(LENGTH, name), options.get(VARIES, name)
+    past, nulls = options.get(MAX_PAST, name), options.get(NULL_RATE, name)
+    return _Random(data_type, low, high, length, varies, past, nulls), None
 
 
 @dataclass(frozen=True)
@@ -100,10 +130,11 @@ class _Random:
     """Random values of a type; the same ones for the same rows."""
 
     data_type: DataType
-    low: float | None
-    high: float | None
-    length: int
-    past: timedelta | None
+    low: Decimal | None
+    high: Decimal | None
+    length: int | None
+    varies: bool
+    past: timedelta
     nulls: float
 
     def __call__(self, start: int, count: int) -> Any:
@@ -111,15 +142,14 @@ class _Random:
         generator = np.random.default_rng((start, count))
         mask = generator.random(count) < self.nulls if self.nulls else None
         if name in _BITS:
-            bits = _BITS[name]
-            low = int(self.low) if self.low is not None else -(1 << (bits - 1))
-            high = int(self.high) if self.high is not None else (1 << (bits - 1)) - 1
+            half = 1 << (_BITS[name] - 1)
+            low = max(-half, int(self.low)) if self.low is not None else -half
+            high = min(half - 1, int(self.high)) if self.high is not None else half - 1
             numbers = generator.integers(low, high, count, endpoint=True, dtype=np.int64)
             return pa.array(numbers, mask=mask).cast(arrow_type(type_info_of(self.data_type)))
         if name in ("FLOAT", "DOUBLE"):
-            lowest = self.low or 0.0
-            span = (self.high if self.high is not None else 1.0) - lowest
-            fractions = lowest + span * generator.random(count)
+            low_float, high_float = self._floats(np.finfo(np.float32 if name == "FLOAT" else np.float64))
+            fractions = low_float + (high_float - low_float) * generator.random(count)
             return pa.array(fractions.astype(np.float32 if name == "FLOAT" else np.float64), mask=mask)
         if name == "BOOLEAN":
             return pa.array(generator.random(count) < 0.5, mask=mask)
@@ -127,35 +157,52 @@ class _Random:
         values = [self._value(self.data_type, choose) for _ in range(count)]
         return [None if mask is not None and mask[place] else value for place, value in enumerate(values)]
 
+    def _floats(self, limits: Any) -> tuple[float, float]:
+        """Bounds of numbers with a fraction: from 0 up to the largest one, as in Flink, if none are set."""
+        low = float(self.low) if self.low is not None else 0.0
+        return low, float(self.high) if self.high is not None else float(limits.max)
+
+    def _length(self, longest: int, choose: random.Random) -> int:
+        length = min(100 if self.length is None else self.length, longest)
+        return choose.randint(1, length) if self.varies and length else length
+
     def _value(self, data_type: DataType, choose: random.Random) -> Any:
         match data_type:
             case RowType():
                 return tuple(self._value(part, choose) for part in data_type.field_types())
             case MapType():
-                return {self._value(data_type.key_type, choose): self._value(data_type.value_type, choose)}
+                return {
+                    self._value(data_type.key_type, choose): self._value(data_type.value_type, choose)
+                    for _ in range(3 if self.length is None else self.length)
+                }
             case ElementsType():
-                return [self._value(data_type.element_type, choose) for _ in range(3)]
+                return [
+                    self._value(data_type.element_type, choose)
+                    for _ in range(3 if self.length is None else self.length)
+                ]
         name = data_type.name
         if name in _BITS:
             half = 1 << (_BITS[name] - 1)
             return choose.randint(-half, half - 1)
         if name in ("CHAR", "VARCHAR"):
-            length = min(self.length, data_type.parameters[0])
+            length = data_type.parameters[0] if name == "CHAR" else self._length(data_type.parameters[0], choose)
             return "".join(choose.choices(string.hexdigits[:16], k=length))
         if name in ("BINARY", "VARBINARY"):
-            return choose.randbytes(min(self.length, data_type.parameters[0]))
+            return choose.randbytes(self._length(data_type.parameters[0], choose))
         if name == "DECIMAL":
             precision, scale = data_type.parameters
-            return Decimal(choose.randrange(10**precision)).scaleb(-scale)
+            low = 0 if self.low is None else int(self.low.scaleb(scale))
+            high = 10**precision - 1 if self.high is None else min(int(self.high.scaleb(scale)), 10**precision - 1)
+            return Decimal(choose.randint(low, high)).scaleb(-scale)
         if name == "BOOLEAN":
             return choose.random() < 0.5
         if name in ("FLOAT", "DOUBLE"):
             return choose.random()
         now = datetime.now(UTC)
-        moment = now - choose.random() * (self.past or timedelta())
+        moment = now - choose.random() * self.past
         moment = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
         if name == "DATE":
-            return date(1970, 1, 1) + timedelta(days=choose.randrange(20_000)) if self.past is None else moment.date()
+            return date(1970, 1, 1) + timedelta(days=choose.randrange(20_000)) if not self.past else moment.date()
         if name == "TIME":
             return time(choose.randrange(24), choose.randrange(60), choose.randrange(60))
         return moment if name == "TIMESTAMP_LTZ" else moment.replace(tzinfo=None)

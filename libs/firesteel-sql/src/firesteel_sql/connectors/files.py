@@ -1,83 +1,153 @@
-"""``'connector' = 'filesystem'``: tables in files of JSON, CSV or Parquet."""
+"""``'connector' = 'filesystem'``: tables in files, in a directory for each partition if there are some."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
-from firesteel.common import WatermarkStrategy
-from firesteel.common.serialization import Encoder
+from firesteel.common.serialization import Encoder, SerializationSchema
+from firesteel.config.option import BOOL, DURATION, MEMORY, STRING, Option
+from firesteel.connectors.file_layout import DefaultRollingPolicy, OnCheckpointRollingPolicy
 from firesteel.connectors.file_sink import FileSink, FileSinkBuilder
-from firesteel.connectors.file_source import FileSource
+from firesteel.connectors.file_source import FileSourceBuilder, file_path
 from firesteel.connectors.filesystems.file_system import FileSystems, kind_of
-from firesteel.connectors.formats.csv_files import CsvBulkWriters, CsvReaderFormat
-from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
-from firesteel.connectors.formats.json_rows import JsonLinesFormat, JsonRowSerializationSchema
-from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.connectors.malformed import MalformedPolicy
 from firesteel.datastream import DataStream, StreamExecutionEnvironment
-from firesteel_sql.connectors.connector import TableConnector, TableContext
+from firesteel.table.types import DataType, DataTypes
+from firesteel_sql.catalog.tables import TableColumn
+from firesteel_sql.connectors.connector import (
+    SCAN_PARALLELISM,
+    SINK_PARALLELISM,
+    TableConnector,
+    TableContext,
+    in_parallel,
+    read_source,
+    row_type_of,
+)
+from firesteel_sql.connectors.partitions import PartitionBuckets, PartitionedWriters, SchemaOfData
+from firesteel_sql.formats.files import DEFAULT_NAME, TableFiles, partition_of
+from firesteel_sql.formats.format import TableFormat
+from firesteel_sql.formats.known import FILE_FORMATS, format_of
 
-_FORMATS = ("csv", "json", "parquet")
+PATH: Final[Option[str | None]] = Option("path", STRING, None, "Directory or file, or a URI of another file system.")
+FORMAT: Final[Option[str | None]] = Option("format", STRING, None, "Format of the files.")
+MONITOR_INTERVAL: Final[Option[timedelta | None]] = Option(
+    "source.monitor-interval", DURATION, None, "Pause between two looks for new files; not set: the files of the start."
+)
+DEFAULT_PARTITION: Final = Option(
+    "partition.default-name", STRING, DEFAULT_NAME, "Stands for NULL and empty texts in the names of directories."
+)
+FILE_SIZE: Final = Option("sink.rolling-policy.file-size", MEMORY, 128 << 20, "Size at which a part file is full.")
+ROLLOVER_INTERVAL: Final = Option(
+    "sink.rolling-policy.rollover-interval", DURATION, timedelta(minutes=30), "Age at which a part file is full."
+)
+INACTIVITY_INTERVAL: Final = Option(
+    "sink.rolling-policy.inactivity-interval",
+    DURATION,
+    timedelta(minutes=30),
+    "Time without rows after which a part file is full.",
+)
+CHECK_INTERVAL: Final = Option(
+    "sink.rolling-policy.check-interval", DURATION, timedelta(minutes=1), "Pause between two looks at the age of parts."
+)
+AUTO_COMPACTION: Final = Option("auto-compaction", BOOL, False, "Refused if true: small files are not joined.")
+_METADATA: Final = {
+    "file.path": DataTypes.STRING(False),
+    "file.name": DataTypes.STRING(False),
+    "file.size": DataTypes.BIGINT(False),
+    "file.modification-time": DataTypes.TIMESTAMP_LTZ(3).not_null(),
+}
 
 
 class FileSystemConnector(TableConnector):
-    """Reads all files below a path, and writes part files into it."""
+    """Reads all files below a path, and writes part files into it. Both ends are exactly once."""
 
+    OPTIONS = (
+        PATH, FORMAT, MONITOR_INTERVAL, DEFAULT_PARTITION, FILE_SIZE, ROLLOVER_INTERVAL, INACTIVITY_INTERVAL,
+        CHECK_INTERVAL, AUTO_COMPACTION, SCAN_PARALLELISM, SINK_PARALLELISM,
+    )  # fmt: skip
+    FORMATS: ClassVar = FILE_FORMATS
+    makes_watermarks = True
+
+    @override
+    def formats(self, context: TableContext) -> Iterator[TableFormat]:
+        yield self._format(context)
+
+    def _format(self, context: TableContext) -> TableFormat:
+        return format_of(context.options, FORMAT.key, context.options.required(FORMAT), FILE_FORMATS)
+
+    @override
+    def readable_metadata(self, context: TableContext) -> Mapping[str, DataType]:
+        return _METADATA
+
+    @override
     def read(self, environment: StreamExecutionEnvironment, context: TableContext) -> DataStream:
         options = context.options
-        path, kind = options.required("path"), _format(context)
-        self._refuse_partitions(context)
-        row_type = context.row_type
-        skips = options.boolean(f"{kind}.ignore-parse-errors")
-        match kind:
-            case "json":
-                fails = options.boolean("json.fail-on-missing-field")
-                builder = FileSource.for_record_stream_format(
-                    JsonLinesFormat(row_type, fail_on_missing_field=fails), path
-                )
-            case "csv":
-                builder = FileSource.for_record_stream_format(CsvReaderFormat.for_schema(_csv_schema(context)), path)
-            case _:
-                builder = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(row_type), path)
-        interval = options.duration("source.monitor-interval")
+        path, table_format = options.required(PATH), self._format(context)
+        data = _data_columns(context)
+        row_type, types = row_type_of(data), [column.type for column in data if column.type is not None]
+        file_format = table_format.file_format(row_type, types)
+        metadata = {column.name: column.metadata_key or "" for column in context.metadata}
+        if metadata or context.table.partitioned_by:
+            if "file.modification-time" in metadata.values() and kind_of(path).remote:
+                raise options.refuse("path", "is on no local disk, so there is no file.modification-time")
+            file_format = TableFiles(
+                context.read_type, file_format, row_type, context.table.partitioned_by, metadata,
+                options.get(DEFAULT_PARTITION),
+            )  # fmt: skip
+        builder = FileSourceBuilder(file_format, (path,))
+        interval = options.get(MONITOR_INTERVAL)
         if interval is not None:
             builder = builder.monitor_continuously(interval)
-        if skips:
+        if options.raw(f"{table_format.NAME}.ignore-parse-errors") is not None and _ignores_errors(table_format):
             builder = builder.on_malformed(MalformedPolicy.SKIP)
-        options.refuse_unknown()
-        return environment.from_source(builder.build(), WatermarkStrategy.no_watermarks(), context.identifier[2])
+        return read_source(environment, builder.build(), context)
 
+    @override
     def write(self, stream: DataStream, context: TableContext) -> None:
         options = context.options
-        path, kind = options.required("path"), _format(context)
-        self._refuse_partitions(context)
-        row_type = context.row_type
-        sink: FileSinkBuilder
-        match kind:
-            case "json":
-                options.boolean("json.ignore-parse-errors")
-                schema = JsonRowSerializationSchema.builder().with_type_info(row_type).build()
-                sink = FileSink.for_row_format(path, Encoder.of_schema(schema))
-            case "csv":
-                options.boolean("csv.ignore-parse-errors")
-                sink = FileSink.for_bulk_format(path, CsvBulkWriters.for_schema(_csv_schema(context)))
-            case _:
-                sink = FileSink.for_bulk_format(path, ParquetBulkWriters.for_row_type(row_type))
-        options.refuse_unknown()
-        stream.sink_to(sink.build())
+        path, table_format = options.required(PATH), self._format(context)
+        if options.get(AUTO_COMPACTION):
+            raise options.refuse(
+                AUTO_COMPACTION.key,
+                "is true: small files are not joined; checkpoint less often, which makes larger ones",
+            )
+        data, partitions = _data_columns(context), context.table.partitioned_by
+        if not data:
+            raise options.refuse("path", "would get files without columns: each column is one of PARTITIONED BY")
+        writer = table_format.file_writer(
+            row_type_of(data), [column.type for column in data if column.type is not None]
+        )
+        if partitions:
+            names = tuple(column.name for column in data)
+            order = tuple(context.write_type.field_names)
+            if isinstance(writer, SerializationSchema):
+                writer = SchemaOfData(writer, names, order)
+            else:
+                writer = PartitionedWriters(writer, names, order)
+        millis = [
+            options.get(option) // timedelta(milliseconds=1) for option in (ROLLOVER_INTERVAL, INACTIVITY_INTERVAL)
+        ]
+        builder: FileSinkBuilder
+        if isinstance(writer, SerializationSchema):
+            builder = FileSink.for_row_format(path, Encoder.of_schema(writer))
+            builder = builder.with_rolling_policy(DefaultRollingPolicy(options.get(FILE_SIZE), *millis))
+        else:
+            builder = FileSink.for_bulk_format(path, writer)
+            builder = builder.with_rolling_policy(OnCheckpointRollingPolicy(options.get(FILE_SIZE), *millis))
+        builder = builder.with_bucket_assigner(
+            PartitionBuckets(tuple(context.write_type.field_names), partitions, options.get(DEFAULT_PARTITION))
+        )
+        builder = builder.with_bucket_check_interval(max(1, options.get(CHECK_INTERVAL) // timedelta(milliseconds=1)))
+        in_parallel(stream.sink_to(builder.build()), context, SINK_PARALLELISM)
 
     @override
     def removal(self, context: TableContext) -> Callable[[], None]:
-        text = context.options.required("path")
-        kind = kind_of(text)
-        if kind.remote:
-            raise context.options.refuse("path", "is on no local disk: rows are removed there by its own tools")
-        path, file_system = kind.path_of(text, "TRUNCATE"), FileSystems().of(text)
-        present = [file for file, _ in file_system.find(path, _fail)] if os.path.exists(path) else []
+        present, file_system = self._files(context)
 
         def remove() -> None:
             for file in present:
@@ -85,31 +155,34 @@ class FileSystemConnector(TableConnector):
 
         return remove
 
-    def _refuse_partitions(self, context: TableContext) -> None:
-        if context.table.partitioned_by:
-            raise context.options.refuse("path", "can't have partitions yet (PARTITIONED BY)")
+    def _files(self, context: TableContext) -> tuple[list[str], Any]:
+        text = context.options.required(PATH)
+        kind = kind_of(text)
+        if kind.remote:
+            raise context.options.refuse("path", "is on no local disk: rows are removed there by its own tools")
+        path, file_system = kind.path_of(text, "TRUNCATE"), FileSystems().of(text)
+        return [file for file, _ in file_system.find(path, _fail)] if os.path.exists(path) else [], file_system
+
+    @override
+    def partitions(self, context: TableContext) -> list[dict[str, str]]:
+        text = context.options.required(PATH)
+        base = file_path(text, "SHOW PARTITIONS")
+        if kind_of(text).remote or os.path.exists(base):
+            files = (file for file, _ in FileSystems().of(base).find(base, _fail))
+            found = [partition_of(file, context.table.partitioned_by) for file in files]
+            return [dict(pairs) for pairs in sorted({tuple(values.items()) for values in found})]
+        return []
+
+
+def _data_columns(context: TableContext) -> list[TableColumn]:
+    """The columns that stand in files."""
+    return [column for column in context.physical if column.name not in context.table.partitioned_by]
+
+
+def _ignores_errors(table_format: TableFormat) -> bool:
+    option = next(option for option in table_format.OPTIONS if option.key.endswith(".ignore-parse-errors"))
+    return bool(table_format.options.get(option))
 
 
 def _fail(error: OSError) -> None:
     raise error
-
-
-def _format(context: TableContext) -> str:
-    kind = context.options.required("format")
-    if kind not in _FORMATS:
-        raise context.options.refuse("format", f"is '{kind}': there are {', '.join(_FORMATS)}")
-    return kind
-
-
-def _csv_schema(context: TableContext) -> CsvSchema:
-    options = context.options
-    dialect = CsvDialect()
-    delimiter = options.text("csv.field-delimiter")
-    if delimiter is not None:
-        dialect = replace(dialect, separator=delimiter.encode().decode("unicode_escape"))
-    null = options.text("csv.null-literal")
-    if null is not None:
-        dialect = replace(dialect, null_value=null)
-    if options.boolean("csv.allow-comments"):
-        dialect = replace(dialect, allow_comments=True)
-    return CsvSchema(context.row_type, dialect)

@@ -1,14 +1,16 @@
-"""Options of tables: read with their types, and refused by near names if nobody knows them."""
+"""Options of tables: declared once, read with their types, and refused by near names if nobody declares them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from datetime import timedelta
-from typing import Any
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar
 
+from firesteel.config.option import MASK, Option, is_sensitive
 from firesteel.core.errors import ProgramError
-from firesteel_sql.catalog.catalogs import near
+
+T = TypeVar("T")
 
 
 class TableOptionError(ProgramError):
@@ -21,107 +23,83 @@ class TableOptions:
     Args:
         table: full name of the table, for errors.
         options: keys and values behind WITH.
+        prefix: stands in front of the keys of options that are read, as ``value.`` in front of those of a format.
     """
 
-    def __init__(self, table: str, options: Mapping[str, str]) -> None:
-        self._table, self._options = table, dict(options)
-        self._known: set[str] = {"connector"}
-        self._prefixes: set[str] = set()
+    def __init__(self, table: str, options: Mapping[str, str], prefix: str = "") -> None:
+        self.table, self._options, self.prefix = table, dict(options), prefix
+
+    def below(self, prefix: str) -> TableOptions:
+        """The same options, whose keys are read behind a prefix."""
+        return TableOptions(self.table, self._options, prefix)
 
     def refuse(self, key: str, problem: str) -> TableOptionError:
         """The error for an option."""
-        return TableOptionError(f"table {self._table}: the option '{key}' {problem}")
+        return TableOptionError(f"table {self.table}: the option '{self.prefix}{key}' {problem}")
 
-    def text(self, key: str, default: str | None = None) -> str | None:
-        """An option as it is."""
-        self._known.add(key)
-        return self._options.get(key, default)
+    def get(self, option: Option[T], *names: str) -> T:
+        """The value of an option, or its default.
 
-    def required(self, key: str) -> str:
-        """An option that has to be there.
+        Args:
+            option: the option.
+            names: stand for the ``#`` in its key.
 
         Raises:
-            TableOptionError: it is not.
+            TableOptionError: the value is not of the option's type.
         """
-        value = self.text(key)
+        key = _key(option, names)
+        raw = self._options.get(f"{self.prefix}{key}")
+        if raw is None:
+            return option.default
+        try:
+            return option.parse(raw)
+        except ValueError as error:
+            shown = MASK if is_sensitive(key) else raw
+            raise self.refuse(key, f"is '{shown}', and has to be {error}") from None
+
+    def required(self, option: Option[T | None], *names: str) -> T:
+        """The value of an option that has to be there.
+
+        Raises:
+            TableOptionError: it is not, or is not of its type.
+        """
+        value = self.get(option, *names)
         if value is None:
-            raise TableOptionError(f"table {self._table}: the option '{key}' is missing")
+            raise TableOptionError(f"table {self.table}: the option '{self.prefix}{_key(option, names)}' is missing")
         return value
 
-    def _read(self, key: str, what: str, convert: Callable[[str], Any]) -> Any:
-        value = self.text(key)
-        if value is None:
-            return None
-        try:
-            return convert(value.strip())
-        except ValueError:
-            raise self.refuse(key, f"is '{value}', which is no {what}") from None
+    def has(self, option: Option[Any], *names: str) -> bool:
+        """Whether an option is set."""
+        return f"{self.prefix}{_key(option, names)}" in self._options
 
-    def integer(self, key: str, default: int | None = None) -> int | None:
-        """An option that is a whole number.
-
-        Raises:
-            TableOptionError: it is none.
-        """
-        value = self._read(key, "whole number", int)
-        return default if value is None else value
-
-    def number(self, key: str, default: float | None = None) -> float | None:
-        """An option that is a number.
-
-        Raises:
-            TableOptionError: it is none.
-        """
-        value = self._read(key, "number", float)
-        return default if value is None else value
-
-    def boolean(self, key: str, default: bool = False) -> bool:
-        """An option that is true or false.
-
-        Raises:
-            TableOptionError: it is neither.
-        """
-        value = self._read(key, "true or false", _boolean)
-        return default if value is None else bool(value)
-
-    def duration(self, key: str, default: timedelta | None = None) -> timedelta | None:
-        """An option that is a time: ``10 s``, ``500 ms``.
-
-        Raises:
-            TableOptionError: it is none.
-        """
-        value = self._read(key, "time (10 s, 500 ms)", _duration)
-        return default if value is None else value
+    def raw(self, key: str) -> str | None:
+        """The text of an option."""
+        return self._options.get(f"{self.prefix}{key}")
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
         """All options whose keys begin like this, without the prefix."""
-        self._prefixes.add(prefix)
         return {key[len(prefix) :]: value for key, value in self._options.items() if key.startswith(prefix)}
 
-    def refuse_unknown(self) -> None:
-        """Refuse options that nobody has asked for.
+    def refuse_unknown(self, supported: Iterable[str]) -> None:
+        """Refuse options that are not supported.
+
+        Args:
+            supported: keys; ``#`` stands for the name of a column, a ``*`` at the end for anything.
 
         Raises:
-            TableOptionError: there is one.
+            TableOptionError: there is one that is not.
         """
+        keys = sorted({"connector", *supported})
+        patterns = [re.compile(re.escape(key).replace(r"\#", ".+").replace(r"\*", ".+")) for key in keys]
         for key in self._options:
-            if key not in self._known and not any(key.startswith(prefix) for prefix in self._prefixes):
-                raise TableOptionError(
-                    f"table {self._table}: there is no option '{key}'{near(key, self._known - {'connector'})}"
-                )
+            if not any(pattern.fullmatch(key) for pattern in patterns):
+                close = get_close_matches(key, keys, 1, 0.7)
+                hint = f"did you mean {close[0]}? Supported" if close else "supported"
+                raise TableOptionError(f"table {self.table}: there is no option '{key}'; {hint} are {', '.join(keys)}")
 
 
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"
-
-
-_UNITS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
-
-
-def _duration(text: str) -> timedelta:
-    match = re.fullmatch(r"(\d+)\s*([a-z]+)", text.lower())
-    if match is None or match.group(2) not in _UNITS:
-        raise ValueError(text)
-    return timedelta(seconds=int(match.group(1)) * _UNITS[match.group(2)])
+def _key(option: Option[Any], names: tuple[str, ...]) -> str:
+    key = option.key
+    for name in names:
+        key = key.replace("#", name, 1)
+    return key

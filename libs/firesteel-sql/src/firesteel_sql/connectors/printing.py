@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from firesteel.config.option import STRING, Option
 from firesteel.datastream import DataStream, SinkFunction
 from firesteel_sql.connectors.changelog import ChangelogMode
-from firesteel_sql.connectors.connector import TableConnector, TableContext
+from firesteel_sql.connectors.connector import SINK_PARALLELISM, TableConnector, TableContext, in_parallel
 from firesteel_sql.texts import row_text
+
+IDENTIFIER: Final[Option[str | None]] = Option(
+    "print-identifier", STRING, None, "Stands in front of each row, to tell tables apart."
+)
 
 
 class PrintConnector(TableConnector):
-    """Prints rows to stdout, as ``+I[1, a]``."""
+    """Prints rows to the stdout of TaskManagers, as ``+I[1, a]``."""
+
+    OPTIONS = (IDENTIFIER, SINK_PARALLELISM)
 
     def sink_mode(self, context: TableContext, changes: ChangelogMode) -> ChangelogMode:
         return changes
 
     def write(self, stream: DataStream, context: TableContext) -> None:
-        identifier = context.options.text("print-identifier")
-        context.options.refuse_unknown()
         types = [column.type for column in context.physical]
-        stream.map(_RowText(tuple(types))).print(identifier)
+        texts = in_parallel(stream.map(_RowText(tuple(types))), context, SINK_PARALLELISM)
+        in_parallel(texts.print(context.options.get(IDENTIFIER)), context, SINK_PARALLELISM)
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,6 @@ class BlackholeConnector(TableConnector):
         return changes
 
     def write(self, stream: DataStream, context: TableContext) -> None:
-        context.options.refuse_unknown()
         stream.add_sink(_Nothing())
 
 

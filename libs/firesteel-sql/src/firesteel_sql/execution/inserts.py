@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from firesteel.core.errors import ProgramError
+from firesteel.table.types import DataType
 from firesteel_sql.bind.expressions import ExpressionBinder
 from firesteel_sql.bind.queries import QueryBinder
 from firesteel_sql.bind.scope import Scope
@@ -55,6 +56,7 @@ def insert_relation(
             insert.at, f"the query has {len(query.columns)} columns, and {len(given)} are written: "
             f"({', '.join(given)}) from ({', '.join(column.name for column in query.columns)})",
         )  # fmt: skip
+    types = _types_in_connector(identifier, table, written)
     columns: list[Column] = []
     values: list[RowExpression] = []
     dropped: Relation = query
@@ -81,9 +83,24 @@ def insert_relation(
             fitting = operation(
                 "NOT_NULL", "constants:not_null", (fitting,), declared.type, nullable=False, column=declared.name
             )
+        in_connector = types[declared.name]
+        if in_connector.nullable_() != declared.type.nullable_():
+            try:
+                fitting = cast(fitting, in_connector, session)
+            except OperandsRefused as refused:
+                raise expressions.error(insert.at, f"the metadata column {declared.name}: {refused}") from None
         values.append(fitting)
-        columns.append(Column(declared.name, declared.type))
+        columns.append(Column(declared.name, in_connector))
     return Projection(tuple(columns), dropped, tuple(values)), identifier, table
+
+
+def _types_in_connector(identifier: Identifier, table: CatalogTable, written: list[TableColumn]) -> dict[str, DataType]:
+    """The types of the columns that the connector gets; those of metadata are its own."""
+    columns = list(table.columns)
+    if any(column.metadata_key is not None for column in written):
+        _, context = connector_of(identifier, table, writes=True)
+        columns = list(context.table.columns)
+    return {column.name: column.type for column in columns if column.type is not None}
 
 
 def _written_table(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 
-from firesteel.common import Duration, WatermarkStrategy
+from firesteel.common import WatermarkStrategy
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.datastream import DataStream, StreamExecutionEnvironment
@@ -13,6 +15,7 @@ from firesteel.expressions.binding import bind
 from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.execution import aggregates_and_windows, joins_and_ranks
 from firesteel_sql.execution.stream_columns import names_of, row_type_of
+from firesteel_sql.execution.watermarks import scanned, strategy_of, strategy_of_source
 from firesteel_sql.plan.relations import (
     Column,
     ConstantRows,
@@ -23,7 +26,7 @@ from firesteel_sql.plan.relations import (
     Union,
     WatermarkAssigner,
 )
-from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, InputColumn, to_expression
+from firesteel_sql.plan.row_expressions import to_expression
 
 _NOTHING = "$nothing"
 """Name of the column of rows that have none."""
@@ -37,10 +40,12 @@ class StreamBuilder:
 
     Args:
         environment: of the job.
+        idle_timeout: time without rows after which a split of a source holds back no watermark; zero = none.
     """
 
-    def __init__(self, environment: StreamExecutionEnvironment) -> None:
-        self._environment = environment
+    def __init__(self, environment: StreamExecutionEnvironment, idle_timeout: timedelta = timedelta()) -> None:
+        self._environment, self._idle_timeout = environment, idle_timeout
+        self._strategies: list[tuple[Scan, WatermarkStrategy]] = []
         self._built: list[tuple[Relation, DataStream]] = []
 
     def build(self, relation: Relation) -> DataStream:
@@ -81,12 +86,8 @@ class StreamBuilder:
 
     def _scan(self, relation: Scan) -> DataStream:
         connector, context = connector_of(relation.identifier, relation.table)
-        metadata = [column.name for column in relation.table.columns if column.metadata_key is not None]
-        if metadata:
-            raise UnsupportedFeatureError(
-                f"table {'.'.join(relation.identifier)}: the connector has no metadata columns ({', '.join(metadata)})"
-            )
-        return connector.read(self._environment, context)
+        strategy = next((strategy for scan, strategy in self._strategies if scan == relation), None)
+        return connector.read(self._environment, replace(context, watermarks=strategy))
 
     def _constants(self, relation: ConstantRows) -> DataStream:
         if not relation.columns:
@@ -115,26 +116,13 @@ class StreamBuilder:
         return stream.select(*[col(old).alias(new) for old, new in zip(before, after, strict=True)])
 
     def _with_watermarks(self, relation: WatermarkAssigner) -> DataStream:
+        parts = scanned(relation)
+        if parts is not None:
+            scan = parts[0]
+            connector, context = connector_of(scan.identifier, scan.table)
+            strategy = strategy_of_source(relation, connector, context, self._idle_timeout)
+            if strategy is not None:
+                self._strategies.append((scan, strategy))
+                return self.build(relation.input)
         stream = self.build(relation.input)
-        name = names_of(relation.input.columns)[relation.column]
-        delay = _delay(relation)
-        # Flink's SQL gives the watermark itself; a bounded strategy stays one millisecond behind it.
-        strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(max(delay - 1, 0)))
-        return stream.assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(col(name)))
-
-
-def _delay(relation: WatermarkAssigner) -> int:
-    """How many milliseconds the watermark is behind the time.
-
-    Raises:
-        UnsupportedFeatureError: that is no constant.
-    """
-    match relation.watermark:
-        case InputColumn():
-            return 0
-        case AppliedFunction(name="-", inputs=(InputColumn(), Constant(value=int() as millis))) if millis >= 0:
-            return millis
-    raise UnsupportedFeatureError(
-        f"WATERMARK FOR {relation.columns[relation.column].name} AS {relation.watermark}: write the time, or the time "
-        "less a constant interval: ts - INTERVAL '5' SECOND"
-    )
+        return stream.assign_timestamps_and_watermarks(strategy_of(relation, names_of(relation.input.columns)))

@@ -240,6 +240,10 @@ class BucketAssigner:
         """Whether two records of the same moment may go to different folders."""
         return not (self._bucket is _base_path or isinstance(self._bucket, _DateTime))
 
+    def rows_of_buckets(self, batch: Any, now_ms: int) -> dict[str, Any] | None:
+        """Positions of the rows of a record batch by their folder; None = ``bucket_of`` is asked for each row."""
+        return None
+
     def bucket_of(self, record: Any, now_ms: int) -> str:
         """Relative path for a record.
 

@@ -150,9 +150,11 @@ class FileWriter(TwoPhaseWriter[Any]):
         bucket_of, now_ms = self._buckets.bucket_of, self._clock.epoch_ms()
         parts: dict[str, pa.RecordBatch] = {}
         if self._buckets.looks_at_records:
-            rows: dict[str, list[int]] = {}
-            for number, value in enumerate(records_of(batch)):
-                rows.setdefault(bucket_of(value, now_ms), []).append(number)
+            rows = self._buckets.rows_of_buckets(batch, now_ms)
+            if rows is None:
+                rows = {}
+                for number, value in enumerate(records_of(batch)):
+                    rows.setdefault(bucket_of(value, now_ms), []).append(number)
             parts = {bucket: batch.take(pa.array(numbers)) for bucket, numbers in rows.items()}
         elif batch.num_rows:
             parts = {bucket_of(None, now_ms): batch}

@@ -221,6 +221,7 @@ class JsonLinesFormat(StreamFormat):
     Args:
         type_info: type of the records, usually a row type; None = the decoded JSON (dicts, lists, ...).
         fail_on_missing_field: treat a line without one of the fields as malformed; otherwise the field is None.
+        nulls_errors: fields whose values can't be read are None; a line that is no JSON object is still malformed.
 
     Examples:
         ```python
@@ -233,9 +234,15 @@ class JsonLinesFormat(StreamFormat):
         ```
     """
 
-    def __init__(self, type_info: TypeDescriptor | None = None, *, fail_on_missing_field: bool = False) -> None:
+    def __init__(
+        self,
+        type_info: TypeDescriptor | None = None,
+        *,
+        fail_on_missing_field: bool = False,
+        nulls_errors: bool = False,
+    ) -> None:
         self._type_info = None if type_info is None else as_type(type_info, "JsonLinesFormat")
-        self._fail_on_missing = fail_on_missing_field
+        self._fail_on_missing, self._nulls_errors = fail_on_missing_field, nulls_errors
         if self._type_info is not None:
             json_reader(self._type_info)  # raises at once if a type can't be in JSON
 
@@ -246,7 +253,9 @@ class JsonLinesFormat(StreamFormat):
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """Open a cursor over the lines that begin in the range."""
-        parse = json_parser(self._type_info, fail_on_missing_field=self._fail_on_missing)
+        parse = json_parser(
+            self._type_info, fail_on_missing_field=self._fail_on_missing, nulls_errors=self._nulls_errors
+        )
         blocks = LineBlocks(split, malformed, files=self.files)
         return ParsedLineCursor(blocks, lambda line: parse(line) if line.strip() else NOTHING)
 
@@ -255,9 +264,17 @@ class JsonLinesFormat(StreamFormat):
         return self._type_info
 
 
-def json_parser(type_info: TypeInformation | None, *, fail_on_missing_field: bool) -> Callable[[bytes], Any]:
-    """A function that converts bytes to a value; it raises ``ValueError``."""
-    exact = exact_parser(type_info, fail_on_missing_field=fail_on_missing_field)
+def json_parser(
+    type_info: TypeInformation | None, *, fail_on_missing_field: bool, nulls_errors: bool = False
+) -> Callable[[bytes], Any]:
+    """A function that converts bytes to a value; it raises ``ValueError``.
+
+    Args:
+        type_info: type of the value; None = the decoded JSON.
+        fail_on_missing_field: an object without one of the fields is an error.
+        nulls_errors: fields that can't be read are None (``json_reader``).
+    """
+    exact = exact_parser(type_info, fail_on_missing_field=fail_on_missing_field, nulls_errors=nulls_errors)
     quick = quick_parser(type_info, fail_on_missing_field=fail_on_missing_field)
     if quick is None:
         return exact
@@ -272,11 +289,13 @@ def json_parser(type_info: TypeInformation | None, *, fail_on_missing_field: boo
     return parse
 
 
-def exact_parser(type_info: TypeInformation | None, *, fail_on_missing_field: bool) -> Callable[[bytes], Any]:
+def exact_parser(
+    type_info: TypeInformation | None, *, fail_on_missing_field: bool, nulls_errors: bool = False
+) -> Callable[[bytes], Any]:
     """A function that converts bytes to a value as Flink does, and raises ``ValueError`` with the reason."""
     read: Callable[[Any], Any] = _same
     if type_info is not None:
-        read = json_reader(type_info, fail_on_missing_field=fail_on_missing_field)
+        read = json_reader(type_info, fail_on_missing_field=fail_on_missing_field, nulls_errors=nulls_errors)
     needs_value = isinstance(type_info, RowTypeInfo)
     exact = type_info is not None and has_decimals(type_info)
     decoder = json.JSONDecoder(parse_float=decimal_or_float if exact else None, parse_constant=_no_constant)

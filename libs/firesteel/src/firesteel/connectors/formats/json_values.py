@@ -23,8 +23,15 @@ from firesteel.expressions.values import row_values
 # --- from what Python's json has parsed
 
 
-def json_reader(declared: TypeInformation, *, fail_on_missing_field: bool = False) -> Convert:
+def json_reader(
+    declared: TypeInformation, *, fail_on_missing_field: bool = False, nulls_errors: bool = False
+) -> Convert:
     """A function that converts a parsed JSON value to a value of a type; null is None. It raises ``ValueError``.
+
+    Args:
+        declared: the type.
+        fail_on_missing_field: a row without one of the fields is an error.
+        nulls_errors: a part that can't be read (a field, an element) is None; only the value as a whole is an error.
 
     Raises:
         TypeError: values of this type can't be read from JSON.
@@ -37,7 +44,11 @@ def json_reader(declared: TypeInformation, *, fail_on_missing_field: bool = Fals
     types = parts_of(declared)
     if row.shape is Shape.MAP and scalar_of(types[0]) is None:
         raise TypeError(f"keys of type {types[0]} can't be read from JSON")
-    readers = [json_reader(part, fail_on_missing_field=fail_on_missing_field) for part in types]
+    readers = [
+        json_reader(part, fail_on_missing_field=fail_on_missing_field, nulls_errors=nulls_errors) for part in types
+    ]
+    if nulls_errors:
+        readers = [_none_for_errors(reader) for reader in readers]
     match row.shape:
         case Shape.ROW:
             return _nullable(_row_reader(field_names(declared) or (), readers, fail_on_missing_field))
@@ -48,6 +59,16 @@ def json_reader(declared: TypeInformation, *, fail_on_missing_field: bool = Fals
         case Shape.LIST:
             return _nullable(_list_reader(readers[0]))
     raise TypeError(f"values of type {declared} can't be read from JSON")
+
+
+def _none_for_errors(reader: Convert) -> Convert:
+    def read(value: Any) -> Any:
+        try:
+            return reader(value)
+        except (ValueError, ArithmeticError):
+            return None
+
+    return read
 
 
 def _row_reader(names: tuple[str, ...], readers: list[Convert], fail_on_missing: bool) -> Convert:
@@ -221,7 +242,7 @@ def json_writer(declared: TypeInformation) -> Convert:
 def has_decimals(declared: TypeInformation) -> bool:
     """Whether there is a decimal number anywhere in the type."""
     row = scalar_of(declared)
-    return any(map(has_decimals, parts_of(declared))) if row is None else row.form == "decimal"
+    return any(map(has_decimals, parts_of(declared))) if row is None else row.name in ("BIG_DEC", "DECIMAL")
 
 
 def _key_of(types: Sequence[TypeInformation]) -> ScalarRow:
