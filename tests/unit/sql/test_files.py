@@ -20,10 +20,10 @@ from firesteel.table.types import DataType, DataTypes
 from firesteel_sql import TableEnvironment
 from firesteel_sql.catalog.tables import CatalogTable, TableColumn
 from firesteel_sql.connectors.connector import connector_of
+from firesteel_sql.connectors.formats.files import DEFAULT_NAME, TableFiles, partition_of
+from firesteel_sql.connectors.formats.known import FILE_FORMATS, format_of
 from firesteel_sql.connectors.options import TableOptions
 from firesteel_sql.connectors.partitions import PartitionBuckets
-from firesteel_sql.formats.files import DEFAULT_NAME, TableFiles, partition_of
-from firesteel_sql.formats.known import FILE_FORMATS, format_of
 from firesteel_sql.types.columns import type_info_of
 
 T = DataTypes

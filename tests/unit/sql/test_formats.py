@@ -15,9 +15,9 @@ from firesteel.common.typeinfo import RowTypeInfo
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.values import records_of, row_values
 from firesteel.table.types import DataType, DataTypes
+from firesteel_sql.connectors.formats.format import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, RowDecoder, batch_of
+from firesteel_sql.connectors.formats.known import MESSAGE_FORMATS, format_of
 from firesteel_sql.connectors.options import TableOptions
-from firesteel_sql.formats.format import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, RowDecoder, batch_of
-from firesteel_sql.formats.known import MESSAGE_FORMATS, format_of
 from firesteel_sql.types.columns import type_info_of
 
 T = DataTypes

@@ -16,9 +16,9 @@ from firesteel.table.types import DataType
 from firesteel_sql.catalog.catalogs import near
 from firesteel_sql.catalog.tables import CatalogTable, Identifier, TableColumn
 from firesteel_sql.connectors.changelog import INSERT_ONLY, ChangelogMode
+from firesteel_sql.connectors.formats.format import TableFormat
 from firesteel_sql.connectors.options import TableOptionError, TableOptions
 from firesteel_sql.connectors.watermark_options import WATERMARK_OPTIONS
-from firesteel_sql.formats.format import TableFormat
 from firesteel_sql.types.columns import type_info_of
 
 GROUP = "firesteel.sql_connectors"

@@ -28,10 +28,10 @@ from firesteel_sql.connectors.connector import (
     read_source,
     row_type_of,
 )
+from firesteel_sql.connectors.formats.files import DEFAULT_NAME, TableFiles, partition_of
+from firesteel_sql.connectors.formats.format import TableFormat
+from firesteel_sql.connectors.formats.known import FILE_FORMATS, format_of
 from firesteel_sql.connectors.partitions import PartitionBuckets, PartitionedWriters, SchemaOfData
-from firesteel_sql.formats.files import DEFAULT_NAME, TableFiles, partition_of
-from firesteel_sql.formats.format import TableFormat
-from firesteel_sql.formats.known import FILE_FORMATS, format_of
 
 PATH: Final[Option[str | None]] = Option("path", STRING, None, "Directory or file, or a URI of another file system.")
 FORMAT: Final[Option[str | None]] = Option("format", STRING, None, "Format of the files.")

@@ -24,9 +24,8 @@ from firesteel.connectors.formats.json_values import json_reader
 from firesteel.expressions.values import row_values
 from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.connectors.changelog import ALL_CHANGES, ChangelogMode
-from firesteel_sql.connectors.options import TableOptions
-from firesteel_sql.formats.files import TableFiles
-from firesteel_sql.formats.format import (
+from firesteel_sql.connectors.formats.files import TableFiles
+from firesteel_sql.connectors.formats.format import (
     DELETE,
     INSERT,
     UPDATE_AFTER,
@@ -40,7 +39,8 @@ from firesteel_sql.formats.format import (
     batch_of,
     with_any_decimals,
 )
-from firesteel_sql.formats.times import texts_of_times
+from firesteel_sql.connectors.formats.times import texts_of_times
+from firesteel_sql.connectors.options import TableOptions
 
 FAIL_ON_MISSING_FIELD: Final = Option(
     "json.fail-on-missing-field",

@@ -7,20 +7,20 @@ from typing import Final
 
 from firesteel.core.plugins import import_target
 from firesteel_sql.catalog.catalogs import near
+from firesteel_sql.connectors.formats.format import TableFormat
 from firesteel_sql.connectors.options import TableOptions
-from firesteel_sql.formats.format import TableFormat
 
 FORMATS: Final = {
-    "avro": "firesteel_sql.formats.avro:AvroTableFormat",
-    "avro-confluent": "firesteel_sql.formats.avro:ConfluentAvroTableFormat",
-    "canal-json": "firesteel_sql.formats.json:CanalJsonFormat",
-    "csv": "firesteel_sql.formats.csv:CsvTableFormat",
-    "debezium-json": "firesteel_sql.formats.json:DebeziumJsonFormat",
-    "json": "firesteel_sql.formats.json:JsonTableFormat",
-    "maxwell-json": "firesteel_sql.formats.json:MaxwellJsonFormat",
-    "ogg-json": "firesteel_sql.formats.json:OggJsonFormat",
-    "parquet": "firesteel_sql.formats.parquet:ParquetTableFormat",
-    "raw": "firesteel_sql.formats.raw:RawTableFormat",
+    "avro": "firesteel_sql.connectors.formats.avro:AvroTableFormat",
+    "avro-confluent": "firesteel_sql.connectors.formats.avro:ConfluentAvroTableFormat",
+    "canal-json": "firesteel_sql.connectors.formats.json:CanalJsonFormat",
+    "csv": "firesteel_sql.connectors.formats.csv:CsvTableFormat",
+    "debezium-json": "firesteel_sql.connectors.formats.json:DebeziumJsonFormat",
+    "json": "firesteel_sql.connectors.formats.json:JsonTableFormat",
+    "maxwell-json": "firesteel_sql.connectors.formats.json:MaxwellJsonFormat",
+    "ogg-json": "firesteel_sql.connectors.formats.json:OggJsonFormat",
+    "parquet": "firesteel_sql.connectors.formats.parquet:ParquetTableFormat",
+    "raw": "firesteel_sql.connectors.formats.raw:RawTableFormat",
 }
 """Name of the format -> its class, which is imported when a table needs it."""
 FILE_FORMATS: Final = ("avro", "csv", "json", "parquet")

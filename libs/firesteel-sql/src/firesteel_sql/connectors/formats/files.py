@@ -18,7 +18,7 @@ from firesteel.core.errors import MalformedDataError
 from firesteel.expressions.schema import arrow_type
 from firesteel.expressions.values import RECORDS, ROW, arrow_schema, row_values
 from firesteel.functions.source import Split, Wait
-from firesteel_sql.formats.format import batch_of
+from firesteel_sql.connectors.formats.format import batch_of
 
 DEFAULT_NAME: Final = "__DEFAULT_PARTITION__"
 """Stands for NULL in names of directories, as in Hive."""

@@ -11,7 +11,7 @@ from firesteel.common.typeinfo import RowTypeInfo
 from firesteel.connectors.file_format import FileFormat
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.table.types import DataType
-from firesteel_sql.formats.format import TableFormat
+from firesteel_sql.connectors.formats.format import TableFormat
 
 
 class ParquetTableFormat(TableFormat):

@@ -13,7 +13,7 @@ from firesteel.common.typeinfo import RowTypeInfo
 from firesteel.config.option import STRING, Option, enum_of
 from firesteel.expressions.schema import arrow_type
 from firesteel.table.types import DataType
-from firesteel_sql.formats.format import INSERT, Change, Kinds, RowDecoder, RowEncoder, TableFormat
+from firesteel_sql.connectors.formats.format import INSERT, Change, Kinds, RowDecoder, RowEncoder, TableFormat
 
 CHARSET: Final = Option("raw.charset", STRING, "UTF-8", "Of texts.")
 ENDIANNESS: Final = Option(

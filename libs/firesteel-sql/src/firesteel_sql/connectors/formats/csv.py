@@ -21,7 +21,7 @@ from firesteel.connectors.formats.csv_values import RowReader, reader_options
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.values import row_values
 from firesteel.table.types import DataType
-from firesteel_sql.formats.format import (
+from firesteel_sql.connectors.formats.format import (
     INSERT,
     Change,
     DecodedRows,

@@ -22,7 +22,7 @@ from firesteel.datastream.formats import avro as avro_schemas
 from firesteel.expressions.values import records_of, row_values
 from firesteel.functions.source import Split, Wait
 from firesteel.table.types import DataType, ElementsType, MapType, RowType
-from firesteel_sql.formats.format import (
+from firesteel_sql.connectors.formats.format import (
     INSERT,
     Change,
     DecodedRows,
