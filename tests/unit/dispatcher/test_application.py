@@ -35,84 +35,91 @@ RAISED = MainEnd(1, "Traceback: boom", "ValueError")
 
 
 def running(**fields: Any) -> Application:
-    made = Application(ID, "p.py", **fields)
-    made.timestamps["CREATED"] = 1
-    made.move(ApplicationState.RUNNING, 2)
-    return made
+    application = Application(ID, "p.py", **fields)
+    application.timestamps["CREATED"] = 1
+    application.move(ApplicationState.RUNNING, 2)
+    return application
 
 
 def test_it_is_finished_when_main_and_all_jobs_have_ended() -> None:
-    one = running()
-    assert one.look(None, {}, 3) == []
-    assert one.look(WELL, {"a": "FINISHED", "b": "RUNNING"}, 4) == []
-    assert one.state is ApplicationState.RUNNING  # a job of execute_async() runs on
-    assert one.look(WELL, {"a": "FINISHED", "b": "FINISHED"}, 5) == []
-    assert (one.state, one.exit_code, one.timestamps["FINISHED"]) == (ApplicationState.FINISHED, 0, 5)
+    application = running()
+    assert application.look(None, {}, 3) == []
+    assert application.look(WELL, {"a": "FINISHED", "b": "RUNNING"}, 4) == []
+    assert application.state is ApplicationState.RUNNING  # a job of execute_async() runs on
+    assert application.look(WELL, {"a": "FINISHED", "b": "FINISHED"}, 5) == []
+    assert (application.state, application.exit_code, application.timestamps["FINISHED"]) == (
+        ApplicationState.FINISHED,
+        0,
+        5,
+    )
 
 
 def test_a_job_that_was_forgotten_has_been_there() -> None:
-    one = running()
-    one.look(None, {"a": "FINISHED"}, 3)
-    one.look(WELL, {}, 4)
-    assert one.state is ApplicationState.FINISHED
+    application = running()
+    application.look(None, {"a": "FINISHED"}, 3)
+    application.look(WELL, {}, 4)
+    assert application.state is ApplicationState.FINISHED
 
 
 def test_a_program_without_a_job_fails() -> None:
-    one = running()
-    assert one.look(WELL, {}, 3) == []
-    assert (one.state, one.exit_code) == (ApplicationState.FAILED, 1)
-    assert one.exceptions[0]["stacktrace"] == NO_JOB_TEXT
+    application = running()
+    assert application.look(WELL, {}, 3) == []
+    assert (application.state, application.exit_code) == (ApplicationState.FAILED, 1)
+    assert application.exceptions[0]["stacktrace"] == NO_JOB_TEXT
 
 
 def test_an_exception_of_main_cancels_the_jobs_and_is_told() -> None:
-    one = running()
-    assert one.look(RAISED, {"a": "RUNNING", "b": "FINISHED"}, 3) == [ApplicationStep.CANCEL_JOBS]
-    assert one.state is ApplicationState.FAILING
-    assert one.look(RAISED, {"a": "CANCELED", "b": "FINISHED"}, 4) == []
-    assert (one.state, one.exit_code) == (ApplicationState.FAILED, 1)
-    (entry,) = one.exceptions
+    application = running()
+    assert application.look(RAISED, {"a": "RUNNING", "b": "FINISHED"}, 3) == [ApplicationStep.CANCEL_JOBS]
+    assert application.state is ApplicationState.FAILING
+    assert application.look(RAISED, {"a": "CANCELED", "b": "FINISHED"}, 4) == []
+    assert (application.state, application.exit_code) == (ApplicationState.FAILED, 1)
+    (entry,) = application.exceptions
     assert (entry["exceptionName"], entry["stacktrace"], entry["timestamp"]) == ("ValueError", "Traceback: boom", 3)
 
 
 @pytest.mark.parametrize(("code", "shown"), [(3, 3), (-9, 1)])
 def test_the_exit_code_is_the_programs_if_it_has_one(code: int, shown: int) -> None:
-    one = running()
-    one.look(MainEnd(code, "", "SystemExit"), {"a": "FINISHED"}, 3)
-    assert (one.state, one.exit_code) == (ApplicationState.FAILED, shown)
+    application = running()
+    application.look(MainEnd(code, "", "SystemExit"), {"a": "FINISHED"}, 3)
+    assert (application.state, application.exit_code) == (ApplicationState.FAILED, shown)
 
 
 @pytest.mark.parametrize(
     ("state", "end"), [("FAILED", ApplicationState.FAILED), ("CANCELED", ApplicationState.CANCELED)]
 )
 def test_a_job_that_ends_badly_ends_all(state: str, end: ApplicationState) -> None:
-    one = running()
-    assert one.look(None, {"a": state, "b": "RUNNING"}, 3) == [ApplicationStep.END_MAIN, ApplicationStep.CANCEL_JOBS]
-    assert one.look(MainEnd(143, "", "SystemExit"), {"a": state, "b": "CANCELED"}, 4) == []
-    assert one.state is end
-    assert one.exit_code == (143 if end is ApplicationState.FAILED else 0)
+    application = running()
+    assert application.look(None, {"a": state, "b": "RUNNING"}, 3) == [
+        ApplicationStep.END_MAIN,
+        ApplicationStep.CANCEL_JOBS,
+    ]
+    assert application.look(MainEnd(143, "", "SystemExit"), {"a": state, "b": "CANCELED"}, 4) == []
+    assert application.state is end
+    assert application.exit_code == (143 if end is ApplicationState.FAILED else 0)
 
 
 def test_a_job_that_ends_badly_ends_nothing_where_that_was_said() -> None:
-    one = running(terminate_on_any_job=False)
-    assert one.look(None, {"a": "FAILED"}, 3) == []
-    one.look(WELL, {"a": "FAILED"}, 4)
-    assert one.state is ApplicationState.FINISHED
+    application = running(terminate_on_any_job=False)
+    assert application.look(None, {"a": "FAILED"}, 3) == []
+    application.look(WELL, {"a": "FAILED"}, 4)
+    assert application.state is ApplicationState.FINISHED
 
 
 def test_main_that_dies_of_a_cancelled_job_is_cancelled() -> None:
-    one = running(terminate_on_any_job=False)
-    one.look(MainEnd(1, "cancelled", class_name(JobCancelledError("x"))), {"a": "CANCELED"}, 3)
-    assert one.state is ApplicationState.CANCELED
+    application = running(terminate_on_any_job=False)
+    application.look(MainEnd(1, "cancelled", class_name(JobCancelledError("x"))), {"a": "CANCELED"}, 3)
+    assert application.state is ApplicationState.CANCELED
 
 
 def test_a_cancelled_application_ends_main_and_its_jobs_and_is_no_failure() -> None:
-    one = running()
-    one.cancel(3)
-    assert one.look(None, {"a": "RUNNING"}, 4) == [ApplicationStep.END_MAIN, ApplicationStep.CANCEL_JOBS]
-    one.look(MainEnd(143, "the program ended with 143", "SystemExit"), {"a": "CANCELED"}, 5)
-    assert (one.state, one.exit_code, one.exceptions) == (ApplicationState.CANCELED, 0, [])
-    one.cancel(6)
-    assert one.state is ApplicationState.CANCELED
+    application = running()
+    application.cancel(3)
+    assert application.look(None, {"a": "RUNNING"}, 4) == [ApplicationStep.END_MAIN, ApplicationStep.CANCEL_JOBS]
+    application.look(MainEnd(143, "the program ended with 143", "SystemExit"), {"a": "CANCELED"}, 5)
+    assert (application.state, application.exit_code, application.exceptions) == (ApplicationState.CANCELED, 0, [])
+    application.cancel(6)
+    assert application.state is ApplicationState.CANCELED
 
 
 def test_no_other_moves() -> None:
@@ -150,27 +157,27 @@ def test_what_has_ended_is_not_run_again_by_a_restart_nor_by_who_stood_by() -> N
         (ApplicationSettings("p.py", start_id="s2"), True),
         (ApplicationSettings("p.py", start_id="s2", runs_again=False), False),
     ):
-        found = resume(settings, record, stood_by)
-        assert found.ended is not None
-        assert found.ended.state is ApplicationState.FINISHED
+        start = resume(settings, record, stood_by)
+        assert start.ended is not None
+        assert start.ended.state is ApplicationState.FINISHED
 
 
 def test_another_start_is_another_run_with_other_ids() -> None:
     other = ApplicationSettings("p.py", cluster_id="c", start_id="s2")
-    found = resume(other, record_of(SETTINGS, 0, ended()), False)
-    assert (found.run, found.ended) == (1, None)
-    assert found.id != resume(SETTINGS, None, False).id
+    start = resume(other, record_of(SETTINGS, 0, ended()), False)
+    assert (start.run, start.ended) == (1, None)
+    assert start.id != resume(SETTINGS, None, False).id
     fixed = ApplicationSettings("p.py", job_id=ID, start_id="s2")
     assert resume(fixed, record_of(SETTINGS, 4, ended()), False).id == ID
 
 
 def test_settings() -> None:
     assert ApplicationSettings.from_settings(Settings({})) is None
-    found = ApplicationSettings.from_settings(
+    settings = ApplicationSettings.from_settings(
         Settings({"firesteel.application.program": "/p.py", "firesteel.application.arguments": '["a", "b c"]'})
     )
-    assert found is not None
-    assert (found.program, found.arguments, found.cluster_id) == ("/p.py", ("a", "b c"), "default")
+    assert settings is not None
+    assert (settings.program, settings.arguments, settings.cluster_id) == ("/p.py", ("a", "b c"), "default")
     for wrong in ("a", "{}", "[1]"):
         with pytest.raises(ConfigurationError, match="JSON array"):
             read_arguments(wrong)
@@ -181,15 +188,15 @@ def test_settings() -> None:
 
 
 def test_views_of_a_program_and_its_jobs() -> None:
-    one = running()
+    application = running()
     jobs = [job_row(ID, "FINISHED", 3, 4)]
-    row = application_row(ID, one, jobs, 10)
+    row = application_row(ID, application, jobs, 10)
     assert (row["name"], row["status"], row["end-time"], row["duration"]) == ("p.py", "RUNNING", -1, 9)
     assert row["jobs"] == {"FINISHED": 1}
-    one.look(RAISED, {ID: "FINISHED"}, 11)
-    details = application_details(ID, one, jobs, [], 12)
+    application.look(RAISED, {ID: "FINISHED"}, 11)
+    details = application_details(ID, application, jobs, [], 12)
     assert (details["status"], details["end-time"], details["timestamps"]["FAILED"]) == ("FAILED", 11, 11)
-    assert application_exceptions(one, [])["exceptionHistory"]["entries"][0]["exceptionName"] == "ValueError"
+    assert application_exceptions(application, [])["exceptionHistory"]["entries"][0]["exceptionName"] == "ValueError"
 
 
 def test_jobs_whose_program_is_unknown_make_one_application() -> None:
@@ -230,15 +237,15 @@ def test_programs_that_can_be_run(tmp_path: Path) -> None:
             check_program(tmp_path / path)
 
 
-def words(*given: str) -> list[str]:
-    return definitions_of(parser().parse_args(list(given)))
+def words(*arguments: str) -> list[str]:
+    return definitions_of(parser().parse_args(list(arguments)))
 
 
 def test_the_command_line_of_a_standalone_job(tmp_path: Path) -> None:
-    found = words(
+    definitions = words(
         "-D", "a=b", "--python", str(tmp_path / "p.py"), "--job-id", ID, "-s", "sp", "-n", "x", "--python", "y"
     )
-    assert found == [
+    assert definitions == [
         f"firesteel.application.program={tmp_path / 'p.py'}",
         'firesteel.application.arguments=["x", "--python", "y"]',
         f"firesteel.application.job-id={ID}",
@@ -247,9 +254,9 @@ def test_the_command_line_of_a_standalone_job(tmp_path: Path) -> None:
         "a=b",
     ]
     (tmp_path / "mod.py").write_text("")
-    found = words("--pyFiles", str(tmp_path), "--pyModule", "mod")
-    assert f"firesteel.application.program={tmp_path}" in found
-    assert "firesteel.application.entry=mod" in found
+    definitions = words("--pyFiles", str(tmp_path), "--pyModule", "mod")
+    assert f"firesteel.application.program={tmp_path}" in definitions
+    assert "firesteel.application.entry=mod" in definitions
     with pytest.raises(ConfigurationError, match="no program is named"):
         words("--pyModule", "nowhere")
     assert "firesteel.application.program=s3://bucket/p.py" in words("--python", "s3://bucket/p.py")
@@ -265,10 +272,10 @@ def test_the_commands_of_the_page_are_understood() -> None:
     ours = [line.partition("run-application ")[2].split() for line in lines if "run-application" in line]
     theirs = [line.partition(".sh start ")[2].split() for line in lines if "standalone-job.sh start " in line]
     assert (len(ours), len(theirs)) == (2, 1)
-    for found in ours:
-        assert cli_parser().parse_args(["run-application", *found]).program == "program.py"
-    for found in theirs:
-        assert definitions_of(parser().parse_args(found))[0].endswith("program.py")
+    for arguments in ours:
+        assert cli_parser().parse_args(["run-application", *arguments]).program == "program.py"
+    for arguments in theirs:
+        assert definitions_of(parser().parse_args(arguments))[0].endswith("program.py")
 
 
 def test_a_program_is_brought_from_a_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,23 +293,23 @@ def test_a_program_is_brought_from_a_file_system(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("firesteel_dispatcher.programs.FileSystems", Files)
     programs = UploadedPrograms(tmp_path, "token")
-    found = asyncio.run(programs.fetched("s3://bucket/dir/p.py", Settings()))
-    assert (found.name, found.read_bytes()) == ("p.py", b"print(1)")
+    program = asyncio.run(programs.fetched("s3://bucket/dir/p.py", Settings()))
+    assert (program.name, program.read_bytes()) == ("p.py", b"print(1)")
     assert asyncio.run(programs.listed()) == []  # nobody has uploaded it
     with pytest.raises(ConfigurationError, match="is not there"):
         asyncio.run(programs.fetched("s3://bucket/q.py", Settings()))
     assert asyncio.run(programs.fetched("file:///x/p.py", Settings())) == Path("/x/p.py")
 
-    given = {
+    options = {
         "python.files": "s3://bucket/dir/a.py,/here/b.py", "python.archives": "s3://bucket/dir/data.zip#data",
         "python.requirements": "requirements.txt#packages", "parallelism.default": "2",
     }  # fmt: skip
-    made = asyncio.run(programs.dependencies_fetched(given, Settings()))
-    first, second = made["python.files"].split(",")
+    fetched = asyncio.run(programs.dependencies_fetched(options, Settings()))
+    first, second = fetched["python.files"].split(",")
     assert (Path(first).name, Path(first).read_bytes(), second) == ("a.py", b"print(1)", "/here/b.py")
-    archive, _, target = made["python.archives"].partition("#")
+    archive, _, target = fetched["python.archives"].partition("#")
     assert (Path(archive).name, Path(archive).exists(), target) == ("data.zip", True, "data")
-    assert {key: made[key] for key in made if key not in ("python.files", "python.archives")} == {
+    assert {key: fetched[key] for key in fetched if key not in ("python.files", "python.archives")} == {
         "python.requirements": "requirements.txt#packages", "parallelism.default": "2",
     }  # fmt: skip
     with pytest.raises(ConfigurationError, match=r"s3://bucket/q\.zip is not there"):

@@ -29,6 +29,6 @@ def test_an_archive_has_no_secrets(tmp_path: Path) -> None:
     asyncio.run(write())
     content = (tmp_path / f"{JOB}.archive").read_bytes()
     assert b"of-the-" not in content
-    found = JobArchive.decode(content)
-    assert found.archive["config"] == {"s3.secret-key": "******", "s3.endpoint": "http://store"}
-    assert found.config["s3.secret-key"] == "******"
+    decoded = JobArchive.decode(content)
+    assert decoded.archive["config"] == {"s3.secret-key": "******", "s3.endpoint": "http://store"}
+    assert decoded.config["s3.secret-key"] == "******"

@@ -89,9 +89,9 @@ class Left:
 @pytest.fixture
 def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Left]:
     monkeypatch.setattr(clean_up, "FIRST_PAUSE", 0.0)
-    made = Left(tmp_path)
-    yield made
-    made.ha.close()
+    left_behind = Left(tmp_path)
+    yield left_behind
+    left_behind.ha.close()
 
 
 def test_they_are_removed_and_the_job_is_forgotten(left: Left) -> None:
@@ -120,20 +120,20 @@ def test_nothing_is_touched_that_somebody_may_want_to_look_at(left: Left, how: C
 
 
 def test_a_jobmaster_that_lives_is_left_alone_until_it_has_gone(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, found = left.files(), list[set[str]]()
+    before, file_sets = left.files(), list[set[str]]()
     campaign = left.ha.campaign
 
     def looks(component: str) -> Leadership | None:
         leadership = campaign(component)
-        found.append(left.files())
-        if len(found) == 2:
+        file_sets.append(left.files())
+        if len(file_sets) == 2:
             left.jobmaster.check()  # it leads
             left.kill_jobmaster()
         return leadership
 
     monkeypatch.setattr(left.ha, "campaign", looks)
     left.run(CleanUp.REMOVE)
-    assert found == [before] * 3
+    assert file_sets == [before] * 3
     assert not (left.folder / JOB).exists()
     assert not left.ha.remembers_job(JOB)
 

@@ -65,9 +65,9 @@ def led(core: DispatcherCore, job: str = "j", **options: Any) -> None:
 
 
 def message(core: DispatcherCore, job: str = "j") -> str:
-    found = core.job(job).archive
-    assert found is not None
-    return str(found["failure"]["message"])
+    archive = core.job(job).archive
+    assert archive is not None
+    return str(archive["failure"]["message"])
 
 
 def test_a_job_is_started_once_however_often_it_is_submitted() -> None:
@@ -456,9 +456,12 @@ def test_the_loss_of_another_jobmaster_than_the_stored_one_is_old_news() -> None
 def test_what_becomes_of_checkpoints_is_known_without_a_jobmaster(retention: str, cancelled: str) -> None:
     cluster = Settings({"execution.checkpointing.externalized-checkpoint-retention": retention})
     archive = submitted_archive(two_by_two(), cluster, 5)
-    found = [ended_archive(archive, how, "E", "why", 9) for how in (False, True)]
-    assert [(one["state"], one[CLEAN_UP]) for one in found] == [("FAILED", "keep"), ("CANCELED", cancelled)]
-    assert [Remains.of({}, one).how for one in found] == [closing.CleanUp.KEEP, closing.CleanUp(cancelled)]
+    archives = [ended_archive(archive, how, "E", "why", 9) for how in (False, True)]
+    assert [(archive["state"], archive[CLEAN_UP]) for archive in archives] == [
+        ("FAILED", "keep"),
+        ("CANCELED", cancelled),
+    ]
+    assert [Remains.of({}, archive).how for archive in archives] == [closing.CleanUp.KEEP, closing.CleanUp(cancelled)]
 
 
 def test_a_restored_job_whose_jobmaster_is_gone_goes_on() -> None:
@@ -587,9 +590,9 @@ EVENTS = st.sampled_from(
     st.integers(0, 3),
 )
 def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
-    events: list[tuple[str, str, float]], kept: int
+    events: list[tuple[str, str, float]], max_ended: int
 ) -> None:
-    core = DispatcherCore(Limits(max_ended=kept, expiration=200, silence=60))
+    core = DispatcherCore(Limits(max_ended=max_ended, expiration=200, silence=60))
     now, ends = 0.0, 0
     accepted: set[str] = set()
     done: set[str] = set()
@@ -613,9 +616,9 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
                 if known.ended:
                     assert did == [CancelJob(job, *JM)]
             case "unreachable":
-                wanted = known is not None and (known.cancel_wanted or known.is_unlisted)  # nothing is kept
+                unlisted = known is not None and (known.cancel_wanted or known.is_unlisted)  # nothing is kept
                 did = core.unreachable(job, "r", moment)
-                assert wanted or not any(isinstance(i, StoreEnd) for i in did), "trouble has ended a job"
+                assert unlisted or not any(isinstance(i, StoreEnd) for i in did), "trouble has ended a job"
             case "lists" if known is not None and (known.jobmaster or known.ended):
                 did = core.host_lists({job: JM}, moment)
                 if known.ended:
@@ -646,13 +649,13 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
         done |= {i.job_id for i in did if isinstance(i, StoreEnd)}
         assert ends == len(done), "an end was told twice"
         assert set(core.jobs) >= accepted - done, "a job that has not ended was forgotten"
-        for found in core.jobs.values():
-            phase, state = before.get(found.id, (None, None))
-            assert phase is not JobPhase.ENDED or (found.phase, found.state) == (phase, state), "an end changed"
-            assert found.phase is not JobPhase.LED or found.jobmaster is not None
-            assert found.ended == (found.id in done)
-            assert found.ended or found.archive is not None
-        assert sum(j.ended for j in core.jobs.values()) <= kept
+        for known_job in core.jobs.values():
+            phase, state = before.get(known_job.id, (None, None))
+            assert phase is not JobPhase.ENDED or (known_job.phase, known_job.state) == (phase, state), "an end changed"
+            assert known_job.phase is not JobPhase.LED or known_job.jobmaster is not None
+            assert known_job.ended == (known_job.id in done)
+            assert known_job.ended or known_job.archive is not None
+        assert sum(j.ended for j in core.jobs.values()) <= max_ended
         assert sum(cast(dict[str, int], core.counts()).values()) == len(core.jobs)
     # Once faults stop, every job ends or runs.
     core.host_lists({job.id: JM for job in core.jobs.values() if job.jobmaster}, at(now + 1))

@@ -34,8 +34,8 @@ class Request:
         return self._body
 
 
-def read(one: Endpoint, path: dict[str, str], query: Any = None, body: bytes = b"") -> RestCall:
-    return asyncio.run(one.read(Request(path, query, body)))  # type: ignore[arg-type]
+def read(endpoint_: Endpoint, path: dict[str, str], query: Any = None, body: bytes = b"") -> RestCall:
+    return asyncio.run(endpoint_.read(Request(path, query, body)))  # type: ignore[arg-type]
 
 
 async def nothing(*_: Any) -> Any: ...
@@ -46,38 +46,38 @@ def endpoint(path: str, *query: Parameter, body: Any = None) -> Endpoint:
 
 
 def test_all_endpoints_of_flink_are_there_once() -> None:
-    rows = [(one.method, one.path) for one in ENDPOINTS]
+    rows = [(row.method, row.path) for row in ENDPOINTS]
     assert len(rows) == len(set(rows))
-    assert sum(not one.ours for one in ENDPOINTS) == FLINK
+    assert sum(not row.ours for row in ENDPOINTS) == FLINK
 
 
 def test_no_path_is_hidden_by_one_before_it() -> None:
-    for number, one in enumerate(ENDPOINTS):
-        example = re.sub(r"\{\w+\}", "0", one.path)
+    for number, row in enumerate(ENDPOINTS):
+        example = re.sub(r"\{\w+\}", "0", row.path)
         for before in ENDPOINTS[:number]:
             pattern = re.sub(r"\{\w+\}", "[^/]+", before.path)
-            assert before.method != one.method or not re.fullmatch(pattern, example), (before.path, one.path)
+            assert before.method != row.method or not re.fullmatch(pattern, example), (before.path, row.path)
 
 
 def test_what_changes_the_cluster_needs_a_token() -> None:
-    free = {(one.method, one.flink_path) for one in ENDPOINTS if one.access is CallerRights.READ}
+    free = {(row.method, row.flink_path) for row in ENDPOINTS if row.access is CallerRights.READ}
     assert {method for method, _ in free} == {"GET"}
     assert not {path for _, path in free if "plan" in path and "jars" in path}
 
 
 def test_openapi_refers_to_what_it_has() -> None:
     text = document(ENDPOINTS).decode()
-    found = json.loads(text)
-    schemas = found["components"]["schemas"]
+    description = json.loads(text)
+    schemas = description["components"]["schemas"]
     assert set(re.findall(r'"#/components/schemas/(\w+)"', text)) <= schemas.keys()
-    assert sum(len(methods) for methods in found["paths"].values()) == len(ENDPOINTS)
-    job = found["paths"]["/jobs/{jobid}"]
+    assert sum(len(methods) for methods in description["paths"].values()) == len(ENDPOINTS)
+    job = description["paths"]["/jobs/{jobid}"]
     assert job["get"]["responses"]["200"]["content"]["application/json"]["schema"] == {
         "$ref": "#/components/schemas/JobDetails"
     }
     assert schemas["JobDetails"]["properties"]["jid"]["pattern"] == "^[0-9a-f]{32}$"
     assert job["patch"]["security"] == [{"token": []}]
-    names = [operation["operationId"] for methods in found["paths"].values() for operation in methods.values()]
+    names = [operation["operationId"] for methods in description["paths"].values() for operation in methods.values()]
     assert len(names) == len(set(names))
 
 
@@ -89,9 +89,9 @@ def test_the_reference_page_is_up_to_date() -> None:
 
 
 def test_parts_of_paths_are_checked() -> None:
-    one = endpoint("/jobs/{job_id}/vertices/{vertex_id}/subtasks/{subtask}/{name}")
+    subtask_endpoint = endpoint("/jobs/{job_id}/vertices/{vertex_id}/subtasks/{subtask}/{name}")
     path = {"job_id": "AB" * 16, "vertex_id": "0" * 32, "subtask": "7", "name": "x"}
-    assert read(one, path).path == {"job_id": "ab" * 16, "vertex_id": "0" * 32, "subtask": 7, "name": "x"}
+    assert read(subtask_endpoint, path).path == {"job_id": "ab" * 16, "vertex_id": "0" * 32, "subtask": 7, "name": "x"}
     for part, wrong, name in (
         ("job_id", "ab", "jobid"),
         ("vertex_id", "g" * 32, "vertexid"),
@@ -100,31 +100,31 @@ def test_parts_of_paths_are_checked() -> None:
         ("subtask", "9" * 19, "subtaskindex"),
     ):
         with pytest.raises(ConfigurationError, match=rf"path parameter \({name}\)"):
-            read(one, {**path, part: wrong})
+            read(subtask_endpoint, {**path, part: wrong})
 
 
 def test_parameters_are_checked() -> None:
-    one = endpoint(
+    query_endpoint = endpoint(
         "/x",
         Parameter("n", "a number", "number", 5, least=1, most=9),
         Parameter("flag", "yes or no", "flag"),
         Parameter("kind", "of it", choices=("one", "two"), default="one"),
         Parameter("get", "names"),
     )
-    assert read(one, {}).query == {"n": 5, "flag": None, "kind": "one", "get": None}
+    assert read(query_endpoint, {}).query == {"n": 5, "flag": None, "kind": "one", "get": None}
     query = [("n", "100"), ("flag", "TRUE"), ("kind", "Two"), ("get", "a,b"), ("get", "c")]
-    assert read(one, {}, query).query == {"n": 9, "flag": True, "kind": "two", "get": "a,b,c"}
+    assert read(query_endpoint, {}, query).query == {"n": 9, "flag": True, "kind": "two", "get": "a,b,c"}
     for name, wrong in (("n", "x"), ("n", "1.5"), ("flag", "1"), ("kind", "three"), ("other", "")):
         with pytest.raises(ConfigurationError, match=name):
-            read(one, {}, [(name, wrong)])
+            read(query_endpoint, {}, [(name, wrong)])
     with pytest.raises(ConfigurationError, match="query parameter needed is missing"):
         read(endpoint("/x", Parameter("needed", "so", needed=True)), {})
 
 
 def test_bodies_are_checked() -> None:
-    one = endpoint("/x", body=c.SavepointTrigger)
-    assert read(one, {}).body == {}
-    assert read(one, {}, body=b'{"cancel-job": true, "triggerId": null}').body == {
+    body_endpoint = endpoint("/x", body=c.SavepointTrigger)
+    assert read(body_endpoint, {}).body == {}
+    assert read(body_endpoint, {}, body=b'{"cancel-job": true, "triggerId": null}').body == {
         "cancel-job": True,
         "triggerId": None,
     }
@@ -137,7 +137,7 @@ def test_bodies_are_checked() -> None:
         (b"\xff", "not JSON"),
     ):
         with pytest.raises(ConfigurationError, match=words):
-            read(one, {}, body=body)
+            read(body_endpoint, {}, body=body)
     with pytest.raises(ConfigurationError, match="expiredTimestamp"):
         read(endpoint("/x", body=t.ClientHeartbeat), {}, body=b"{}")
     bounds = {"0" * 32: {"parallelism": {"lowerBound": 0, "upperBound": 1}}}

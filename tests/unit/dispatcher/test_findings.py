@@ -136,9 +136,9 @@ def test_late_event_time_is_a_finding_unless_there_is_none(watermark: int, kind:
 def test_who_holds_event_time_back_is_a_finding_and_is_not_called_late_as_well() -> None:
     late = NOW - 120_000
     row = {"input": 1, "members": 2, "idle": 0, "ended": 0, "watermark": late, "ahead": NOW, "still_ms": 100_000}
-    held = {EVENT_TIME: {"subtask": 0, "inputs": [{**row, "source": "source", "subtask": 1}]}}
+    held_back = {EVENT_TIME: {"subtask": 0, "inputs": [{**row, "source": "source", "subtask": 1}]}}
     inputs = {"sums": ["source"]}
-    job = archive(vertex("source", watermark=late), {**vertex("sums", watermark=late), **held}, inputs=inputs)
+    job = archive(vertex("source", watermark=late), {**vertex("sums", watermark=late), **held_back}, inputs=inputs)
     assert named(job=job) == [("warn", "source")]
     assert findings(job)[0]["text"].startswith("sums waits for source, subtask 2/2: its watermark is")
     assert findings(job)[0]["subtask"] == 1

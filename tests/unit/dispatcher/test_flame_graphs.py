@@ -23,8 +23,8 @@ class Peer:
 
     async def sample_stacks(self, _: m.SampleStacks) -> m.StackSamples:
         self.asked += 1
-        found = self.answers.pop(0)
-        return m.StackSamples({subtask: samples.to_plain() for subtask, samples in found.items()})
+        by_subtask = self.answers.pop(0)
+        return m.StackSamples({subtask: samples.to_plain() for subtask, samples in by_subtask.items()})
 
 
 def graphs(clock: ManualClock) -> FlameGraphs:
@@ -35,28 +35,28 @@ def graphs(clock: ManualClock) -> FlameGraphs:
     return FlameGraphs(FlameGraphSettings(), clock, run)
 
 
-def look(found: FlameGraphs, peer: Peer, subtask: int | None = None) -> Any:
+def look(flame_graphs: FlameGraphs, peer: Peer, subtask: int | None = None) -> Any:
     async def gateways() -> list[Any]:
         return [peer]
 
-    return found.of("job", "vertex", "full", subtask, gateways)
+    return flame_graphs.of("job", "vertex", "full", subtask, gateways)
 
 
 def test_samples_are_kept_until_they_are_old() -> None:
     clock, peer = ManualClock(), Peer({"0": BUSY, "1": BUSY}, {"0": BUSY})
-    found = graphs(clock)
-    assert look(found, peer)["data"]["value"] == 8
-    assert look(found, peer, 1)["data"]["value"] == 4
+    flame_graphs = graphs(clock)
+    assert look(flame_graphs, peer)["data"]["value"] == 8
+    assert look(flame_graphs, peer, 1)["data"]["value"] == 4
     assert peer.asked == 1
-    clock.now += found.settings.refresh_interval
-    assert look(found, peer)["data"]["value"] == 4
+    clock.now += flame_graphs.settings.refresh_interval
+    assert look(flame_graphs, peer)["data"]["value"] == 4
     assert peer.asked == 2
 
 
 def test_where_nothing_was_seen_samples_are_taken_again_at_once() -> None:
     clock, peer = ManualClock(), Peer({}, {"0": Samples()}, {"0": BUSY})
-    found = graphs(clock)
-    assert look(found, peer) == {"endTimestamp": NOT_YET, "data": None}
-    assert look(found, peer)["data"] is None
-    assert look(found, peer)["data"]["value"] == 4
+    flame_graphs = graphs(clock)
+    assert look(flame_graphs, peer) == {"endTimestamp": NOT_YET, "data": None}
+    assert look(flame_graphs, peer)["data"] is None
+    assert look(flame_graphs, peer)["data"]["value"] == 4
     assert peer.asked == 3

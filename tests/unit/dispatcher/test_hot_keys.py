@@ -66,8 +66,8 @@ def test_a_key_that_is_too_much_for_its_subtask_is_a_finding(
     vertex = {**VERTEX, "status": "RUNNING", "start-time": 0, "tasks": {"RUNNING": 4}, WORST: loads}
     archive = {"state": "RUNNING", "end-time": -1, "now": 5, "vertices": [vertex], "plan": {"nodes": []}}
     texts = [finding["text"] for finding in findings(archive)]
-    told = [text for text in texts if "one key makes" in text]
-    assert told == (
+    warnings = [text for text in texts if "one key makes" in text]
+    assert warnings == (
         [
             "sums: one key makes 60 % of its records, more than subtask 4/4 can take, which is 99 % busy; more "
             "subtasks do not help. Hot keys of the vertex names it."

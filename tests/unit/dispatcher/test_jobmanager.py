@@ -44,16 +44,16 @@ class Services:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StandIn:
-    made = StandIn()
+    stand_in = StandIn()
     monkeypatch.setattr(jobmanager, "Supervisor", Services)
     monkeypatch.setattr(jobmanager, "setup_logging", lambda: None)
-    monkeypatch.setattr(made, "close", lambda: None, raising=False)
-    monkeypatch.setattr(jobmanager, "KubernetesCluster", lambda settings: KubernetesCluster(settings, made))  # type: ignore[arg-type]
-    KubernetesCluster(Settings(SETTINGS), made).create_session()  # type: ignore[arg-type]
+    monkeypatch.setattr(stand_in, "close", lambda: None, raising=False)
+    monkeypatch.setattr(jobmanager, "KubernetesCluster", lambda settings: KubernetesCluster(settings, stand_in))  # type: ignore[arg-type]
+    KubernetesCluster(Settings(SETTINGS), stand_in).create_session()  # type: ignore[arg-type]
     (tmp_path / "jobmanager.json").write_text('{"over": true}')
     (tmp_path / "config.yaml").write_text(json.dumps({**SETTINGS, "firesteel.cluster.directory": str(tmp_path)}))
     tmp_path.chmod(0o700)
-    return made
+    return stand_in
 
 
 def run(folder: Path) -> int:

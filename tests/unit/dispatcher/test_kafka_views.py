@@ -34,10 +34,10 @@ def test_partitions_by_topic_with_what_their_readers_say() -> None:
     }
     second = reader("other", 0, currentOffset=1, committedOffset=1, records_lag=0)
     splits = [[A, 0, "my_topic.v2-10", 45], [A, 0, "my_topic.v2-9", None], [B, 0, "other-0", 99], [A, 0, "a file", 1]]
-    found = kafka_sources([(A, archive([first, second], {"checkpoint": 7, "splits": splits}))])
-    json_answer(found)
-    (source,) = found["sources"]
-    assert (found["checkpoint"], source["lag"], source["parallelism"], source["operator"]) == (7, 3, 2, "Source:_in")
+    view = kafka_sources([(A, archive([first, second], {"checkpoint": 7, "splits": splits}))])
+    json_answer(view)
+    (source,) = view["sources"]
+    assert (view["checkpoint"], source["lag"], source["parallelism"], source["operator"]) == (7, 3, 2, "Source:_in")
     names = ("topic", "partition", "subtask", "position", "lag", "committed", "checkpointed")
     assert [tuple(row[name] for name in names) for row in source["partitions"]] == [  # type: ignore[literal-required]
         ("my_topic.v2", 9, 0, 7, None, None, None),

@@ -31,10 +31,10 @@ def test_totals_become_rates_between_two_moments() -> None:
     history = MetricHistory(5, 10)
     history.record(job_archive(read_records=100), 1000)
     history.record(job_archive(read_records=600, accumulated_busy_time=5000), 6000)
-    found = history.of("job", VERTEX)
-    assert (found["interval"], found["size"], found["times"]) == (5000, 10, [1000, 6000])
-    assert found["series"]["numRecordsInPerSecond"] == [None, 100.0]
-    assert found["series"]["busyTimeMsPerSecond"] == [None, 500.0], "the average of two subtasks"
+    view = history.of("job", VERTEX)
+    assert (view["interval"], view["size"], view["times"]) == (5000, 10, [1000, 6000])
+    assert view["series"]["numRecordsInPerSecond"] == [None, 100.0]
+    assert view["series"]["busyTimeMsPerSecond"] == [None, 500.0], "the average of two subtasks"
 
 
 def test_what_is_counted_anew_after_a_restart_is_a_gap() -> None:
@@ -48,9 +48,9 @@ def test_a_ring_keeps_the_newest_in_their_order() -> None:
     history = MetricHistory(5, 3)
     for at in range(1, 8):
         history.record(job_archive(read_records=at * at), at * 1000)
-    found = history.of("job", VERTEX)
-    assert found["times"] == [5000, 6000, 7000]
-    assert found["series"]["numRecordsInPerSecond"] == [9.0, 11.0, 13.0]
+    view = history.of("job", VERTEX)
+    assert view["times"] == [5000, 6000, 7000]
+    assert view["series"]["numRecordsInPerSecond"] == [9.0, 11.0, 13.0]
     newer = history.of("job", VERTEX, since_ms=5000)
     assert (newer["times"], newer["series"]["numRecordsInPerSecond"]) == ([6000, 7000], [11.0, 13.0])
 
@@ -60,10 +60,10 @@ def test_series_that_come_later_are_empty_before() -> None:
     history.record(job_archive(), 1000)
     worst = {"busy": {"value": 900, "subtask": 1}, "watermark": {"value": 1500, "subtask": 0}, "pendingRecords": 7}
     history.record(job_archive(worst=worst), 2000)
-    found = history.of("job", VERTEX)["series"]
-    assert found["maxBusyTimeMsPerSecond"] == [None, 900.0]
-    assert found["watermarkLag"] == [None, 500.0]
-    assert found["pendingRecords"] == [None, 7.0]
+    series = history.of("job", VERTEX)["series"]
+    assert series["maxBusyTimeMsPerSecond"] == [None, 900.0]
+    assert series["watermarkLag"] == [None, 500.0]
+    assert series["pendingRecords"] == [None, 7.0]
 
 
 def test_no_watermark_and_the_last_one_are_no_lag() -> None:

@@ -41,8 +41,8 @@ def test_without_get_there_are_only_ids() -> None:
 
 
 def test_watermarks_are_those_of_the_inputs() -> None:
-    found = archive({"currentInputWatermark": -(2**63), "currentOutputWatermark": 5}, {"currentInputWatermark": 7})
-    assert vertex_watermarks(found, {"vertex_id": "v"}) == [
+    archived = archive({"currentInputWatermark": -(2**63), "currentOutputWatermark": 5}, {"currentInputWatermark": 7})
+    assert vertex_watermarks(archived, {"vertex_id": "v"}) == [
         {"id": "0.currentInputWatermark", "value": "-9223372036854775808"},
         {"id": "1.currentInputWatermark", "value": "7"},
     ]
@@ -62,8 +62,8 @@ def test_plain_values_are_texts_and_unknown_ids_are_left_out() -> None:
 
 
 def test_aggregates_are_numbers() -> None:
-    (found,) = ask(subtask_metrics, get="numRecordsIn")
-    assert {**found, "skew": round(found["skew"], 3)} == {
+    (metric,) = ask(subtask_metrics, get="numRecordsIn")
+    assert {**metric, "skew": round(metric["skew"], 3)} == {
         "id": "numRecordsIn", "min": 10, "max": 30, "avg": 20.0, "sum": 40, "skew": 50.0,
     }  # fmt: skip
     assert ask(subtask_metrics, get="Map.hits", agg="sum,MAX") == [{"id": "Map.hits", "sum": 5, "max": 4}]
@@ -77,8 +77,8 @@ def test_a_missing_id_empties_the_aggregate() -> None:
 
 
 def test_nan_is_a_text() -> None:
-    found = subtask_metrics(archive({"x": math.nan}), {"vertex_id": "v", "get": "x", "agg": "sum"})
-    assert found == [{"id": "x", "sum": "NaN"}]
+    metrics = subtask_metrics(archive({"x": math.nan}), {"vertex_id": "v", "get": "x", "agg": "sum"})
+    assert metrics == [{"id": "x", "sum": "NaN"}]
 
 
 @pytest.mark.parametrize("query", [{"agg": "median"}, {"subtasks": "a"}, {"subtasks": "-1"}, {"subtasks": "7"}])

@@ -41,7 +41,7 @@ async def _a_program_on_its_way_is_neither_listed_nor_found(tmp_path: Path) -> N
             await programs.find(f"{entry.name.removeprefix('.upload-')}_job.py")
     go_on.set()
     path = await upload
-    assert [one["id"] for one in await programs.listed()] == [path.name]
+    assert [row["id"] for row in await programs.listed()] == [path.name]
     assert (await programs.find(path.name)).read_bytes() == b"x = 1\ny = 2\n"
     await programs.remove(path.name)
     assert await programs.listed() == []
@@ -59,7 +59,7 @@ async def _what_a_crash_has_cut_off_is_removed_at_the_start(tmp_path: Path) -> N
     other = tmp_path / ".upload-0f0e0d0c-0000-4000-8000-000000000002"
     with other.open("xb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # another Dispatcher writes it
-        assert [one["id"] for one in await programs.listed()] == [whole.name]
+        assert [row["id"] for row in await programs.listed()] == [whole.name]
         await programs.remove_drafts()
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([other.name, whole.name[:36]])
 

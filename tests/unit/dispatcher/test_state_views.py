@@ -43,7 +43,7 @@ def test_the_last_checkpoint_beside_the_first_that_is_known() -> None:
     assert answer["checkpoint"] is not None
     assert answer["base"] is not None
     assert (answer["backend"], answer["checkpoint"]["id"], answer["base"]["id"]) == ("hashmap", 4, 2)
-    assert [(one["id"], one["is_savepoint"], one["size"]) for one in answer["checkpoints"]] == [
+    assert [(row["id"], row["is_savepoint"], row["size"]) for row in answer["checkpoints"]] == [
         (1, False, 110), (2, True, 150), (4, False, 239),
     ]  # fmt: skip
     source, count = answer["operators"]
@@ -77,4 +77,4 @@ def test_a_job_without_complete_checkpoints_has_no_sizes_and_the_first_one_nothi
 def test_records_of_former_versions_have_no_sizes() -> None:
     old = {name: value for name, value in SAVEPOINT.items() if name != "states"}
     answer = state_sizes(archive(old), {})
-    assert [one["id"] for one in answer["checkpoints"]] == [1]
+    assert [row["id"] for row in answer["checkpoints"]] == [1]

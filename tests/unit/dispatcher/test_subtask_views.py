@@ -27,18 +27,18 @@ def test_statistics_leave_flags_out() -> None:
         {"metrics": {"read-records": n, "read-records-complete": True}, "status-duration": {"RUNNING": 10 * n}}
         for n in (4, 1, 2, 3)
     ]
-    found = aggregated(rows)
-    assert found["metrics"] == {
+    view = aggregated(rows)
+    assert view["metrics"] == {
         "read-records": {"min": 1, "max": 4, "avg": 2, "sum": 10, "median": 2.0, "p25": 1.0, "p75": 3.0, "p95": 4.0}
     }
-    assert found["status-duration"]["RUNNING"]["sum"] == 100
+    assert view["status-duration"]["RUNNING"]["sum"] == 100
     assert aggregated([]) == {"metrics": {}, "status-duration": {}}
 
 
 def test_back_pressure_is_that_of_the_worst_subtask() -> None:
-    found = back_pressure({"subtasks": [subtask(0, 900, 50), subtask(1, 100, 700), subtask(2, 2000, -1)]}, 77)
-    assert (found["status"], found["backpressureLevel"], found["end-timestamp"]) == ("ok", "high", 77)
-    rows = [(row["ratio"], row["busyRatio"], row["backpressure-level"]) for row in found["subtasks"]]
+    view = back_pressure({"subtasks": [subtask(0, 900, 50), subtask(1, 100, 700), subtask(2, 2000, -1)]}, 77)
+    assert (view["status"], view["backpressureLevel"], view["end-timestamp"]) == ("ok", "high", 77)
+    rows = [(row["ratio"], row["busyRatio"], row["backpressure-level"]) for row in view["subtasks"]]
     assert rows == [(0.05, 0.9, "ok"), (0.7, 0.1, "high"), (0.0, 1.0, "ok")]
     assert [level_of(ratio) for ratio in (0.1, 0.11, 0.5, 0.51)] == ["ok", "low", "low", "high"]
 
@@ -68,10 +68,10 @@ def archive(state: str, **fields: Any) -> dict[str, Any]:
 def test_a_job_is_an_application() -> None:
     job = archive("FAILED")
     row = job_row(job["jid"], "FAILED", 1, 11)
-    found = application_details("ab" * 16, None, [row], [job], 12)
-    assert (found["id"], found["status"], found["jobs"][0]["jid"]) == ("ab" * 16, "FAILED", "ab" * 16)
-    assert found["timestamps"]["RUNNING"] == 5  # the first of the states that mean it
-    assert found["timestamps"]["FINISHED"] == 0
+    view = application_details("ab" * 16, None, [row], [job], 12)
+    assert (view["id"], view["status"], view["jobs"][0]["jid"]) == ("ab" * 16, "FAILED", "ab" * 16)
+    assert view["timestamps"]["RUNNING"] == 5  # the first of the states that mean it
+    assert view["timestamps"]["FINISHED"] == 0
 
 
 def test_only_what_ended_a_job_is_a_failure_of_the_application() -> None:
@@ -100,22 +100,22 @@ def test_bounds_that_hold_already_may_be_set() -> None:
 
 
 def test_a_flame_graph_joins_stacks_that_begin_alike() -> None:
-    one, other = Samples(), Samples()
-    one.on_cpu[("main", "work", "deep")] = 3
-    one.off_cpu[("main", "wait")] = 4
-    other.on_cpu[("main", "work")] = 2
-    assert flame_graph([one, other], "full", 5)["endTimestamp"] == 5
+    first, second = Samples(), Samples()
+    first.on_cpu[("main", "work", "deep")] = 3
+    first.off_cpu[("main", "wait")] = 4
+    second.on_cpu[("main", "work")] = 2
+    assert flame_graph([first, second], "full", 5)["endTimestamp"] == 5
 
     def tree(samples: list[Samples], kind: str) -> dict[str, Any]:
         data = flame_graph(samples, kind, 5)["data"]
         assert data is not None
         return data
 
-    full = tree([one, other], "full")
+    full = tree([first, second], "full")
     (main,) = full["children"]
     assert (main["value"], [(c["name"], c["value"]) for c in main["children"]]) == (9, [("work", 5), ("wait", 4)])
-    assert tree([one, other], "on_cpu")["value"] == 5
-    assert tree([one, other], "off_cpu")["value"] == 4
+    assert tree([first, second], "on_cpu")["value"] == 5
+    assert tree([first, second], "off_cpu")["value"] == 4
     assert tree([], "full") == {"name": "root", "value": 0, "children": []}
     page = page_of(full, "<title>")
     assert "&lt;title&gt;" in page

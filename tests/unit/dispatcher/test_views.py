@@ -199,7 +199,7 @@ def test_attempts_of_a_subtask(archive: dict[str, Any]) -> None:
 def test_metrics_of_restarts(archive: dict[str, Any]) -> None:
     archive["restarts"] = {"numRestarts": 2, "fullRestarts": 2}
     assert plain(views.job_values(archive), {"get": "numRestarts,unknown"}) == [{"id": "numRestarts", "value": "2"}]
-    assert [one["id"] for one in plain(views.job_values(archive), {})] == ["numRestarts", "fullRestarts"]
+    assert [row["id"] for row in plain(views.job_values(archive), {})] == ["numRestarts", "fullRestarts"]
 
 
 @pytest.mark.parametrize(
@@ -224,15 +224,15 @@ def test_a_taskmanager_shows_what_it_runs(archive: dict[str, Any]) -> None:
     archive[TASKMANAGERS] = {"tm": 1}
     tasks = tasks_by_taskmanager([archive, {**archive, "jid": "other"}])
     assert tasks == {("tm", "0" * 32): 1, ("tm", "other"): 1}
-    found = {
+    taskmanager = {
         "id": "tm", "hardware": {"cpuCores": 4}, "memoryConfiguration": {"taskHeap": 7},
         "allocatedSlots": [{"jobId": "other"}, {"jobId": "0" * 32, "resource": {"cpuCores": 1.0}}],
     }  # fmt: skip
-    row = taskmanager_row(found, tasks)
+    row = taskmanager_row(taskmanager, tasks)
     assert (row["assignedTasks"], row["hardware"]["cpuCores"], row["memoryConfiguration"]["taskHeap"]) == (2, 4, 7)
     assert {"totalResource", "freeResource", "dataPort", "path", "timeSinceLastHeartbeat"} <= row.keys()
     assert "allocatedSlots" not in row
-    details = taskmanager_details(found, tasks)
+    details = taskmanager_details(taskmanager, tasks)
     assert [slot["assignedTasks"] for slot in details["allocatedSlots"]] == [1, 1]
     assert details["allocatedSlots"][1]["resource"]["cpuCores"] == 1.0
     assert details["metrics"]["heapUsed"] == -1
@@ -240,8 +240,8 @@ def test_a_taskmanager_shows_what_it_runs(archive: dict[str, Any]) -> None:
 
 
 def test_tasks_of_a_job_are_spread_over_its_slots(archive: dict[str, Any]) -> None:
-    found = {"id": "tm", "allocatedSlots": [{"jobId": "j"}, {"jobId": "j"}]}
-    details = taskmanager_details(found, {("tm", "j"): 5})
+    taskmanager = {"id": "tm", "allocatedSlots": [{"jobId": "j"}, {"jobId": "j"}]}
+    details = taskmanager_details(taskmanager, {("tm", "j"): 5})
     assert [slot["assignedTasks"] for slot in details["allocatedSlots"]] == [3, 2]
 
 

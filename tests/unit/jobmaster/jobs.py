@@ -46,10 +46,10 @@ def with_user_enumerator(graph: JobGraph) -> JobGraph:
     """The first vertex, a source, gets an enumerator of a user: the vertex 9, in front of it."""
     source = graph.vertices[0]
     assert source.source is not None
-    made = replace(source.source, enumerator=USER_ENUMERATOR, config={}, coordinator=vertex_id(9))
+    source_spec = replace(source.source, enumerator=USER_ENUMERATOR, config={}, coordinator=vertex_id(9))
     info = (OperatorInfo(vertex_id(9), "V9", None, "enumerator"),)
     enumerator = JobVertex(vertex_id(9), "V9", 1, 1, "default", "c" * 64, info, enumerates=source.id)
-    graph = replace(graph, vertices=(enumerator, replace(source, source=made), *graph.vertices[1:]))
+    graph = replace(graph, vertices=(enumerator, replace(source, source=source_spec), *graph.vertices[1:]))
     graph.validate()
     return graph
 

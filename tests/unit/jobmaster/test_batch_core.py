@@ -71,7 +71,10 @@ class Batch(Driver):
         match work:
             case Recover():
                 return WorkResult(
-                    work, recovered=tuple(RecoveredCheckpoint(StoredCheckpoint(1, "here"), one) for one in self.stored)
+                    work,
+                    recovered=tuple(
+                        RecoveredCheckpoint(StoredCheckpoint(1, "here"), checkpoint) for checkpoint in self.stored
+                    ),
                 )
             case Prepare():
                 return WorkResult(work, checkpoint_id=1)
@@ -86,20 +89,20 @@ class Batch(Driver):
         self.offer(0, 1)
         return self.seen(do.StartStageRun)[-1]
 
-    def told(self, commit: dict[str, list[Any]] | None = None, *more: bytes) -> list[bytes]:
-        """What the tasks of all stages tell; those of the last vertex have this to commit."""
-        found: list[bytes] = []
+    def elements_of_tasks(self, commit: dict[str, list[Any]] | None = None, *more: bytes) -> list[bytes]:
+        """Elements that the tasks of all stages send; those of the last vertex have this to commit."""
+        elements: list[bytes] = []
         vertices = self.core.graph.job_graph.vertices
-        for number, one in enumerate(vertices):
-            found.append(b"\0" + number.to_bytes(4, "big"))
-            for subtask in range(one.parallelism):
+        for number, job_vertex in enumerate(vertices):
+            elements.append(b"\0" + number.to_bytes(4, "big"))
+            for subtask in range(job_vertex.parallelism):
                 plain = {
-                    "vertex": one.id, "subtask": subtask, "attempt": 3, "metrics": {"numRecordsIn": 5},
+                    "vertex": job_vertex.id, "subtask": subtask, "attempt": 3, "metrics": {"numRecordsIn": 5},
                     "operators": {"map": [5, 5, 0.0, 0.0, 12.5, 0.0]}, "user-metrics": {}, "user-counters": [],
                     "commit": (commit or {}) if number == len(vertices) - 1 else {},
                 }  # fmt: skip
-                found.append(b"R" + json.dumps(plain).encode())
-        return found + list(more)
+                elements.append(b"R" + json.dumps(plain).encode())
+        return elements + list(more)
 
 
 def user_failure(vertex_name: str = "V2", subtask: int = 1, printed: Sequence[tuple[int, str]] = ()) -> str:
@@ -144,10 +147,10 @@ def test_a_job_without_a_commit_has_finished_with_its_stages() -> None:
     assert (metrics["numRecordsIn"], metrics["numBytesOut"], metrics["numBytesSpilled"]) == (3, 20, 10)
     d.did(d.core.stages_seen(run.run_id, run_look(TaskProgress(0, "SUCCESS"), TaskProgress(1, "FAILED"))))
     assert [d.state(id_) for id_ in d.ids()] == ["FINISHED", "RUNNING", "DEPLOYING", "DEPLOYING"]
-    d.did(d.core.stages_ended("another", d.told()))
+    d.did(d.core.stages_ended("another", d.elements_of_tasks()))
     assert not d.core.is_terminal
     text = bytes((STDOUT,)) + b"1\n", bytes((STDOUT,)) + b"2\n", bytes((STDERR,)) + b"odd\n"
-    d.did(d.core.stages_ended(run.run_id, d.told({}, b"\0\0\0\0\1", *text)))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({}, b"\0\0\0\0\1", *text)))
     assert d.core.state.name == "FINISHED"
     assert d.seen(do.WriteOutput) == [do.WriteOutput("1\n2\n"), do.WriteOutput("odd\n", is_error=True)]
     assert d.seen(do.DropStages) == [do.DropStages(run.run_id)]
@@ -159,16 +162,16 @@ def test_a_job_without_a_commit_has_finished_with_its_stages() -> None:
 def test_what_is_prepared_is_committed_once_behind_all_stages() -> None:
     d = Batch(two_by_two(commits=True))
     run = d.begun()
-    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({OP: [[1, "eA=="]]})))
     assert not d.core.is_terminal
     _, commit = d.seen(do.StartStageRun)
     (stage,) = commit.stages
     work = json.loads(stage.tasks[0].own or "")
-    assert [(one["operator"], one["subtask"], one["committables"]) for one in work] == [
+    assert [(row["operator"], row["subtask"], row["committables"]) for row in work] == [
         (OP, 0, [[1, "eA=="]]),
         (OP, 1, [[1, "eA=="]]),
     ]
-    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({OP: [[1, "eA=="]]})))
     assert len(d.seen(do.StartStageRun)) == 2, "an old answer begins nothing"
     d.did(d.core.cancel("its user wants it"))
     assert d.core.state.name == "RUNNING", "the results are being shown"
@@ -196,7 +199,7 @@ def test_tasks_that_have_ended_have_nothing_to_commit_and_begin_again_with_the_o
     assert (attempts(run), attempts(again)) == ([0, 0], [1, 1])
     for number in (1, 2):
         d.did(d.core.stages_seen(again.run_id, run_look(*ended, vertex=number)))
-    d.did(d.core.stages_ended(again.run_id, d.told({OP: [[1, "eA=="]]})))
+    d.did(d.core.stages_ended(again.run_id, d.elements_of_tasks({OP: [[1, "eA=="]]})))
     commit = d.seen(do.StartStageRun)[-1]
     assert commit.stages[0].id == "commit"
     d.did(d.core.stages_ended(commit.run_id, []))
@@ -207,7 +210,7 @@ def test_a_commit_that_user_code_refuses_ends_the_job_whatever_the_strategy_says
     settings = JobMasterSettings(new_restart_strategy=lambda: FixedDelay(5, 0.0))
     d = Batch(two_by_two(commits=True), settings)
     run = d.begun()
-    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({OP: [[1, "eA=="]]})))
     d.did(d.core.stages_failed(d.seen(do.StartStageRun)[-1].run_id, user_failure("Commit", 0)))
     assert d.core.state.name == "FAILED"
 
@@ -255,7 +258,7 @@ def test_a_lost_slot_harms_no_stage() -> None:
     d.did(d.core.fail_slot(m.FailSlot("tm", "tm-0", "killed")))
     d.did(d.core.taskmanager_heartbeat("tm", m.ExecutionReport({}, {})))
     assert d.core.state.name == "RUNNING"
-    d.did(d.core.stages_ended(run.run_id, d.told()))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks()))
     assert d.core.state.name == "FINISHED"
 
 
@@ -264,7 +267,7 @@ def test_results_are_given_when_all_has_succeeded_and_the_job_ends_with_them() -
     run = d.begun()
     operator = OP
     assert d.core.give(operator, 0)[0] is None
-    d.did(d.core.stages_ended(run.run_id, d.told({}, *results((2, b"ab"), (1, b"c")))))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({}, *results((2, b"ab"), (1, b"c")))))
     assert d.core.state.name == "RUNNING", "the client has not got them"
     first, _ = d.core.give(operator, 0)
     assert first is not None
@@ -281,9 +284,9 @@ def test_no_results_of_a_failed_job_are_given() -> None:
     d = Batch(collecting())
     run = d.begun()
     d.did(d.core.stages_failed(run.run_id, user_failure("V1", 0)))
-    given, _ = d.core.give(OP, 0)
-    assert given is not None
-    assert (given.count, given.end, given.state) == (0, True, "FAILED")
+    answer, _ = d.core.give(OP, 0)
+    assert answer is not None
+    assert (answer.count, answer.end, answer.state) == (0, True, "FAILED")
 
 
 def followed(before: Batch) -> Batch:
@@ -298,7 +301,7 @@ def followed(before: Batch) -> Batch:
 def test_a_jobmaster_that_follows_commits_what_was_stored_and_runs_nothing_again() -> None:
     d = Batch(two_by_two(commits=True))
     run = d.begun()
-    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="], [2, "eQ=="]]})))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({OP: [[1, "eA=="], [2, "eQ=="]]})))
     commit = d.seen(do.StartStageRun)[-1]
     assert len(d.stored) == 1
     after = followed(d)
@@ -326,7 +329,7 @@ def test_nothing_is_committed_before_it_is_stored() -> None:
     d = Batch(two_by_two(commits=True))
     run = d.begun()
     d.storage_is_away = True
-    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({OP: [[1, "eA=="]]})))
     assert len(d.seen(do.StartStageRun)) == 1
     d.clock.advance(2)
     d.did(d.core.timer_fired("checkpoint"))
@@ -342,7 +345,7 @@ def test_a_job_that_is_cancelled_before_all_is_stored_commits_nothing() -> None:
     d = Batch(two_by_two(commits=True))
     run = d.begun()
     d.storage_is_away = True
-    d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({OP: [[1, "eA=="]]})))
     d.did(d.core.cancel("its user wants it"))
     assert d.core.state.name == "CANCELED"
     assert len(d.seen(do.StartStageRun)) == 1
@@ -356,7 +359,7 @@ def results(*pieces: tuple[int, bytes]) -> tuple[bytes, ...]:
 def test_a_jobmaster_that_follows_gives_the_results_that_were_stored() -> None:
     d = Batch(collecting())
     run = d.begun()
-    d.did(d.core.stages_ended(run.run_id, d.told({}, *results((2, b"ab"), (1, b"c")))))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({}, *results((2, b"ab"), (1, b"c")))))
     after = followed(d)
     assert not after.seen(do.StartStageRun)
     last, instructions = after.core.give(OP, 2)
@@ -371,13 +374,13 @@ def test_results_of_some_megabytes_outlive_their_jobmaster() -> None:
     d = Batch(collecting())
     run = d.begun()
     pieces = [(1, bytes((number,)) * (1 << 20)) for number in range(5)]
-    d.did(d.core.stages_ended(run.run_id, d.told({}, *results(*pieces))))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({}, *results(*pieces))))
     after = followed(d)
     for number, (_, data) in enumerate(pieces):
-        found, instructions = after.core.give(OP, number)
+        answer, instructions = after.core.give(OP, number)
         after.did(instructions)
-        assert found is not None
-        assert base64.b64decode(found.data) == data
+        assert answer is not None
+        assert base64.b64decode(answer.data) == data
     assert after.core.state.name == "FINISHED"
 
 
@@ -385,7 +388,7 @@ def test_results_that_were_too_many_to_be_stored_are_lost_by_name(monkeypatch: p
     monkeypatch.setattr(batch_layout, "KEPT_RESULTS", 100)
     d = Batch(collecting())
     run = d.begun()
-    d.did(d.core.stages_ended(run.run_id, d.told({}, *results((1, bytes(101))))))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({}, *results((1, bytes(101))))))
     after = followed(d)
     assert after.core.state.name == "FAILED"
     assert "write them to a sink" in after.core.graph.root_failure.failure["message"]  # type: ignore[union-attr]
@@ -396,7 +399,7 @@ def test_a_lost_driver_is_no_failure_of_the_job(commits: bool) -> None:
     d = Batch(two_by_two(commits=True))
     run = d.begun()
     if commits:
-        d.did(d.core.stages_ended(run.run_id, d.told({OP: [[1, "eA=="]]})))
+        d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({OP: [[1, "eA=="]]})))
         run = d.seen(do.StartStageRun)[-1]
     d.did(d.core.stages_lost(run.run_id))
     again = d.seen(do.StartStageRun)[-1]
@@ -429,14 +432,14 @@ def test_a_job_that_ends_one_driver_after_the_other_fails() -> None:
 def graph(*edges: tuple[int, int, str, str]) -> JobGraph:
     """Sources 1 (two subtasks) and 2, and a vertex 3 with three; edges: from, to, partitioner, kind of the target."""
     vertices = [vertex(1, 2, splits=["a", "b", "c"]), vertex(2, 1, splits=["d"]), vertex(3, 3)]
-    made = []
+    job_edges = []
     for index, (up, down, partitioner, kind) in enumerate(edges):
-        made.append(JobEdge(index, vertex_id(up), vertex_id(down), vertex_id(up), index, partitioner))
+        job_edges.append(JobEdge(index, vertex_id(up), vertex_id(down), vertex_id(up), index, partitioner))
         info = OperatorInfo(vertex_id(3), "V3", None, kind)
         vertices[2] = replace(vertices[2], operators=(info,))
-    found = JobGraph("ab" * 16, "test", tuple(vertices), tuple(made), BATCH, {"c" * 64: 10})
-    found.validate()
-    return found
+    graph = JobGraph("ab" * 16, "test", tuple(vertices), tuple(job_edges), BATCH, {"c" * 64: 10})
+    graph.validate()
+    return graph
 
 
 def planned(job_graph: JobGraph) -> list[Stage]:
@@ -504,7 +507,7 @@ def test_what_can_not_be_read_to_its_end_is_refused_by_name() -> None:
 def test_there_is_no_commit_without_anything_prepared() -> None:
     d = Batch(two_by_two(commits=True))
     run = d.begun()
-    d.did(d.core.stages_ended(run.run_id, d.told({OP: []})))
+    d.did(d.core.stages_ended(run.run_id, d.elements_of_tasks({OP: []})))
     assert d.core.state.name == "FINISHED"
     assert len(d.seen(do.StartStageRun)) == 1
 
@@ -518,9 +521,9 @@ def adapting(partitioner: str = "HASH", config: dict[str, str] | None = None, fi
         fixed: number of the vertex of which it was said.
     """
     vertices = [vertex(1, 4, splits=["a"]), vertex(2, 4), vertex(3, 4, commits=True)]
-    made = [replace(one, adapts=number != fixed) for number, one in enumerate(vertices, start=1)]
+    specs = [replace(spec, adapts=number != fixed) for number, spec in enumerate(vertices, start=1)]
     edges = (("REBALANCE", 1, 2), (partitioner, 2, 3))
-    graph = job(*made)
+    graph = job(*specs)
     return replace(
         graph,
         edges=tuple(
@@ -575,14 +578,14 @@ def test_subtasks_that_are_not_needed_end_with_the_others() -> None:
     ended = (TaskProgress(0, "SUCCESS", 6),)
     progress = {vertex_id(number): StageProgress(1, 0, 1, 0, 7 + number, ended) for number in (1, 2, 3)}
     d.did(d.core.stages_seen(run.run_id, RunLook("running", "", progress, "http://127.0.0.1:4040")))
-    states = [[e.state.name for e in one.executions()] for one in d.core.graph.vertices.values()]
+    states = [[e.state.name for e in job_vertex.executions()] for job_vertex in d.core.graph.vertices.values()]
     assert states[:2] == [["FINISHED"] * 4] * 2
     assert states[2] == ["RUNNING", "DEPLOYING", "DEPLOYING", "DEPLOYING"], "these may have something to commit"
     shown = archive_of(d.core.graph)["vertices"]
-    assert [one["firesteel-tasks"] for one in shown] == [1, 1, 1]
+    assert [row["firesteel-tasks"] for row in shown] == [1, 1, 1]
     assert shown[1]["firesteel-spark"] == "http://127.0.0.1:4040/stages/stage/?id=9&attempt=0"
-    told = d.told({vertex_id(3): [[1, "eA=="]]})
-    of_first = [one for one in told if one[:1] == b"\0" or json.loads(one[1:])["subtask"] == 0]
+    elements = d.elements_of_tasks({vertex_id(3): [[1, "eA=="]]})
+    of_first = [element for element in elements if element[:1] == b"\0" or json.loads(element[1:])["subtask"] == 0]
     d.did(d.core.stages_ended(run.run_id, of_first))
     commit = d.seen(do.StartStageRun)[-1]
     assert commit.run_id != run.run_id

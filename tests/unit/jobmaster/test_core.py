@@ -314,10 +314,10 @@ def test_a_job_that_fails_tells_the_cause_that_the_resourcemanager_gives() -> No
     lost_right(d, 7.0)
     d.did(d.core.taskmanager_ended(m.TaskManagerEnded("right", "container c has used more memory than it has")))
     assert d.core.state.name == "FAILED"
-    told = job_archive(d.core)["failure"]
-    assert told["message"].startswith("container c has used more memory than it has (first seen: Slot 0 of")
-    assert "gave no sign of life" in told["message"]
-    assert told["message"] in told["stacktrace"]
+    failure = job_archive(d.core)["failure"]
+    assert failure["message"].startswith("container c has used more memory than it has (first seen: Slot 0 of")
+    assert "gave no sign of life" in failure["message"]
+    assert failure["message"] in failure["stacktrace"]
     assert d.core.taskmanager_ended(m.TaskManagerEnded("right", "late")) == []
 
 
@@ -355,8 +355,8 @@ def test_a_taskmanager_that_is_told_to_stop_is_waited_for_as_well() -> None:
     assert do.SetTimer("reason", 7.0 + STOPPING_SECONDS) in d.all
     d.did(d.core.taskmanager_ended(m.TaskManagerEnded("tm", "container c is over its memory")))
     assert d.core.state.name == "FAILED"
-    told = job_archive(d.core)["failure"]["message"]
-    assert told == "container c is over its memory (first seen: TaskManager tm was stopped)"
+    message = job_archive(d.core)["failure"]["message"]
+    assert message == "container c is over its memory (first seen: TaskManager tm was stopped)"
 
 
 def test_the_end_of_a_taskmanager_that_was_not_missed_yet_is_its_loss() -> None:
@@ -380,8 +380,8 @@ def test_a_slot_that_never_came_is_asked_for_again_and_fails_a_waiting_job_at_la
     d = Driver(two_by_two())
     d.start()
     for number in range(MISSED_SLOTS):
-        asked = d.core.fail_slot(m.FailSlot("tm", f"unknown-{number}", "no process came within 60 s"))
-        assert any(isinstance(one, do.DeclareSlots) for one in asked)
+        instructions = d.core.fail_slot(m.FailSlot("tm", f"unknown-{number}", "no process came within 60 s"))
+        assert any(isinstance(instruction, do.DeclareSlots) for instruction in instructions)
         assert d.core.state.name != "FAILED"
     d.did(d.core.fail_slot(m.FailSlot("tm", "unknown", "its worker did not start: no python3")))
     assert d.core.state.name == "FAILED"

@@ -45,8 +45,8 @@ def test_commit_when_every_task_is_finished_or_at_its_end_of_data() -> None:
     assert [o.finished for o in complete.metadata.operators] == [True, True]
     assert not d.seen(do.NotifyCheckpointComplete), "it is not stored yet"
     d.did(d.core.checkpoint_work_done(WorkResult(complete, stored=True, location="memory:1")))
-    told = d.seen(do.NotifyCheckpointComplete)
-    assert {id_ for one in told for id_ in one.execution_ids} == {sink_0, sink_1}
+    notices = d.seen(do.NotifyCheckpointComplete)
+    assert {id_ for notice in notices for id_ in notice.execution_ids} == {sink_0, sink_1}
     assert job_archive(d.core)["checkpoints"] is None, "the job takes no checkpoints, as people see it"
     d.did(d.core.end_of_data(m.ExecutionRef(sink_1)))
     assert d.seen(do.CheckpointWork)[-1].work is complete, "said again"
@@ -118,7 +118,7 @@ def test_what_is_to_be_committed_is_stored_again_and_again_until_it_can_be() -> 
         assert do.SetTimer("checkpoint", 1.0) in d.all
         d.clock.advance(1)
         d.did(d.core.timer_fired("checkpoint"))
-        for work in [one.work for one in d.seen(do.CheckpointWork)]:
+        for work in [instruction.work for instruction in d.seen(do.CheckpointWork)]:
             if isinstance(work, Prepare) and work.number == attempt:
                 d.did(d.core.checkpoint_work_done(WorkResult(work, checkpoint_id=attempt)))
         for sink in d.ids()[2:]:
@@ -157,11 +157,11 @@ def test_splits_are_handed_out_once_and_the_last_says_so() -> None:
     d = Driver(two_by_two())
     d.running()
     first, second = d.ids()[:2]
-    given: list[Any] = []
+    split_ids: list[Any] = []
     answers = [d.core.request_splits(m.RequestSplits(i, n))[0] for n in (1, 2) for i in (first, second)]
     for answer in answers:
-        given += [s["id"] for s in answer.splits]
-    assert given == ["a", "b", "c"]
+        split_ids += [s["id"] for s in answer.splits]
+    assert split_ids == ["a", "b", "c"]
     assert [a.no_more for a in answers] == [False, False, True, True]
 
 
@@ -220,9 +220,9 @@ def test_a_request_that_comes_again_gets_the_same_splits() -> None:
     d = Driver(two_by_two())
     d.running()
     first, second = d.ids()[:2]
-    given, _ = d.core.request_splits(m.RequestSplits(first, 1))
-    assert ([s["id"] for s in given.splits], given.serial) == (["a"], 1)
-    assert d.core.request_splits(m.RequestSplits(first, 1)) == (given, [])
+    answer, _ = d.core.request_splits(m.RequestSplits(first, 1))
+    assert ([s["id"] for s in answer.splits], answer.serial) == (["a"], 1)
+    assert d.core.request_splits(m.RequestSplits(first, 1)) == (answer, [])
     assert d.core.request_splits(m.RequestSplits(second, 1))[0].splits[0]["id"] == "b"
     last, _ = d.core.request_splits(m.RequestSplits(first, 2, taken=1))
     assert ([s["id"] for s in last.splits], last.no_more, last.serial) == (["c"], True, 2)

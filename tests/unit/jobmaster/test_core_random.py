@@ -130,7 +130,7 @@ class World(RuleBasedStateMachine):
             self.d.did(instructions)
             if answer.serial:
                 assert self.given.setdefault((id_, answer.serial), answer) == answer
-            names = [s["id"] for one in self.given.values() for s in one.splits]
+            names = [s["id"] for answer in self.given.values() for s in answer.splits]
             assert len(names) == len(set(names)), "a split was given twice"
         except ProtocolError:
             pass
@@ -173,8 +173,8 @@ class World(RuleBasedStateMachine):
 
     @property
     def waiting_for_state(self) -> list[tuple[str, int]]:
-        told = [(id_, t.checkpoint_id) for t in self.d.seen(do.SendTriggerCheckpoint) for id_ in t.execution_ids]
-        return [one for one in told if one not in self.acknowledged]
+        triggered = [(id_, t.checkpoint_id) for t in self.d.seen(do.SendTriggerCheckpoint) for id_ in t.execution_ids]
+        return [pair for pair in triggered if pair not in self.acknowledged]
 
     @rule()
     def tasks_acknowledge(self) -> None:
@@ -223,10 +223,10 @@ class World(RuleBasedStateMachine):
     @invariant()
     def every_accepted_slot_is_held_or_given_back(self) -> None:
         released = {r.allocation_id for r in self.d.seen(do.ReleaseSlot)}
-        held = {s.allocation_id for s in self.d.core.pool.slots()}
-        assert set(self.accepted) <= released | held
+        slots = {s.allocation_id for s in self.d.core.pool.slots()}
+        assert set(self.accepted) <= released | slots
         if self.d.core.is_terminal:
-            assert not held
+            assert not slots
 
     @invariant()
     def committed_only_when_all_were_through(self) -> None:
@@ -279,8 +279,8 @@ class World(RuleBasedStateMachine):
                 self.storage_answers()
                 self.tasks_acknowledge()
             self.due("checkpoint")
-        for told in self.d.seen(do.NotifyCheckpointComplete):
-            for id_ in set(told.execution_ids) & set(self.running):
+        for notice in self.d.seen(do.NotifyCheckpointComplete):
+            for id_ in set(notice.execution_ids) & set(self.running):
                 self.report(id_, "FINISHED", self.owner(id_))
         if do.SetTimer("reason", 0.2) in self.d.all:
             self.d.did(core.timer_fired("reason"))

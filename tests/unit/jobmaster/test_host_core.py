@@ -108,17 +108,17 @@ def test_few_processes_of_ended_jobs_linger() -> None:
 def test_a_lost_jobmaster_is_told_and_refuses_a_start_until_then() -> None:
     host = Host()
     job_id = host.run()
-    (told,) = host.core.process_ended(job_id, ProcessId(1, 7), "was killed by signal 9 (SIGKILL)", in_order=False)
-    assert isinstance(told, h.ReportLoss)
-    assert "(process 1) was killed by signal 9 (SIGKILL) before the job had ended" in told.jobmaster.cause
+    (report,) = host.core.process_ended(job_id, ProcessId(1, 7), "was killed by signal 9 (SIGKILL)", in_order=False)
+    assert isinstance(report, h.ReportLoss)
+    assert "(process 1) was killed by signal 9 (SIGKILL) before the job had ended" in report.jobmaster.cause
     assert host.state(job_id) == "LOST"
     assert not host.core.running_jobs().jobs
     assert not host.core.with_processes()
     assert host.core.process_ended(job_id, ProcessId(1, 7), "is gone", in_order=False) == [], "heard twice"
     with pytest.raises(RpcFault, match="was killed by signal 9"):
         host.core.start_job(graph(), start(graph()))
-    assert host.core.loss_told(job_id, told.jobmaster) == [h.ForgetEntry(job_id, told.jobmaster.token)]
-    assert host.core.loss_told(job_id, told.jobmaster) == []
+    assert host.core.loss_told(job_id, report.jobmaster) == [h.ForgetEntry(job_id, report.jobmaster.token)]
+    assert host.core.loss_told(job_id, report.jobmaster) == []
     assert host.core.start_job(graph(), start(graph()))[1] == [h.ForkJobMaster(job_id)]
 
 
@@ -127,23 +127,23 @@ def test_a_jobmaster_that_an_exception_strikes_says_so_before_it_dies() -> None:
     job_id = host.run()
     host.core.crashed(job_id, ProcessId(2, 7), "another one")
     host.core.crashed(job_id, ProcessId(1, 7), "failed while handling metrics: KeyError: 'x'")
-    (told,) = host.core.process_ended(job_id, ProcessId(1, 7), "ended with exit code 1", in_order=False)
-    assert isinstance(told, h.ReportLoss)
+    (report,) = host.core.process_ended(job_id, ProcessId(1, 7), "ended with exit code 1", in_order=False)
+    assert isinstance(report, h.ReportLoss)
     said = (
         "(process 1) failed while handling metrics: KeyError: 'x', and ended with exit code 1 before the job had ended"
     )
-    assert said in told.jobmaster.cause
+    assert said in report.jobmaster.cause
 
 
 def test_another_jobmaster_may_follow_before_the_loss_was_told() -> None:
     host = Host()
     job_id = host.run()
-    (told,) = host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=False)
-    assert isinstance(told, h.ReportLoss)
+    (report,) = host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=False)
+    assert isinstance(report, h.ReportLoss)
     again = replace(start(graph()), takeover=1, given_up=("t1",))
     assert host.core.start_job(graph(), again) == (None, [h.ForkJobMaster(job_id)])
     host.core.started(job_id, ProcessId(2, 8), "http://jm2", "new")
-    assert host.core.loss_told(job_id, told.jobmaster) == [h.ForgetEntry(job_id, told.jobmaster.token)]
+    assert host.core.loss_told(job_id, report.jobmaster) == [h.ForgetEntry(job_id, report.jobmaster.token)]
     assert host.state(job_id) == "RUNNING", "the loss was that of the former one"
     assert host.core.start_job(graph(), again) == (m.JobStarted("http://jm2", "new"), [])
 
@@ -222,9 +222,9 @@ def test_what_a_former_host_left_behind() -> None:
     alive = RegisteredProcess(graph(1).job_id, ProcessId(1, 7), "http://jm1", "t1", start(graph(1)))
     dead = RegisteredProcess(graph(2).job_id, ProcessId(2, 7), "http://jm2", "t2", start(graph(2)))
     assert host.core.recovered(alive, graph(1), alive=True) == []
-    (told,) = host.core.recovered(dead, graph(2), alive=False)
-    assert isinstance(told, h.ReportLoss)
-    assert told.jobmaster.token == "t2"
+    (report,) = host.core.recovered(dead, graph(2), alive=False)
+    assert isinstance(report, h.ReportLoss)
+    assert report.jobmaster.token == "t2"
     (running,) = host.core.running_jobs().jobs
     assert (running.job_id, running.address, running.jobmaster_token) == (alive.job_id, "http://jm1", "t1")
     assert host.core.start_job(graph(1), start(graph(1))) == (m.JobStarted("http://jm1", "t1"), [])
@@ -239,11 +239,11 @@ def test_jobmasters_go_on_when_their_host_hands_over() -> None:
     assert host.core.started(second.job_id, ProcessId(2, 7), "http://jm2", "t2") == []
     assert not host.core.is_waited_for()
     assert host.core.overdue() == []
-    assert [host.state(one) for one in (job_id, second.job_id)] == ["RUNNING", "RUNNING"]
+    assert [host.state(id_) for id_ in (job_id, second.job_id)] == ["RUNNING", "RUNNING"]
     with pytest.raises(RpcFault, match="the JobMaster host stops"):
         host.core.start_job(graph(3), start(graph(3)))
     lost = host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=False)
-    assert [type(one) for one in lost] == [h.ReportLoss], "it is lost all the same"
+    assert [type(instruction) for instruction in lost] == [h.ReportLoss], "it is lost all the same"
 
 
 def test_jobmasters_end_with_the_cluster() -> None:

@@ -34,8 +34,8 @@ V1, V2 = vertex_id(1), vertex_id(2)
 
 
 def limited(number: int, most: int, group: str = "default", fixed: bool = False, splits: bool = False) -> Any:
-    made = vertex(number, 1, group=group, splits=["a", "b", "c"] if splits else None)
-    return replace(made, max_parallelism=most, fixed_parallelism=fixed)
+    spec = vertex(number, 1, group=group, splits=["a", "b", "c"] if splits else None)
+    return replace(spec, max_parallelism=most, fixed_parallelism=fixed)
 
 
 def test_each_vertex_takes_all_slots_of_its_group_up_to_its_maximum() -> None:
@@ -91,9 +91,9 @@ def test_no_slot_is_left_that_could_be_used(limits: list[int], more: int) -> Non
 
 
 def timing(**settings: Any) -> RescaleTiming:
-    made = RescaleTiming(ReactiveSettings(cooldown=30, stabilization=60, max_failures=2, **settings), interval=10)
-    made.scaled(100.0)
-    return made
+    timing = RescaleTiming(ReactiveSettings(cooldown=30, stabilization=60, max_failures=2, **settings), interval=10)
+    timing.scaled(100.0)
+    return timing
 
 
 def test_slots_have_time_to_come_and_then_the_next_checkpoint_is_waited_for() -> None:
@@ -153,9 +153,11 @@ class Reactive(Driver):
     """A core in reactive mode."""
 
     def __init__(self, graph: JobGraph | None = None, pause: float = 1.0, **others: Any) -> None:
-        made = ReactiveSettings(cooldown=30, stabilization=60, **others)
+        reactive_settings = ReactiveSettings(cooldown=30, stabilization=60, **others)
         settings = JobMasterSettings(
-            new_restart_strategy=lambda: FixedDelay(3, pause), reactive=made, checkpoints=CheckpointSettings()
+            new_restart_strategy=lambda: FixedDelay(3, pause),
+            reactive=reactive_settings,
+            checkpoints=CheckpointSettings(),
         )
         super().__init__(graph or two_by_two())
         self.core = JobMasterCore(graph or two_by_two(), settings, self.clock)
@@ -167,11 +169,11 @@ class Reactive(Driver):
 
     def submitted(self) -> dict[str, list[str]]:
         """What was submitted since the last look, by slot."""
-        found = {s.allocation_id: tasks_of(s) for s in self.seen(do.SubmitSlot)}
+        tasks_by_slot = {s.allocation_id: tasks_of(s) for s in self.seen(do.SubmitSlot)}
         self.all.clear()
-        for ids in found.values():
+        for ids in tasks_by_slot.values():
             self.did(self.core.tasks_submitted(ids))
-        return found
+        return tasks_by_slot
 
     def run(self) -> None:
         for id_ in self.ids():
@@ -182,8 +184,12 @@ class Reactive(Driver):
 
     def at(self, tm: str) -> list[str]:
         """The tasks of a TaskManager."""
-        found = [(id_, self.core.graph.execution(id_)) for id_ in self.ids()]
-        return [id_ for id_, one in found if one is not None and one.slot is not None and one.slot.taskmanager_id == tm]
+        executions = [(id_, self.core.graph.execution(id_)) for id_ in self.ids()]
+        return [
+            id_
+            for id_, execution in executions
+            if execution is not None and execution.slot is not None and execution.slot.taskmanager_id == tm
+        ]
 
     def parallelism(self) -> list[int]:
         return [v["parallelism"] for v in job_archive(self.core)["vertices"]]
@@ -241,7 +247,7 @@ def test_too_few_slots_are_waited_for_and_said() -> None:
     d.did(d.core.notify_no_resources(m.NotifyNoResources(1, 0, "start one")))
     assert d.core.state.name == "RUNNING"
     assert d.core.graph.waiting_reason == "start one"
-    assert not any(one.name == "slots" for one in d.seen(do.SetTimer)), "it waits for ever"
+    assert not any(timer.name == "slots" for timer in d.seen(do.SetTimer)), "it waits for ever"
     d.offer(0)
     d.fire("settle", 2.0)
     assert d.core.graph.waiting_reason == ""
@@ -296,7 +302,7 @@ def test_slots_of_taskmanagers_that_were_told_to_stop_are_not_used_again() -> No
             d.report(id_, "FAILED", stopped, tm=tm)
     d.cancelled()
     d.fire("restart", 1.0)
-    assert {one.taskmanager_id for one in d.seen(do.ReleaseSlot)} == {"b", "c"}
+    assert {release.taskmanager_id for release in d.seen(do.ReleaseSlot)} == {"b", "c"}
     assert set(d.submitted()) == {"tm-0", "tm-1"}
     assert d.parallelism() == [2, 2]
     assert d.offer(0, tm="b") == (), "the ResourceManager does not know yet that it stops"
@@ -363,7 +369,7 @@ def test_finished_tasks_leave_the_slots_with_the_job() -> None:
     d = begun()
     for id_ in d.ids()[:2]:
         d.report(id_, "FINISHED")
-    assert not any(one.name == "idle" for one in d.seen(do.SetTimer))
+    assert not any(timer.name == "idle" for timer in d.seen(do.SetTimer))
 
 
 def test_a_job_that_is_cancelled_while_it_waits_ends() -> None:
@@ -400,7 +406,7 @@ def rescales_of(d: Reactive) -> list[t.Rescale]:
 
 
 def causes(d: Reactive) -> list[tuple[str, str | None]]:
-    return [(one["triggerCause"], one["terminatedReason"]) for one in rescales_of(d)]
+    return [(rescale["triggerCause"], rescale["terminatedReason"]) for rescale in rescales_of(d)]
 
 
 def test_the_first_schedule_is_a_rescale_from_nothing() -> None:
@@ -413,14 +419,14 @@ def test_the_first_schedule_is_a_rescale_from_nothing() -> None:
     assert causes(d) == [("INITIAL_SCHEDULE", None)], "its tasks do not run yet"
     d.clock.advance(1.0)
     d.run()
-    (one,) = rescales_of(d)
-    assert (one["terminalState"], one["terminatedReason"]) == ("COMPLETED", "SUCCEEDED")
-    assert one["endTimestampInMillis"] == one["startTimestampInMillis"] + 3000
-    vertex = one["vertices"][V1]
+    (rescale,) = rescales_of(d)
+    assert (rescale["terminalState"], rescale["terminatedReason"]) == ("COMPLETED", "SUCCEEDED")
+    assert rescale["endTimestampInMillis"] == rescale["startTimestampInMillis"] + 3000
+    vertex = rescale["vertices"][V1]
     assert (vertex["desiredParallelism"], vertex["sufficientParallelism"]) == (128, 1)
     assert (vertex["preRescaleParallelism"], vertex["postRescaleParallelism"]) == (None, 2)
-    assert one["schedulerStates"] == [], "only details say them"
-    details = rescale_views.rescale_details(job_archive(d.core), {"rescale_id": one["rescaleUuid"]})
+    assert rescale["schedulerStates"] == [], "only details say them"
+    details = rescale_views.rescale_details(job_archive(d.core), {"rescale_id": rescale["rescaleUuid"]})
     assert [(state["state"], state["durationInMillis"]) for state in details["schedulerStates"]] == [
         ("WaitingForResources", 2000), ("CreatingExecutionGraph", 1000),
     ]  # fmt: skip
@@ -495,7 +501,7 @@ def test_so_many_are_kept_and_all_are_counted() -> None:
     for _ in range(3):
         d.offer(0, tm="b")
         d.did(d.core.taskmanager_lost("b", "gone"))
-    assert [one["rescaleAttemptId"] for one in rescales_of(d)] == [4, 3]
+    assert [rescale["rescaleAttemptId"] for rescale in rescales_of(d)] == [4, 3]
     assert rescale_views.rescales_overview(job_archive(d.core))["rescalesCounts"]["ignored"] == 3
     latest = rescale_views.rescale_details(job_archive(d.core), {"rescale_id": first})
     assert latest["terminalState"] == "COMPLETED", "the latest of a kind is kept"

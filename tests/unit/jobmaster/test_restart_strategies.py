@@ -19,11 +19,11 @@ from firesteel_jobmaster.settings import JobMasterSettings
 
 def after(strategy: RestartStrategy, *times: float) -> list[float | None]:
     """For failures at these times the pauses before the restarts; None = no restart."""
-    found: list[float | None] = []
+    delays: list[float | None] = []
     for now in times:
         strategy.failed(now)
-        found.append(round(strategy.delay(now), 6) if strategy.can_restart(now) else None)
-    return found
+        delays.append(round(strategy.delay(now), 6) if strategy.can_restart(now) else None)
+    return delays
 
 
 def exponential(**changes: Any) -> ExponentialDelay:

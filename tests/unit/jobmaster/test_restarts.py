@@ -26,11 +26,11 @@ def id_of(number: int, subtask: int, attempt: int = 0) -> str:
 
 def submitted(d: Driver) -> dict[str, list[str]]:
     """What was submitted since the last look, by slot."""
-    found = {s.allocation_id: tasks_of(s) for s in d.seen(do.SubmitSlot)}
+    tasks_by_slot = {s.allocation_id: tasks_of(s) for s in d.seen(do.SubmitSlot)}
     d.all.clear()
-    for ids in found.values():
+    for ids in tasks_by_slot.values():
         d.did(d.core.tasks_submitted(ids))
-    return found
+    return tasks_by_slot
 
 
 def fire(d: Driver, seconds: float = 1.0, name: str = "restart") -> None:
@@ -144,8 +144,8 @@ def test_other_regions_run_on() -> None:
                 d.core.request_splits(m.RequestSplits(id_of(1, subtask), 1))
     d.report(id_of(2, 1), "FAILED", failure())
     assert [c.execution_ids for c in d.seen(do.CancelSlotTasks)] == [(id_of(1, 1),)]
-    given, _ = d.core.request_splits(m.RequestSplits(id_of(1, 0), 2))
-    assert [s["id"] for s in given.splits] == ["c"], "a source of another region is served meanwhile"
+    answer, _ = d.core.request_splits(m.RequestSplits(id_of(1, 0), 2))
+    assert [s["id"] for s in answer.splits] == ["c"], "a source of another region is served meanwhile"
     d.finish_cancelled()
     fire(d)
     assert submitted(d) == {"tm-1": [id_of(1, 1, 1), id_of(2, 1, 1)]}
@@ -175,8 +175,8 @@ def test_sources_begin_anew() -> None:
     fire(d)
     names = []
     for number in (1, 2, 3):
-        given, _ = d.core.request_splits(m.RequestSplits(id_of(1, 1, 1), number))
-        names += [s["id"] for s in given.splits]
+        answer, _ = d.core.request_splits(m.RequestSplits(id_of(1, 1, 1), number))
+        names += [s["id"] for s in answer.splits]
     assert names == ["a", "b", "c"]
 
 
@@ -362,7 +362,7 @@ def test_attempts_are_counted_on_from_those_of_the_jobmaster_before() -> None:
     d.finish_cancelled()
     d.all.clear()
     fire(d)
-    kinds = [type(one) for one in d.all if isinstance(one, do.NoteAttempts | do.SubmitSlot)]
+    kinds = [type(instruction) for instruction in d.all if isinstance(instruction, do.NoteAttempts | do.SubmitSlot)]
     assert kinds == [do.NoteAttempts, do.SubmitSlot, do.SubmitSlot]
     assert d.seen(do.NoteAttempts) == [do.NoteAttempts(5, ("tm",))]
     assert {id_.rpartition("_")[2] for id_ in d.ids()} == {"4"}
@@ -426,7 +426,7 @@ def test_each_failure_that_is_answered_by_a_restart_is_a_warning(caplog: pytest.
     assert first.getMessage().startswith(where)
     assert "raised builtins.ValueError: boom at the record 7; restart 1 in 2.5 s" in first.getMessage()
     assert second.getMessage().endswith("boom at the record 7; restart 2 in 2.5 s"), "the traceback is told once"
-    answers = [one["answer"] for one in job_archive(d.core)["exceptions"]]
+    answers = [entry["answer"] for entry in job_archive(d.core)["exceptions"]]
     assert answers == ["restart 1 in 2.5 s", "restart 2 in 2.5 s"]
 
 
@@ -449,6 +449,6 @@ def test_the_first_failure_of_a_chain_stays_when_its_consequences_are_many() -> 
     d.clock.advance(PEACE_MS / 1000)
     for message in ("the reason", *(f"consequence {number}" for number in range(6))):
         fail_and_restart(d, message)
-    kept = [one["message"] for one in job_archive(d.core)["exceptions"]]
-    assert kept == ["the reason", "consequence 4", "consequence 5"]
+    messages = [entry["message"] for entry in job_archive(d.core)["exceptions"]]
+    assert messages == ["the reason", "consequence 4", "consequence 5"]
     assert job_archive(d.core)["exceptions-dropped"]

@@ -50,17 +50,22 @@ def started(partitioner: str, parallelism: int) -> Driver:
 
 def slices(d: Driver) -> Iterator[list[do.Instruction]]:
     """Those of the events that follow, until nothing is left."""
-    while asked := d.seen(do.GoOn):
-        assert len(asked) == 1
-        d.all.remove(asked[0])
+    while go_on := d.seen(do.GoOn):
+        assert len(go_on) == 1
+        d.all.remove(go_on[0])
         yield d.did(d.core.go_on())
 
 
 def deployed(d: Driver) -> list[str]:
     """Ids of all tasks that were submitted, also of those that are asked for from now on."""
     for instructions in slices(d):
-        assert sum(isinstance(one, do.SubmitSlot) for one in instructions) <= DEPLOYED_AT_ONCE
-        cancelled = [i for one in instructions if isinstance(one, do.CancelSlotTasks) for i in one.execution_ids]
+        assert sum(isinstance(instruction, do.SubmitSlot) for instruction in instructions) <= DEPLOYED_AT_ONCE
+        cancelled = [
+            i
+            for instruction in instructions
+            if isinstance(instruction, do.CancelSlotTasks)
+            for i in instruction.execution_ids
+        ]
         assert len(cancelled) <= CANCELLED_AT_ONCE
     return [id_ for submit in d.seen(do.SubmitSlot) for id_ in tasks_of(submit)]
 
@@ -201,7 +206,7 @@ def test_a_large_job_is_deployed_cancelled_and_started_again_in_slices(offered: 
     d.all.clear()
     d.report(first, "FAILED", failure())
     assert not deployed(d)
-    assert sorted(i for one in d.seen(do.CancelSlotTasks) for i in one.execution_ids) == sorted(others)
+    assert sorted(i for instruction in d.seen(do.CancelSlotTasks) for i in instruction.execution_ids) == sorted(others)
     d.finish_cancelled()
     fire(d, 0.0)
     assert sorted(deployed(d)) == sorted(d.ids())
@@ -218,7 +223,7 @@ def test_a_slot_that_is_lost_between_two_slices_is_not_deployed_into(offered: Dr
     d.did(d.core.fail_slot(m.FailSlot("tm", last, "it was killed")))
     assert d.core.state.name == "RESTARTING"
     assert set(deployed(d)) == begun, "nothing of a job that is about to be restarted"
-    assert {i for one in d.seen(do.CancelSlotTasks) for i in one.execution_ids} == begun
+    assert {i for instruction in d.seen(do.CancelSlotTasks) for i in instruction.execution_ids} == begun
     d.all.clear()
     d.finish_cancelled()
     fire(d, 0.0)

@@ -91,7 +91,7 @@ def test_the_start_is_below_the_submission() -> None:
     assert start.links == []
     executions = world.graph.executions()
     attempts = world.named("Attempt")
-    assert [span.context for span in attempts] == [root.below(one.id) for one in executions]
+    assert [span.context for span in attempts] == [root.below(execution.id) for execution in executions]
     assert all(span.parent == root for span in attempts)
     assert {(span.begin_ms - begun, span.end_ms - begun) for span in attempts} == {(10, 40)}
     assert {(s.begin_ms - begun, s.end_ms - begun) for s in world.named("Deploy")} == {(20, 30)}

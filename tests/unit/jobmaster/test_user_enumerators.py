@@ -32,12 +32,12 @@ def graph(**sink: Any) -> JobGraph:
 
 def events_of(d: Driver) -> list[tuple[int, list[str]]]:
     """What the enumerator heard since the last look: numbers, and kinds with subtasks."""
-    found = [
+    events = [
         (i.number, [f"{e['type']} {e.get('subtask', '')}".strip() for e in i.events])
         for i in d.seen(do.SendOperatorEvents)
     ]
     d.all = [i for i in d.all if not isinstance(i, do.SendOperatorEvents)]
-    return found
+    return events
 
 
 def send_events(d: Driver, number: int, *said: events.Event, by: str = ENUMERATOR) -> list[do.Instruction]:
@@ -173,7 +173,7 @@ def test_the_last_commit_does_not_wait_for_it() -> None:
         d.did(d.core.end_of_data(m.ExecutionRef(f"{vertex_id(2)}_{subtask}_0")))
     (prepare,) = [work.work for work in d.seen(do.CheckpointWork)]
     d.did(d.core.checkpoint_work_done(WorkResult(prepare, checkpoint_id=1)))
-    triggered = {id_ for one in d.seen(do.SendTriggerCheckpoint) for id_ in one.execution_ids}
+    triggered = {id_ for trigger in d.seen(do.SendTriggerCheckpoint) for id_ in trigger.execution_ids}
     assert triggered == {f"{vertex_id(2)}_{subtask}_0" for subtask in (0, 1)}
     for id_ in triggered:
         state = TaskState(finished=True).to_bytes().decode()
@@ -202,8 +202,10 @@ def test_its_state_is_taken_when_all_readers_have_acknowledged() -> None:
     assert not job.work
     job.acknowledge(job.execution(9, 0), checkpoint_id, splits_serial=17)
     (complete,) = (work for work in job.work if isinstance(work, Complete))
-    kept = {o.operator_id: o.enumerator for o in complete.metadata.operators if o.enumerator is not None}
-    assert {id_: one.state for id_, one in kept.items()} == {vertex_id(1): {"serials": {"0": 4, "1": 2}, "number": 17}}
+    states = {o.operator_id: o.enumerator for o in complete.metadata.operators if o.enumerator is not None}
+    assert {id_: state.state for id_, state in states.items()} == {
+        vertex_id(1): {"serials": {"0": 4, "1": 2}, "number": 17}
+    }
     job.do_all()
     assert job.safe == [(vertex_id(1), {0: 4, 1: 2})]
 
@@ -234,7 +236,7 @@ def test_what_is_on_its_way_is_kept_with_the_reader_that_it_was_for() -> None:
     send_events(d, 1, events.assign_splits(0, [A]), events.assign_splits(1, [B]))
     splits = d.core._job.sources.assigner
     assert splits is not None
-    kept = splits.snapshot(vertex_id(1), {0: 1, 1: 0}, 1)
-    assert kept.to_plain() == {"name": "user", "state": None, "returned": [{**B, "subtask": 1}]}
+    state = splits.snapshot(vertex_id(1), {0: 1, 1: 0}, 1)
+    assert state.to_plain() == {"name": "user", "state": None, "returned": [{**B, "subtask": 1}]}
     with pytest.raises(ProtocolError, match="has said 2 things before its snapshot, and 1 have come"):
         splits.snapshot(vertex_id(1), {0: 1, 1: 0}, 2)

@@ -83,11 +83,13 @@ class BoundedJob:
 
     def task(self, stage: Stage, subtask: int, attempt: int) -> list[tuple[int, bytes]]:
         out = iter(stage_main(stage.task, self.blobs, subtask, attempt, self.elements(stage, subtask)))
-        told = [(int.from_bytes(place, "big", signed=True), blob) for place, blob in zip(out, out, strict=True)]
-        totals = [struct.unpack_from(">5q", blob) for partition, blob in told if partition < 0]
+        numbered_blobs = [
+            (int.from_bytes(place, "big", signed=True), blob) for place, blob in zip(out, out, strict=True)
+        ]
+        totals = [struct.unpack_from(">5q", blob) for partition, blob in numbered_blobs if partition < 0]
         assert totals[::2] == totals[1::2], "the second one only flushes the first"
         self.totals += totals[::2]
-        return [(partition, blob) for partition, blob in told if partition >= 0]
+        return [(partition, blob) for partition, blob in numbered_blobs if partition >= 0]
 
     def elements(self, stage: Stage, subtask: int) -> Iterator[bytes]:
         task = stage.tasks[subtask]
@@ -128,7 +130,7 @@ Pieces = tuple[tuple[int, int, int, int], ...]
 
 
 def joined(first: Pieces, last: Pieces) -> Pieces:
-    return tuple((*one[:3], other[3]) for one, other in zip(first, last, strict=True))
+    return tuple((*begin[:3], end[3]) for begin, end in zip(first, last, strict=True))
 
 
 def marker(number: int) -> bytes:

@@ -222,12 +222,12 @@ class Reader:
     def take(self) -> None:
         """What was pushed arrives."""
         if self.on_the_way:
-            given = self.on_the_way.popleft()
-            assert given.serial == self.serial + 1
-            assert not (self.done and given.splits), "splits behind the last one"
-            self.serial = given.serial
-            self.splits += [Split.from_plain(plain) for plain in given.splits]
-            self.done = self.done or given.no_more
+            push = self.on_the_way.popleft()
+            assert push.serial == self.serial + 1
+            assert not (self.done and push.splits), "splits behind the last one"
+            self.serial = push.serial
+            self.splits += [Split.from_plain(plain) for plain in push.splits]
+            self.done = self.done or push.no_more
 
 
 class World:
@@ -254,11 +254,11 @@ class World:
         self.counted: Counter[tuple[str, int]] = Counter()
         restore = None
         if self.point is not None:
-            number, readers, enumerator, kept, counted = self.point
+            number, readers, enumerator, link_state, counted = self.point
             for position, split in enumerate(split for reader in readers for split in reader):
                 splits[position % parallelism].append(split)
             self.counted = Counter(counted)
-            self.link.restart(EnumeratorState.from_plain(kept.to_plain(), "kept").returned)
+            self.link.restart(EnumeratorState.from_plain(link_state.to_plain(), "kept").returned)
             states = {0: enumerator.operators[ENUMERATOR]} if enumerator.operators else {}
             operator = OperatorState(ENUMERATOR, "e", None, 1, 1, states, enumerator.finished)
             plain = TaskRestore(number, enumerator.finished, {ENUMERATOR: assign(operator, 1, 1)[0]}).to_plain()
@@ -288,9 +288,9 @@ class World:
 
     def send(self) -> None:
         """The JobMaster puts what it has to say into the lane."""
-        taken = self.link.take()
-        if taken is not None:
-            self.down.append(taken[1:])
+        message = self.link.take()
+        if message is not None:
+            self.down.append(message[1:])
 
     def ask(self, reader: Reader, *, again: bool = False) -> None:
         """A reader asks, perhaps once more under the same number."""
@@ -317,8 +317,8 @@ class World:
         kind, number, what = self.task.said.popleft()
         if kind == "events":
             for _ in range(1 + twice):
-                for execution, given in self.link.received(self.execution, number, what):
-                    self.readers[execution.subtask].on_the_way.append(given)
+                for execution, push in self.link.received(self.execution, number, what):
+                    self.readers[execution.subtask].on_the_way.append(push)
         elif kind == "ack" and number == self.pending:
             self._complete(what)
 
@@ -347,11 +347,11 @@ class World:
     def _complete(self, state: TaskState) -> None:
         assert self.pending is not None
         serials = {n: ALL if finished else serial for n, (serial, _, finished) in self.acknowledged.items()}
-        kept = self.link.snapshot(serials, state.splits_serial)
+        link_state = self.link.snapshot(serials, state.splits_serial)
         self.link.completed(serials)
         readers = [self.acknowledged[n][1] for n in sorted(self.acknowledged)]
         counted = sum(self.counts.values(), Counter(self.base))
-        self.point = (self.pending, readers, TaskState.from_bytes(state.to_bytes()), kept, counted)
+        self.point = (self.pending, readers, TaskState.from_bytes(state.to_bytes()), link_state, counted)
         self.task.task.checkpoint_complete(self.pending)
         self.pending = None
 

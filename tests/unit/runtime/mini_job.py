@@ -381,30 +381,30 @@ class MiniJob:
         return index * 10 + position
 
     def _inputs(self, vertex: Vertex, subtask: int) -> list[tuple[Any, int]]:
-        found = []
+        inputs = []
         for position, (up_name, kind, _) in enumerate(vertex.inputs):
             up = next(v for v in self.vertices if v.name == up_name)
             for number in upstream_channels(kind, subtask, up.parallelism, vertex.parallelism):
                 name = ChannelId(self._edge(vertex, position), number, subtask)
                 channel = self.wires.input(name, (up_name, number), (vertex.name, subtask))
-                found.append((channel, position if vertex.two_inputs else 0))
-        return found
+                inputs.append((channel, position if vertex.two_inputs else 0))
+        return inputs
 
     def _restore(self, vertex: Vertex, subtask: int, operators: Sequence[Any], from_: Checkpoint) -> TaskRestore:
         parallelism = from_.parallelism[vertex.name]
         written = [from_.states[vertex.name, number] for number in range(parallelism)]
-        found: dict[str, OperatorRestore] = {}
+        operator_restores: dict[str, OperatorRestore] = {}
         for spec in operators:
             subtasks = {n: s.operators[spec.id] for n, s in enumerate(written) if spec.id in s.operators}
             state = OperatorState(
                 operator_id=spec.id, name=spec.name, uid=None, parallelism=parallelism, max_parallelism=MAX_PARALLELISM,
                 subtasks=subtasks,
             )  # fmt: skip
-            found[spec.id] = assign(state, vertex.parallelism, MAX_PARALLELISM, same_program=self._same_program)[
-                subtask
-            ]
+            operator_restores[spec.id] = assign(
+                state, vertex.parallelism, MAX_PARALLELISM, same_program=self._same_program
+            )[subtask]
         finished = all(state.finished for state in written)
-        plain = TaskRestore(from_.number, finished, found).to_plain()
+        plain = TaskRestore(from_.number, finished, operator_restores).to_plain()
         return TaskRestore.from_plain(plain)
 
     # -- the coordinator: ``completed`` is what an attempt behind this one has to go on from
@@ -438,13 +438,13 @@ class MiniJob:
         pending[key] = TaskState.from_bytes(state.to_bytes())
         if len(pending) == len(self.tasks):
             parallelism = {vertex.name: vertex.parallelism for vertex in self.vertices}
-            made, options = Checkpoint(number, parallelism, pending), self._barriers[number].options
+            checkpoint, options = Checkpoint(number, parallelism, pending), self._barriers[number].options
             if savepoints.OPTION in options:
-                self.savepoint = made
+                self.savepoint = checkpoint
                 if not options.get(savepoints.STOP_OPTION):
                     del self.pending[number]
                     return
-            self.completed = made
+            self.completed = checkpoint
             self.pending = {n: p for n, p in self.pending.items() if n > number}
             if self.random.random() < 0.8:  # else the news is lost
                 self.loop.call_soon(lambda: self._tell(number))

@@ -26,8 +26,8 @@ Feed = Callable[[str], list[Batch]]
 
 
 class _Keeper(SinkWriter[Any]):
-    def __init__(self, kept: list[Any]) -> None:
-        self._kept = kept
+    def __init__(self, records: list[Any]) -> None:
+        self._kept = records
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         self._kept.extend(values)
@@ -49,8 +49,8 @@ def results(stream: DataStream, feed: Feed, seed: int = 0) -> list[Any]:
         feed: batches in place of what sources read; they are dealt out to the subtasks.
         seed: of the order in which a subtask reads its channels, and of random partitioners.
     """
-    kept = _Kept()
-    stream.sink_to(kept)
+    sink = _Kept()
+    stream.sink_to(sink)
     env: StreamExecutionEnvironment = stream.get_execution_environment()
     chains: dict[bytes, ChainSpec] = {}
 
@@ -74,7 +74,7 @@ def results(stream: DataStream, feed: Feed, seed: int = 0) -> list[Any]:
                 arrived.setdefault((graph.edges[edge].target, target), []).append(
                     (graph.edges[edge].input_index, batches)
                 )
-    return kept.records
+    return sink.records
 
 
 def _in_order(graph: JobGraph) -> list[Any]:
@@ -115,13 +115,13 @@ def _run(
     clock = ManualClock()
     plan = ChainPlan(spec)
     plan.use_state_backend(load_state_backend("hashmap"), info, clock)
-    made: list[tuple[int, int, FakeOutput]] = []
+    outputs: list[tuple[int, int, FakeOutput]] = []
     for output in spec.outputs:
         edge = graph.edges[output.edge]
         count = graph.vertex(edge.target).parallelism
         targets = [subtask] if edge.partitioner == "FORWARD" else list(range(count))
         own = [FakeOutput(target) for target in targets]
-        made += [(output.edge, target, channel) for target, channel in zip(targets, own, strict=True)]
+        outputs += [(output.edge, target, channel) for target, channel in zip(targets, own, strict=True)]
         plan.outlet_of(output).outputs.append(
             create_output(output, "op", own, info.max_parallelism, random.Random(rng.random()))
         )
@@ -134,7 +134,7 @@ def _run(
             executor.step()
     for operator in plan.operators:
         operator.close()
-    return [(edge, target, _shipped(channel.batches)) for edge, target, channel in made]
+    return [(edge, target, _shipped(channel.batches)) for edge, target, channel in outputs]
 
 
 def _shipped(batches: list[Batch]) -> list[Batch]:

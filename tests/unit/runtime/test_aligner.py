@@ -18,85 +18,85 @@ def inputs_of(*channels: FakeInput, clock: ManualClock | None = None) -> Channel
 
 def polled(inputs: ChannelInputs) -> list[Any]:
     """All that is there now: values, or the number of a checkpoint that begins, or minus that of one that won't."""
-    found: list[Any] = []
+    items: list[Any] = []
     while (got := inputs.poll()) is not None:
         if isinstance(got, InputBatch):
-            found += got.batch.values
+            items += got.batch.values
         elif isinstance(got, Arrived):
-            found.append(f"checkpoint {got.barrier.checkpoint_id}")
+            items.append(f"checkpoint {got.barrier.checkpoint_id}")
         elif isinstance(got, CancelBarrier):
-            found.append(f"no {got.checkpoint_id}")
+            items.append(f"no {got.checkpoint_id}")
         else:
-            found.append(got)
+            items.append(got)
             break
-    return found
+    return items
 
 
 def test_records_behind_a_barrier_wait_until_all_channels_have_delivered_it() -> None:
-    one = FakeInput([Batch([1]), Barrier(1, 0), Batch([2])])
-    two = FakeInput([Batch([10])])
-    inputs = inputs_of(one, two)
+    first = FakeInput([Batch([1]), Barrier(1, 0), Batch([2])])
+    second = FakeInput([Batch([10])])
+    inputs = inputs_of(first, second)
     assert polled(inputs) == [1, 10]
-    two.give(Batch([11]), Barrier(1, 0), Batch([12]))
+    second.give(Batch([11]), Barrier(1, 0), Batch([12]))
     assert polled(inputs) in ([11, "checkpoint 1", 2, 12], [11, "checkpoint 1", 12, 2])
 
 
 def test_at_least_once_lets_records_pass() -> None:
-    one = FakeInput([Barrier(1, 0, AT_LEAST_ONCE), Batch([2])])
-    two = FakeInput([Batch([10])])
-    inputs = inputs_of(one, two)
+    first = FakeInput([Barrier(1, 0, AT_LEAST_ONCE), Batch([2])])
+    second = FakeInput([Batch([10])])
+    inputs = inputs_of(first, second)
     assert sorted(polled(inputs)) == [2, 10]
-    two.give(Barrier(1, 0, AT_LEAST_ONCE))
+    second.give(Barrier(1, 0, AT_LEAST_ONCE))
     assert polled(inputs) == ["checkpoint 1"]
 
 
 def test_at_least_once_waits_for_several_checkpoints() -> None:
-    one = FakeInput([Barrier(1, 0, AT_LEAST_ONCE), Barrier(2, 0, AT_LEAST_ONCE)])
-    two = FakeInput([Batch([1])])
-    inputs = inputs_of(one, two)
+    first = FakeInput([Barrier(1, 0, AT_LEAST_ONCE), Barrier(2, 0, AT_LEAST_ONCE)])
+    second = FakeInput([Batch([1])])
+    inputs = inputs_of(first, second)
     assert polled(inputs) == [1]
-    two.give(Barrier(1, 0, AT_LEAST_ONCE), Batch([2]), Barrier(2, 0, AT_LEAST_ONCE))
+    second.give(Barrier(1, 0, AT_LEAST_ONCE), Batch([2]), Barrier(2, 0, AT_LEAST_ONCE))
     assert polled(inputs) == ["checkpoint 1", 2, "checkpoint 2"]
 
 
 def test_a_channel_that_has_ended_needs_no_barrier() -> None:
-    one = FakeInput([Barrier(1, 0), Batch([2]), END_OF_INPUT])
-    two = FakeInput([Batch([10]), END_OF_INPUT])
-    assert polled(inputs_of(one, two)) == [10, "checkpoint 1", 2, END_OF_INPUT]
+    first = FakeInput([Barrier(1, 0), Batch([2]), END_OF_INPUT])
+    second = FakeInput([Batch([10]), END_OF_INPUT])
+    assert polled(inputs_of(first, second)) == [10, "checkpoint 1", 2, END_OF_INPUT]
 
 
 def test_the_last_channel_may_end_while_the_barrier_is_waited_for() -> None:
-    one, two = FakeInput([END_OF_INPUT]), FakeInput([Barrier(1, 0)])
-    assert polled(inputs_of(one, two)) == ["checkpoint 1"]
+    first, second = FakeInput([END_OF_INPUT]), FakeInput([Barrier(1, 0)])
+    assert polled(inputs_of(first, second)) == ["checkpoint 1"]
 
 
 def test_a_later_barrier_gives_up_the_earlier_checkpoint() -> None:
-    one = FakeInput([Barrier(1, 0), Batch([1]), Barrier(2, 0), Batch([2])])
-    two = FakeInput([Barrier(2, 0), Batch([12])])
-    found = polled(inputs_of(one, two))
-    assert found[:3] == ["no 1", 1, "checkpoint 2"]
-    assert sorted(found[3:]) == [2, 12]
+    first = FakeInput([Barrier(1, 0), Batch([1]), Barrier(2, 0), Batch([2])])
+    second = FakeInput([Barrier(2, 0), Batch([12])])
+    items = polled(inputs_of(first, second))
+    assert items[:3] == ["no 1", 1, "checkpoint 2"]
+    assert sorted(items[3:]) == [2, 12]
 
 
 def test_a_cancelled_barrier_sets_the_channels_free_once() -> None:
-    one = FakeInput([Barrier(1, 0), Batch([1])])
-    two = FakeInput([CancelBarrier(1), Barrier(1, 0), Batch([2])])
-    assert polled(inputs_of(one, two)) == ["no 1", 2, 1]
+    first = FakeInput([Barrier(1, 0), Batch([1])])
+    second = FakeInput([CancelBarrier(1), Barrier(1, 0), Batch([2])])
+    assert polled(inputs_of(first, second)) == ["no 1", 2, 1]
 
 
 def test_a_cancel_ahead_of_all_barriers_is_passed_on_and_remembered() -> None:
-    one = FakeInput([CancelBarrier(1), Barrier(2, 0)])
-    two = FakeInput([Barrier(1, 0), Barrier(2, 0)])
-    assert polled(inputs_of(one, two)) == ["no 1", "checkpoint 2"]
+    first = FakeInput([CancelBarrier(1), Barrier(2, 0)])
+    second = FakeInput([Barrier(1, 0), Barrier(2, 0)])
+    assert polled(inputs_of(first, second)) == ["no 1", "checkpoint 2"]
 
 
 def test_an_abort_sets_the_channels_free_and_late_barriers_are_ignored() -> None:
-    one, two = FakeInput([Barrier(1, 0), Batch([1])]), FakeInput()
-    inputs = inputs_of(one, two)
+    first, second = FakeInput([Barrier(1, 0), Batch([1])]), FakeInput()
+    inputs = inputs_of(first, second)
     assert polled(inputs) == []
     assert inputs.abort_checkpoint(1)
     assert polled(inputs) == [1]
-    two.give(Barrier(1, 0), Batch([2]))
+    second.give(Barrier(1, 0), Batch([2]))
     assert polled(inputs) == [2]
     assert not inputs.abort_checkpoint(1)
 
@@ -113,12 +113,12 @@ def test_doubled_and_late_barriers_change_nothing() -> None:
 
 def test_the_time_of_alignment_and_the_bytes_meanwhile_are_counted() -> None:
     clock = ManualClock()
-    one = FakeInput([Barrier(1, clock.epoch_ms() - 250)])
-    two = FakeInput([Batch([1], bytes_estimate=70)])
-    inputs = inputs_of(one, two, clock=clock)
+    first = FakeInput([Barrier(1, clock.epoch_ms() - 250)])
+    second = FakeInput([Batch([1], bytes_estimate=70)])
+    inputs = inputs_of(first, second, clock=clock)
     assert polled(inputs) == [1]
     clock.now += 0.125
-    two.give(Barrier(1, 0))
+    second.give(Barrier(1, 0))
     got: InBand | InputBatch | None = inputs.poll()
     assert isinstance(got, Arrived)
     assert (got.start_delay_ms, got.alignment_ms, got.processed_bytes) == (250, 125, 70)

@@ -52,7 +52,7 @@ def test_ordered_results_leave_as_their_records_came(items: list[str], choices: 
 @given(ITEMS, STEPS)
 def test_unordered_results_never_pass_a_watermark(items: list[str], choices: list[int]) -> None:
     left = play(UnorderedResults(), items, choices)
-    assert sorted(left, key=lambda one: one[1]) == [(kind, number) for number, kind in enumerate(items)]
+    assert sorted(left, key=lambda item: item[1]) == [(kind, number) for number, kind in enumerate(items)]
     for position, (kind, number) in enumerate(left):
         if kind == WATERMARK:
             assert all(other < number for _, other in left[:position])

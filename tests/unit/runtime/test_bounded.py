@@ -84,7 +84,7 @@ def _configuration() -> Any:
 
 def results(build: Callable[[StreamExecutionEnvironment], DataStream], groups: int = 1) -> list[Any]:
     env = environment()
-    return sorted(Spark(build(env), env, groups).run().collected, key=lambda one: (one[0], one[1]))
+    return sorted(Spark(build(env), env, groups).run().collected, key=lambda record: (record[0], record[1]))
 
 
 def pairs(env: StreamExecutionEnvironment, *, timed: bool = False) -> DataStream:
@@ -97,22 +97,22 @@ SUMS = {key: sum(n for k, n in RECORDS if k == key) for key in ("k0", "k1", "k2"
 
 @pytest.mark.parametrize("groups", [1, 40, 128])
 def test_reduce_gives_the_last_result_of_each_key_only(groups: int) -> None:
-    found = results(lambda e: pairs(e).key_by(lambda p: p[0]).reduce(lambda a, b: (a[0], a[1] + b[1])), groups)
-    assert found == sorted(SUMS.items())
+    totals = results(lambda e: pairs(e).key_by(lambda p: p[0]).reduce(lambda a, b: (a[0], a[1] + b[1])), groups)
+    assert totals == sorted(SUMS.items())
 
 
 def test_a_field_is_summed_in_place_and_the_record_of_the_source_stays_as_it_is() -> None:
-    kept = [("k0", 1, "first"), ("k1", 2, "other"), ("k0", 3, "second")]
+    records = [("k0", 1, "first"), ("k1", 2, "other"), ("k0", 3, "second")]
     tuples = Types.TUPLE([Types.STRING(), Types.LONG(), Types.STRING()])
 
     def build(e: StreamExecutionEnvironment) -> DataStream:
-        return e.from_collection(kept, tuples).map(lambda one: kept[0] if one[1] == 1 else one, tuples)
+        return e.from_collection(records, tuples).map(lambda pair: records[0] if pair[1] == 1 else pair, tuples)
 
-    found = results(lambda e: build(e).key_by(lambda one: one[0]).sum(1))
-    assert found == [("k0", 4, "first"), ("k1", 2, "other")]
-    assert kept[0] == ("k0", 1, "first")
+    sums = results(lambda e: build(e).key_by(lambda pair: pair[0]).sum(1))
+    assert sums == [("k0", 4, "first"), ("k1", 2, "other")]
+    assert records[0] == ("k0", 1, "first")
     rows = Types.ROW_NAMED(["k", "n"], [Types.STRING(), Types.LONG()])
-    named = results(lambda e: build(e).map(lambda one: Row(k=one[0], n=one[1]), rows).key_by("k").max("n"))
+    named = results(lambda e: build(e).map(lambda pair: Row(k=pair[0], n=pair[1]), rows).key_by("k").max("n"))
     assert named == [Row(k="k0", n=3), Row(k="k1", n=2)]
     numbers = results(
         lambda e: pairs(e).map(lambda p: p[1], Types.INT()).key_by(lambda n: n % 5).sum().map(lambda n: (n, 0))
@@ -123,10 +123,10 @@ def test_a_field_is_summed_in_place_and_the_record_of_the_source_stays_as_it_is(
 def test_garbage_is_collected_seldom_while_a_task_runs() -> None:
     """Looking through all that is held, each time that 700 records more have come, costs a tenth of a job."""
     before = gc.get_threshold()
-    found = results(
+    windows = results(
         lambda e: pairs(e).map(lambda pair: (str(gc.get_threshold()[0]), 1), PAIR).key_by(lambda p: p[0]).sum(1)
     )
-    ((threshold, count),) = found
+    ((threshold, count),) = windows
     assert count == len(RECORDS)
     assert int(threshold) > 10 * before[0]
     assert gc.get_threshold() == before
@@ -140,7 +140,7 @@ def test_sums_of_columns_give_the_last_row_of_each_key_only() -> None:
         rows = env.from_collection([Row(k=k, n=n) for k, n in RECORDS], row)
         return rows.key_by("k").sum("n")
 
-    assert sorted((one["k"], one["n"]) for one in results(by_columns)) == sorted(SUMS.items())
+    assert sorted((row["k"], row["n"]) for row in results(by_columns)) == sorted(SUMS.items())
 
 
 class Summing(KeyedProcessFunction[Any, Any, Any]):
@@ -173,8 +173,8 @@ class Summing(KeyedProcessFunction[Any, Any, Any]):
 
 @pytest.mark.parametrize("groups", [1, 128])
 def test_functions_with_keys_see_one_key_after_the_other_and_timers_fire_behind_it(groups: int) -> None:
-    found = results(lambda e: pairs(e, timed=True).key_by(lambda p: p[0]).process(Summing(), PAIR), groups)
-    assert found == sorted([*SUMS.items(), *((key, -total) for key, total in SUMS.items())])
+    sums = results(lambda e: pairs(e, timed=True).key_by(lambda p: p[0]).process(Summing(), PAIR), groups)
+    assert sums == sorted([*SUMS.items(), *((key, -total) for key, total in SUMS.items())])
 
 
 def test_windows_fire_at_the_end_and_nothing_is_late() -> None:
@@ -213,14 +213,14 @@ class Both(KeyedCoProcessFunction[Any, Any, Any, Any]):
         yield ctx.get_current_key(), self.seen.value()
 
 
-@pytest.mark.parametrize("held", [0, 300])
+@pytest.mark.parametrize("budget", [0, 300])
 def test_more_than_fits_into_memory_is_divided_by_key_and_lies_in_files(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, budget: int
 ) -> None:
     monkeypatch.setenv("FIRESTEEL_RUN_DIRECTORY", str(tmp_path))
     whole = Spark(pairs(env := environment(), timed=True).key_by(lambda p: p[0]).process(Summing(), PAIR), env).run()
     assert {spilled for *_, spilled in whole.totals} == {0}
-    monkeypatch.setattr(buckets, "HELD_BYTES", held)
+    monkeypatch.setattr(buckets, "HELD_BYTES", budget)
     env = environment()
     divided = Spark(pairs(env, timed=True).key_by(lambda p: p[0]).process(Summing(), PAIR), env, 128).run()
     assert sorted(divided.collected) == sorted(whole.collected)
@@ -234,9 +234,9 @@ def test_more_than_fits_into_memory_is_divided_by_key_and_lies_in_files(
 def test_tasks_tell_how_far_they_have_come() -> None:
     env = environment()
     spark = Spark(pairs(env).map(lambda p: p, PAIR).rebalance().map(lambda p: p, PAIR), env).run()
-    told = sorted(totals[0] for totals in spark.totals)
-    assert told == sorted(report["metrics"]["numRecordsIn"] for report in spark.reports)
-    assert sum(told) > 0
+    records_read = sorted(totals[0] for totals in spark.totals)
+    assert records_read == sorted(report["metrics"]["numRecordsIn"] for report in spark.reports)
+    assert sum(records_read) > 0
     for report in spark.reports:
         *_, last = report["operators"].values()
         assert last[0] == report["metrics"]["numRecordsIn"]
@@ -245,9 +245,9 @@ def test_tasks_tell_how_far_they_have_come() -> None:
 
 def test_two_inputs_with_keys_come_merged_by_time() -> None:
     def program(env: StreamExecutionEnvironment) -> DataStream:
-        one = env.from_collection([("x", 1), ("x", 3), ("y", 2)], PAIR).assign_timestamps_and_watermarks(TIMED)
-        two = env.from_collection([("y", 1), ("x", 2)], PAIR).assign_timestamps_and_watermarks(TIMED)
-        keyed = one.key_by(lambda p: p[0]).connect(two.key_by(lambda p: p[0]))
+        first = env.from_collection([("x", 1), ("x", 3), ("y", 2)], PAIR).assign_timestamps_and_watermarks(TIMED)
+        second = env.from_collection([("y", 1), ("x", 2)], PAIR).assign_timestamps_and_watermarks(TIMED)
+        keyed = first.key_by(lambda p: p[0]).connect(second.key_by(lambda p: p[0]))
         return keyed.process(Both(), Types.TUPLE([Types.STRING(), Types.STRING()]))
 
     for groups in (1, 128):
@@ -261,9 +261,9 @@ class Joined(ProcessJoinFunction[Any, Any, Any]):
 
 def test_interval_joins() -> None:
     def program(env: StreamExecutionEnvironment) -> DataStream:
-        one = pairs(env, timed=True).key_by(lambda p: p[0])
-        two = env.from_collection([("k1", 6), ("k2", 40)], PAIR).assign_timestamps_and_watermarks(TIMED)
-        joined = one.interval_join(two.key_by(lambda p: p[0])).between(Time.seconds(-5), Time.seconds(5))
+        first = pairs(env, timed=True).key_by(lambda p: p[0])
+        second = env.from_collection([("k1", 6), ("k2", 40)], PAIR).assign_timestamps_and_watermarks(TIMED)
+        joined = first.interval_join(second.key_by(lambda p: p[0])).between(Time.seconds(-5), Time.seconds(5))
         return joined.process(Joined(), PAIR)
 
     expected = sorted(
@@ -375,9 +375,9 @@ def test_code_that_prints_without_end_is_cut_short(monkeypatch: pytest.MonkeyPat
     env = environment(1)
     env.from_sequence(1, 9).map(Talking(), Types.LONG()).print()
     job = Spark(None, env).run()
-    told = [line for line in job.printed.splitlines() if not line.startswith("-")]
-    assert told[:3] == ["opens", "maps 1", "maps 2"]
-    assert told[3:] == ["... and more: a task of a bounded job shows 20 characters of what its code prints"]
+    lines = [line for line in job.printed.splitlines() if not line.startswith("-")]
+    assert lines[:3] == ["opens", "maps 1", "maps 2"]
+    assert lines[3:] == ["... and more: a task of a bounded job shows 20 characters of what its code prints"]
     assert job.printed.count("-") == 9, "all rows are there"
 
 
@@ -415,13 +415,13 @@ def test_a_users_exception_says_where_it_was() -> None:
     pairs(env).map(Failing(), PAIR).name("picky").print()
     with pytest.raises(RuntimeError) as caught:
         Spark(None, env).run()
-    found = failure_in(f"org.apache.spark: Job aborted\n{caught.value}\n\tat java.lang")
-    assert found is not None
-    failure = found.failure
+    details = failure_in(f"org.apache.spark: Job aborted\n{caught.value}\n\tat java.lang")
+    assert details is not None
+    failure = details.failure
     place = failure["operator"], failure["error_class"], failure["record"]
     assert place == ("picky", "ValueError", "('k2', 7)")
     assert failure["recoverable"] is True
-    ((stream, text),) = found.printed
+    ((stream, text),) = details.printed
     assert (stream, text[-14:]) == (STDOUT, "maps 9;maps 7;")
     assert "(" not in text, "rows of a sink are no results"
     assert failure_in("an executor was lost") is None

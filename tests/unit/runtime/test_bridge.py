@@ -30,10 +30,10 @@ class Loops:
 
 @pytest.fixture
 def loops() -> Iterator[Loops]:
-    made = Loops()
-    yield made
-    made.main.close()
-    made.task.close()
+    loops = Loops()
+    yield loops
+    loops.main.close()
+    loops.task.close()
 
 
 def test_batches_flushes_and_the_end_arrive_in_order(loops: Loops) -> None:

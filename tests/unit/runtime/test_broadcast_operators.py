@@ -102,12 +102,12 @@ class Counting(KeyedBroadcastProcessFunction[str, tuple[str, int], str, Any]):
         if value == "state":
             self.count.value()
         elif value == "all":
-            found: list[Any] = []
-            ctx.apply_to_keyed_state(COUNT, lambda key, state: found.append((key, state.value())))
+            counts: list[Any] = []
+            ctx.apply_to_keyed_state(COUNT, lambda key, state: counts.append((key, state.value())))
             ctx.apply_to_keyed_state(COUNT, lambda key, state: state.clear() if key == "a" else state.update(100))
             with pytest.raises(ProgramError, match="where there is no key"):
                 self.count.value()
-            return found
+            return counts
         else:
             ctx.get_broadcast_state(RULES).put(value, 1)
         return None

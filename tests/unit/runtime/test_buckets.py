@@ -36,10 +36,10 @@ def test_rows_of_all_tasks_come_together_though_parts_stand_between_them() -> No
     bucket = Bucket(None)
     for batch in (parts(1), rows(5, 7), rows(6), parts(2, 3), rows(1, 8)):
         bucket.add(batch, 0, 100)
-    found = [one.batch for one in bucket.ordered()]
-    assert [is_parts(batch.values) for batch in found] == [True, False]
-    held, sent = found
-    assert numbers_of(held) == [1, 2, 3]
+    batches = [entry.batch for entry in bucket.ordered()]
+    assert [is_parts(batch.values) for batch in batches] == [True, False]
+    held_batch, sent = batches
+    assert numbers_of(held_batch) == [1, 2, 3]
     assert numbers_of(sent) == [1, 5, 6, 7, 8], "by time"
     assert sent.timestamps is not None
     assert list(sent.timestamps) == [1, 5, 6, 7, 8]
@@ -49,7 +49,11 @@ def test_records_that_change_others_stay_behind_them() -> None:
     bucket = Bucket(None)
     for batch in (Batch([1]), Batch([1], None, [3]), Batch([2])):
         bucket.add(batch, 0, 100)
-    assert [(one.batch.values, one.batch.kinds) for one in bucket.ordered()] == [([1], None), ([1], [3]), ([2], None)]
+    assert [(entry.batch.values, entry.batch.kinds) for entry in bucket.ordered()] == [
+        ([1], None),
+        ([1], [3]),
+        ([2], None),
+    ]
 
 
 class ManyFirst(ManyKeys):

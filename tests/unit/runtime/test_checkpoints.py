@@ -127,13 +127,13 @@ class Told(MapFunction, CheckpointedFunction, CheckpointListener):  # type: igno
 def restored(state: TaskState, number: int = 1) -> TaskRestore:
     operators = {
         id_: OperatorRestore(
-            {name: (part,) for name, part in one.keyed.items()},
-            () if one.operator is None else (one.operator,),
-            one.splits,
-            one.committables,
-            one.keys,
+            {name: (part,) for name, part in operator.keyed.items()},
+            () if operator.operator is None else (operator.operator,),
+            operator.splits,
+            operator.committables,
+            operator.keys,
         )
-        for id_, one in state.operators.items()
+        for id_, operator in state.operators.items()
     }
     return TaskRestore(number, state.finished, operators)
 
@@ -269,8 +269,8 @@ def test_a_checkpoint_that_is_given_up_while_it_is_written_is_not_acknowledged()
     bench.give(Batch(["x"]), Barrier(1, 0))
     bench.task.checkpoint_aborted(1)
     bench.run()
-    for one in work:
-        one()
+    for write in work:
+        write()
     bench.run()
     assert bench.reports.acknowledged == {}
     assert bench.reports.declined == {}

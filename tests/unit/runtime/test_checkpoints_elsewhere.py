@@ -30,15 +30,15 @@ from tests.unit.runtime.support import INFO, ManualClock, spec
 
 def moved(old: Operator, new: Operator, number: int = 1) -> None:
     """Through a checkpoint, as bytes."""
-    found: list[Any] = []
+    states: list[Any] = []
     upload = Upload(number, "x", lambda checkpoint_id, hint: InlineStream(), lambda work: work(), lambda: None)
     snapshot = TaskSnapshot(Arrived(Barrier(number, 0)), [old], upload, None, finished=False)
     snapshot.begin()
     while not snapshot.sliced:
         snapshot.slice()
     snapshot.close()
-    upload.finish(lambda handles, error: found.append(snapshot.state(handles)))
-    state = found[0].operators[old.spec.id]
+    upload.finish(lambda handles, error: states.append(snapshot.state(handles)))
+    state = states[0].operators[old.spec.id]
     operator = () if state.operator is None else (state.operator,)
     restore = OperatorRestore({name: (part,) for name, part in state.keyed.items()}, operator)
     info = replace(INFO, subtask=0, parallelism=1)
@@ -58,9 +58,9 @@ class Twice(AsyncFunction[Any, Any]):
 
 def waiting(function: Any) -> AsyncWaitOperator:
     extra = {"ordered": True, "capacity": 2, "timeout_ms": 0, "retry": None}
-    made = create_operator(spec(K.ASYNC_WAIT, function, extra=extra))
-    assert isinstance(made, AsyncWaitOperator)
-    return made
+    operator = create_operator(spec(K.ASYNC_WAIT, function, extra=extra))
+    assert isinstance(operator, AsyncWaitOperator)
+    return operator
 
 
 def test_records_whose_results_are_awaited_are_called_for_again() -> None:
@@ -81,10 +81,10 @@ def test_records_whose_results_are_awaited_are_called_for_again() -> None:
             assert arrived.wait(10)
             arrived.clear()
             while new.ready:
-                found = new.take()
-                assert isinstance(found, Batch)
-                values += found.values
-                stamps += to_list(found.timestamps) or []
+                batch = new.take()
+                assert isinstance(batch, Batch)
+                values += batch.values
+                stamps += to_list(batch.timestamps) or []
         assert (values, stamps) == ([2, 4, 6], [10, 20, 30])
     finally:
         old.close()
@@ -92,10 +92,10 @@ def test_records_whose_results_are_awaited_are_called_for_again() -> None:
 
 
 def collecting(*, checkpointing: bool = True) -> CollectOperator:
-    made = create_operator(spec(K.COLLECT))
-    assert isinstance(made, CollectOperator)
-    made.open(OperatorContext(INFO, ManualClock(), checkpointing=checkpointing))
-    return made
+    operator = create_operator(spec(K.COLLECT))
+    assert isinstance(operator, CollectOperator)
+    operator.open(OperatorContext(INFO, ManualClock(), checkpointing=checkpointing))
+    return operator
 
 
 def values_of(operator: CollectOperator, offset: int) -> list[Any]:

@@ -23,9 +23,9 @@ from tests.unit.runtime.support import INFO, ManualClock, spec
 
 def collect_of(buffer_bytes: int = 1000) -> CollectOperator:
     """A new operator, open."""
-    made = CollectOperator(spec(OperatorKind.COLLECT, extra={"buffer_bytes": buffer_bytes}))
-    made.open(OperatorContext(INFO, ManualClock()))
-    return made
+    operator = CollectOperator(spec(OperatorKind.COLLECT, extra={"buffer_bytes": buffer_bytes}))
+    operator.open(OperatorContext(INFO, ManualClock()))
+    return operator
 
 
 def test_results_stay_until_a_later_offset_is_asked_for() -> None:
@@ -104,7 +104,7 @@ def test_the_client_of_another_run_gets_what_is_left() -> None:
     former.write(["a", "b", "c"], None)
     former.acknowledge(2)
     collect = CollectOperator(spec(OperatorKind.COLLECT))
-    collect.take_back([chunk for found in SlicedSnapshot([former.outgoing()]) for chunk in found])
+    collect.take_back([chunk for chunks in SlicedSnapshot([former.outgoing()]) for chunk in chunks])
     collect.open(OperatorContext(INFO, ManualClock(), checkpointing=True))
     for _ in range(2):
         got = collect.fetch(0, 1000)
@@ -132,9 +132,9 @@ class Served:
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    made = Served()
-    yield made
-    made.loop.close()
+    served = Served()
+    yield served
+    served.loop.close()
 
 
 def test_a_long_poll_waits_for_results(served: Served) -> None:
@@ -162,7 +162,7 @@ def test_polls_wait_until_the_results_of_before_are_there(served: Served) -> Non
     before = served.collect
     before.write(["a", "b", "c"], None)
     before.acknowledge(1)
-    chunks = [chunk for found in SlicedSnapshot([before.outgoing()]) for chunk in found]
+    chunks = [chunk for slice_chunks in SlicedSnapshot([before.outgoing()]) for chunk in slice_chunks]
     served.collect = collect = CollectOperator(spec(OperatorKind.COLLECT))
     served.server.serve("v_0_0", [collect], served.errors.append)
     served.server.request(1, "v_0_0", 2, 1000, 5.0)

@@ -63,11 +63,11 @@ VALUES: list[tuple[TypeInformation, Make]] = [
 NUMBERS = (Types.LONG(), Types.INT(), Types.BYTE(), Types.DOUBLE(), Types.FLOAT())
 
 
-def above(one: Any, other: Any) -> bool:
+def above(value: Any, other: Any) -> bool:
     """With NaN above all other numbers."""
-    if isinstance(one, float) and one != one:
+    if isinstance(value, float) and value != value:
         return not (isinstance(other, float) and other != other)
-    return bool(one > other)
+    return bool(value > other)
 
 
 class Oracle:
@@ -104,37 +104,40 @@ class Oracle:
         return value if wins else self.best
 
 
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or (math.isnan(one) and math.isnan(other))
-    return type(one) is type(other) and bool(one == other)
+def same(value: Any, other: Any) -> bool:
+    if isinstance(value, float) and isinstance(other, float):
+        return value == other or (math.isnan(value) and math.isnan(other))
+    return type(value) is type(other) and bool(value == other)
 
 
 def operator(
-    given: RowTypeInfo, keys: Sequence[str], aggregates: Sequence[Aggregate], *, wrap: bool = False
+    input_type: RowTypeInfo, keys: Sequence[str], aggregates: Sequence[Aggregate], *, wrap: bool = False
 ) -> RunningAggregates:
-    return RunningAggregates(described(given, keys, aggregates, wrap=wrap))
+    return RunningAggregates(described(input_type, keys, aggregates, wrap=wrap))
 
 
-def described(given: RowTypeInfo, keys: Sequence[str], aggregates: Sequence[Aggregate], *, wrap: bool = False) -> Any:
-    names = list(given.field_names)
-    columns = dict(zip(names, given.field_types, strict=True))
+def described(
+    input_type: RowTypeInfo, keys: Sequence[str], aggregates: Sequence[Aggregate], *, wrap: bool = False
+) -> Any:
+    names = list(input_type.field_names)
+    columns = dict(zip(names, input_type.field_types, strict=True))
     bound = bind_aggregates("aggregate", aggregates, columns, keys, wrap=wrap)
     result = RowTypeInfo(
-        [*(columns[name] for name in keys), *(one.type_info for one in bound)], [*keys, *(one.name for one in bound)]
+        [*(columns[name] for name in keys), *(aggregate.type_info for aggregate in bound)],
+        [*keys, *(aggregate.name for aggregate in bound)],
     )
     return spec(
         OperatorKind.COLUMNS_AGGREGATE,
         tuple(aggregates),
         key_selectors=(ColumnKey(keys, [names.index(name) for name in keys]),),
-        extra={"input_type": given, "result_type": result, "wrap": wrap},
+        extra={"input_type": input_type, "result_type": result, "wrap": wrap},
     )
 
 
-def at(one: RunningAggregates, subtask: int, parallelism: int) -> RunningAggregates:
+def at(aggregates: RunningAggregates, subtask: int, parallelism: int) -> RunningAggregates:
     info = TaskInfo("1" * 32, "job", "v", "t", subtask, parallelism, 128, 0, {})
-    one.use_backend(HeapStateBackend(), state_parameters(one.spec, info, ManualClock()))
-    return one
+    aggregates.use_backend(HeapStateBackend(), state_parameters(aggregates.spec, info, ManualClock()))
+    return aggregates
 
 
 def sizes(r: random.Random, total: int) -> Iterator[int]:
@@ -154,7 +157,7 @@ def test_against_an_oracle(seed: int) -> None:
     keys = [r.choice(KEYS) for _ in range(r.choice([1, 1, 2, 3]))]
     values = [r.choice(VALUES) for _ in range(3)]
     names = [*(f"k{i}" for i in range(len(keys))), *(f"v{i}" for i in range(len(values)))]
-    given = Types.ROW_NAMED(names, [kind for kind, _ in [*keys, *values]])
+    input_type = Types.ROW_NAMED(names, [kind for kind, _ in [*keys, *values]])
     key_names, key_nulls, nulls = names[: len(keys)], r.choice([0, 0.2]), r.choice([0, 0, 0.1, 0.9])
     aggregates: list[Aggregate] = [count()]
     for index, (kind, _) in enumerate(values):
@@ -166,8 +169,8 @@ def test_against_an_oracle(seed: int) -> None:
     aggregates = aggregates[: r.randrange(1, len(aggregates) + 1)]
     parallelism = r.randrange(1, 6)
     channel_of = KeyGroupAssigner(parallelism, 128)
-    operators = [at(operator(given, key_names, aggregates), n, parallelism) for n in range(parallelism)]
-    columns = StreamColumns(given)
+    operators = [at(operator(input_type, key_names, aggregates), n, parallelism) for n in range(parallelism)]
+    columns = StreamColumns(input_type)
     oracles: dict[Any, Oracle] = {}
     makers = [*keys, *values]
     few = r.random() < 0.3
@@ -175,31 +178,31 @@ def test_against_an_oracle(seed: int) -> None:
     for size in [70_000] if seed == LARGE_SEED else sizes(r, r.choice([10, 500, 3000])):
         records: list[tuple[Any, ...]] = []
         for _ in range(size):
-            made = [
+            values_drawn = [
                 None if r.random() < (key_nulls if name[0] == "k" else nulls) else make(r)
                 for name, (_, make) in zip(names, makers, strict=True)
             ]
             if few:
-                made[: len(keys)] = r.choice(fixed_keys)
-            records.append(tuple(made))
+                values_drawn[: len(keys)] = r.choice(fixed_keys)
+            records.append(tuple(values_drawn))
         whole = columns.from_records(records)
         stamps = np.array([r.randrange(1 << 40) for _ in range(size)]) if r.random() < 0.5 else None
         channels = channel_of.assign_columns([whole.column(index) for index in range(len(keys))])
-        for number, one in enumerate(operators):
+        for number, subtask in enumerate(operators):
             rows = np.flatnonzero(channels == number)
             part = whole.take(pa.array(rows))
             own_stamps = None if stamps is None else stamps[rows]
-            for given_back in one.apply_columns(iter([Batch(part, own_stamps)])):
+            for given_back in subtask.apply_columns(iter([Batch(part, own_stamps)])):
                 result, result_stamps = columns_of(given_back), given_back.timestamps
-                assert result.schema.equals(one.output.schema)
+                assert result.schema.equals(subtask.output.schema)
                 if own_stamps is None:
                     assert result_stamps is None
                 else:
                     assert isinstance(result_stamps, np.ndarray)
                     assert result_stamps.tolist() == own_stamps.tolist()
-                found = to_records(result)
-                assert len(found) == len(rows)
-                for row, answer in zip(rows.tolist(), found, strict=True):
+                answers = to_records(result)
+                assert len(answers) == len(rows)
+                for row, answer in zip(rows.tolist(), answers, strict=True):
                     record = records[row]
                     key = record[: len(keys)]
                     assert tuple(answer)[: len(keys)] == key
@@ -207,66 +210,66 @@ def test_against_an_oracle(seed: int) -> None:
                         oracle = oracles.setdefault((key, place), Oracle(aggregate.function))
                         of = aggregate.input
                         value = None if of is None else record[names.index(of.options["name"])]
-                        wanted = oracle.add(value, of is None)
-                        if isinstance(wanted, float) and aggregate.function in ("sum", "avg"):
-                            wanted = wanted + 0.0
+                        expected = oracle.add(value, of is None)
+                        if isinstance(expected, float) and aggregate.function in ("sum", "avg"):
+                            expected = expected + 0.0
                         got = answer[len(keys) + place]
-                        assert same(got, wanted), (aggregate, got, wanted, oracle.values)
+                        assert same(got, expected), (aggregate, got, expected, oracle.values)
 
 
 BID = Types.ROW_NAMED(["auction", "price"], [Types.LONG(), Types.LONG()])
 
 
-def run(one: RunningAggregates, *batches: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    parts = [Batch(one.input.from_records(batch)) for batch in batches]
-    return [tuple(row) for batch in one.apply_columns(iter(parts)) for row in to_records(batch.values)]
+def run(aggregates: RunningAggregates, *batches: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    parts = [Batch(aggregates.input.from_records(batch)) for batch in batches]
+    return [tuple(row) for batch in aggregates.apply_columns(iter(parts)) for row in to_records(batch.values)]
 
 
 def test_expressions_are_aggregated() -> None:
-    one = operator(BID, ["auction"], [sum_(col("price") * 2).alias("twice"), max_(-col("price")).alias("low")])
-    assert run(one, [(1, 5), (2, 1)], [(1, 6)]) == [(1, 10, -5), (2, 2, -1), (1, 22, -5)]
+    bids = operator(BID, ["auction"], [sum_(col("price") * 2).alias("twice"), max_(-col("price")).alias("low")])
+    assert run(bids, [(1, 5), (2, 1)], [(1, 6)]) == [(1, 10, -5), (2, 2, -1), (1, 22, -5)]
 
 
 @pytest.mark.parametrize("aggregate", [sum_("price"), avg("price")])
 def test_an_overflow_names_key_value_and_aggregate(aggregate: Aggregate) -> None:
-    one = operator(BID, ["auction"], [aggregate])
+    largest = operator(BID, ["auction"], [aggregate])
     with pytest.raises(ProgramError) as raised:
-        run(one, [(1, 2**62)], [(2, 7), (1, 2**62 - 1), (1, 2), (1, -9)])
+        run(largest, [(1, 2**62)], [(2, 7), (1, 2**62 - 1), (1, 2), (1, -9)])
     assert f"auction = 1: {aggregate}" in str(raised.value)
     assert "when 2 is added" in str(raised.value)
 
 
 def test_the_first_overflow_is_told_and_order_matters() -> None:
-    one = operator(BID, ["auction"], [sum_("price")])
+    sums = operator(BID, ["auction"], [sum_("price")])
     top = 2**63 - 1
-    assert run(one, [(1, top), (1, -1), (1, 1), (2, -(2**63)), (2, top)])[-1] == (2, -1)
+    assert run(sums, [(1, top), (1, -1), (1, 1), (2, -(2**63)), (2, top)])[-1] == (2, -1)
     with pytest.raises(ProgramError, match=r"for the key auction = 1: .* when 3 is added"):
-        run(one, [(2, 1), (1, -2), (1, 3), (1, 4)])
+        run(sums, [(2, 1), (1, -2), (1, 3), (1, 4)])
 
 
 def test_sums_wrap_around_if_asked_for() -> None:
-    one = operator(BID, ["auction"], [sum_("price")], wrap=True)
-    assert run(one, [(1, 2**63 - 1), (1, 1)], [(1, -1)])[1:] == [(1, -(2**63)), (1, 2**63 - 1)]
+    sums = operator(BID, ["auction"], [sum_("price")], wrap=True)
+    assert run(sums, [(1, 2**63 - 1), (1, 1)], [(1, -1)])[1:] == [(1, -(2**63)), (1, 2**63 - 1)]
 
 
 def test_one_group_of_floating_point_beside_small_ones() -> None:
-    given = Types.ROW_NAMED(["k", "x"], [Types.INT(), Types.DOUBLE()])
+    input_type = Types.ROW_NAMED(["k", "x"], [Types.INT(), Types.DOUBLE()])
     r = random.Random(4)
     records = [
         (0 if r.random() < 0.7 else r.randrange(1, 300), r.uniform(-1, 1) * 10 ** r.randrange(20)) for _ in range(5000)
     ]
     totals: dict[int, float] = {}
-    wanted = []
+    expected = []
     for key, value in records:
         totals[key] = totals.get(key, 0.0) + value
-        wanted.append((key, totals[key]))
-    one = operator(given, ["k"], [sum_("x")])
-    assert run(one, records[:3000], records[3000:]) == wanted
+        expected.append((key, totals[key]))
+    sums = operator(input_type, ["k"], [sum_("x")])
+    assert run(sums, records[:3000], records[3000:]) == expected
 
 
 def test_rows_of_a_chain_become_columns_and_keep_their_timestamps() -> None:
-    given = [Row(auction=n % 3, price=n) for n in range(10)]
-    batches = [Batch(given[:4], list(range(4))), Batch(given[4:], list(range(4, 10)))]
+    rows = [Row(auction=n % 3, price=n) for n in range(10)]
+    batches = [Batch(rows[:4], list(range(4))), Batch(rows[4:], list(range(4, 10)))]
     channel = run_chain(batches, described(BID, ["auction"], [count().alias("n")]))
     assert [tuple(row) for row in records_of(channel)] == [(n % 3, n // 3 + 1) for n in range(10)]
     assert channel.timestamps == list(range(10))
@@ -274,13 +277,13 @@ def test_rows_of_a_chain_become_columns_and_keep_their_timestamps() -> None:
 
 def test_counts_are_those_of_the_row_path() -> None:
     r = random.Random(9)
-    given = [Row(auction=r.choice([None, *range(7)]), price=1) for _ in range(400)]
+    rows = [Row(auction=r.choice([None, *range(7)]), price=1) for _ in range(400)]
     key = ColumnKey(["auction"], [0])
     reduce = spec(
         OperatorKind.REDUCE,
-        lambda one, other: Row(auction=one.auction, price=one.price + other.price),
+        lambda row, other: Row(auction=row.auction, price=row.price + other.price),
         key_selectors=(key,),
     )
-    by_rows = run_chain([Batch(given)], reduce)
-    by_columns = run_chain([Batch(given)], described(BID, ["auction"], [sum_("price").alias("price")]))
+    by_rows = run_chain([Batch(rows)], reduce)
+    by_columns = run_chain([Batch(rows)], described(BID, ["auction"], [sum_("price").alias("price")]))
     assert records_of(by_columns) == by_rows.values

@@ -64,10 +64,10 @@ def ran(
     env.set_parallelism(parallelism)
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(col("id"))
     stream = env.from_source(source_of(form, total), strategy, "Words").set_parallelism(1)
-    kept: list[Any] = []
-    steps(stream).sink_to(Kept(kept))
+    records: list[Any] = []
+    steps(stream).sink_to(Kept(records))
     WholeGraph(env._stream_graph(None), batch).run()
-    return [tuple(record) for record, _ in kept]
+    return [tuple(record) for record, _ in records]
 
 
 def records(total: int) -> Iterator[tuple[int, str | None, int]]:
@@ -80,22 +80,22 @@ def running(total: int) -> list[tuple[Any, ...]]:
     counts: dict[Any, int] = defaultdict(int)
     sums: dict[Any, int] = defaultdict(int)
     lowest: dict[Any, int] = {}
-    found = []
+    totals = []
     for number, word, n in records(total):
         counts[word] += 1
         sums[word] += n
         lowest[word] = min(n, lowest.get(word, n))
-        found.append((word, counts[word], sums[word], lowest[word], number))
-    return found
+        totals.append((word, counts[word], sums[word], lowest[word], number))
+    return totals
 
 
 @pytest.mark.parametrize("form", ["plain", "dictionary", "twice"])
 @pytest.mark.parametrize(("parallelism", "batch", "total"), CASES)
 def test_aggregates(parallelism: int, batch: int, total: int, form: str) -> None:
-    found = ran(
+    totals = ran(
         lambda s: s.key_by("word").aggregate(count(), sum_("n"), min_("n"), max_("id")), parallelism, batch, total, form
     )
-    assert sorted(found, key=lambda row: row[-1]) == running(total)
+    assert sorted(totals, key=lambda row: row[-1]) == running(total)
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 5])
@@ -105,8 +105,8 @@ def test_aggregates_of_one_batch_of_100_000_rows(parallelism: int) -> None:
     env.set_parallelism(parallelism)
     stream = env.from_collection([], ROW).key_by("word").aggregate(count(), sum_("n"), min_("n"), max_("id"))
     whole = StreamColumns(ROW).from_records(list(records(total)))
-    found = results(stream, lambda name: [Batch(whole)])
-    assert sorted(map(tuple, found), key=lambda row: row[-1]) == running(total)
+    totals = results(stream, lambda name: [Batch(whole)])
+    assert sorted(map(tuple, totals), key=lambda row: row[-1]) == running(total)
 
 
 @pytest.mark.parametrize(("parallelism", "batch", "total"), CASES)
@@ -116,9 +116,11 @@ def test_windows(parallelism: int, batch: int, total: int) -> None:
         sums[word, number // WINDOW * WINDOW] += n
     windows = TumblingEventTimeWindows.of(Time.milliseconds(WINDOW))
     for form in ("plain", "dictionary"):
-        found = ran(lambda s: s.key_by("word").window(windows).aggregate(sum_("n")), parallelism, batch, total, form)
-        assert len(found) == len(sums)
-        assert {(word, start): n for word, start, _, n in found} == sums
+        windows_of_words = ran(
+            lambda s: s.key_by("word").window(windows).aggregate(sum_("n")), parallelism, batch, total, form
+        )
+        assert len(windows_of_words) == len(sums)
+        assert {(word, start): n for word, start, _, n in windows_of_words} == sums
 
 
 class Previous(KeyedBatchFunction):
@@ -129,12 +131,12 @@ class Previous(KeyedBatchFunction):
 
     def process_batch(self, batch: pa.RecordBatch, ctx: KeyedBatchFunction.Context) -> pa.RecordBatch:
         known = dict(zip(ctx.keys.to_pylist(), self.last.get(ctx.keys).to_pylist(), strict=True))
-        found = []
+        previous = []
         for number, word in zip(batch["id"].to_pylist(), batch["word"].to_pylist(), strict=True):
-            found.append(known[word])
+            previous.append(known[word])
             known[word] = number
         self.last.put(list(known), list(known.values()))
-        return batch.set_column(2, "n", pa.array(found, pa.int64()))
+        return batch.set_column(2, "n", pa.array(previous, pa.int64()))
 
 
 class PreviousByRow(KeyedProcessFunction[Any, Any, Any]):
@@ -155,8 +157,8 @@ def test_functions_of_batches_and_of_records(parallelism: int, batch: int, total
         expected.append((number, word, last[word]))
         last[word] = number
     for form in ("plain", "dictionary"):
-        found = ran(lambda s: s.key_by("word").process_batches(Previous(), ROW), parallelism, batch, total, form)
-        assert sorted(found, key=lambda row: row[0]) == expected
+        totals = ran(lambda s: s.key_by("word").process_batches(Previous(), ROW), parallelism, batch, total, form)
+        assert sorted(totals, key=lambda row: row[0]) == expected
         if total <= 5000:
             by_row = ran(
                 lambda s: s.key_by(lambda row: row.word).process(PreviousByRow(), ROW),

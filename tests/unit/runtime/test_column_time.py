@@ -78,11 +78,11 @@ def emitted(strategy: WatermarkStrategy, steps: list[Any], *, columnar: bool, st
     """Records with timestamps, and watermarks where they stand."""
     clock = ManualClock()
     time = SourceTime("source", "task", strategy, clock, None, ROW)
-    found: list[Any] = []
+    items: list[Any] = []
     for step in steps:
         clock.now += 1
         if step == "periodic":
-            found.append(time.periodic())
+            items.append(time.periodic())
             continue
         split, pairs = step
         rows = [Row(ts=ts, n=n) for ts, n in pairs]
@@ -94,12 +94,12 @@ def emitted(strategy: WatermarkStrategy, steps: list[Any], *, columnar: bool, st
             pieces: Any = time.take_columns(split, COLUMNS.from_records(rows), array)
         else:
             pieces = time.take(split, rows, stamps)
-        for values, taken, watermark in pieces:
+        for values, piece_stamps, watermark in pieces:
             assert isinstance(values, pa.RecordBatch) is columnar
-            assert taken is None or isinstance(taken, np.ndarray) is columnar
-            found += zip(to_records(values), to_list(taken) or NOTHING * len(values), strict=True)
-            found.append(watermark)
-    return found
+            assert piece_stamps is None or isinstance(piece_stamps, np.ndarray) is columnar
+            items += zip(to_records(values), to_list(piece_stamps) or NOTHING * len(values), strict=True)
+            items.append(watermark)
+    return items
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -170,20 +170,20 @@ def test_columns_stay_columns_behind_timestamps() -> None:
     executor.feed(Batch(batch))
     while executor.pending:
         executor.step()
-    [one] = channel.batches
-    assert isinstance(one.values, pa.RecordBatch)
-    assert isinstance(one.timestamps, np.ndarray)
-    assert one.timestamps.tolist() == [0, 1, 2, 3, 4]
+    [routed] = channel.batches
+    assert isinstance(routed.values, pa.RecordBatch)
+    assert isinstance(routed.timestamps, np.ndarray)
+    assert routed.timestamps.tolist() == [0, 1, 2, 3, 4]
 
 
 def stamps_of(expression: Any, type_info: Any, rows: list[Row]) -> Timestamps:
     columns = StreamColumns(type_info)
     batch = columns.from_records(rows)
     declared = dict(zip(columns.names, columns.types, strict=True))
-    made: Timestamps = computing_timestamps(ColumnTimestamps(expression), declared)(
+    timestamps: Timestamps = computing_timestamps(ColumnTimestamps(expression), declared)(
         dict(zip(columns.names, batch.columns, strict=True)), batch.num_rows
     )
-    return made
+    return timestamps
 
 
 def test_timestamps_are_numbers_or_times() -> None:

@@ -49,18 +49,18 @@ def rows(values: list[tuple[Any, ...]]) -> list[Row]:
 
 
 def columns_spec(
-    kind: OperatorKind, function: Any, given: TypeInformation, result: TypeInformation, **extra: Any
+    kind: OperatorKind, function: Any, input_type: TypeInformation, result: TypeInformation, **extra: Any
 ) -> OperatorSpec:
-    made: OperatorSpec = spec(kind, function, extra={"input_type": given, "result_type": result, **extra})
-    return made
+    operator_spec: OperatorSpec = spec(kind, function, extra={"input_type": input_type, "result_type": result, **extra})
+    return operator_spec
 
 
 def keep(condition: Expression, type_info: TypeInformation = ROW) -> OperatorSpec:
     return columns_spec(OperatorKind.COLUMNS_FILTER, condition, type_info, type_info)
 
 
-def project(given: TypeInformation, result: RowTypeInfo, *expressions: Expression) -> OperatorSpec:
-    return columns_spec(OperatorKind.COLUMNS_PROJECT, expressions, given, result)
+def project(input_type: TypeInformation, result: RowTypeInfo, *expressions: Expression) -> OperatorSpec:
+    return columns_spec(OperatorKind.COLUMNS_PROJECT, expressions, input_type, result)
 
 
 def run(batches: list[Batch], *operators: OperatorSpec, watermarks: bool = False) -> FakeOutput:
@@ -113,13 +113,13 @@ def stamped_columns(columns: StreamColumns, part: list[Any], stamps: list[int] |
 
 def cut(values: list[Any], sizes: list[int], stamped: bool, columns: StreamColumns | None) -> list[Batch]:
     """Batches of these sizes, as rows or as columns."""
-    made, start = [], 0
+    batches, start = [], 0
     for size in [*sizes, len(values)]:
         part = values[start : start + size]
         stamps = list(range(start, start + len(part))) if stamped else None
-        made.append(Batch(part, stamps) if columns is None else stamped_columns(columns, part, stamps))
+        batches.append(Batch(part, stamps) if columns is None else stamped_columns(columns, part, stamps))
         start += len(part)
-    return made
+    return batches
 
 
 RESULT = Types.ROW_NAMED(["name", "twice", "kind"], [Types.STRING(), Types.INT(), Types.STRING()])
@@ -129,49 +129,49 @@ def doubled(value: Row) -> Row:
     return Row(name=value.item, twice=value.n * 2, kind="high" if value.price > 1 else "low")
 
 
-@given(given=ROWS, sizes=st.lists(st.integers(0, 9), max_size=4), stamped=st.booleans(), columnar=st.booleans())
+@given(values=ROWS, sizes=st.lists(st.integers(0, 9), max_size=4), stamped=st.booleans(), columnar=st.booleans())
 def test_conditions_and_projections_are_what_functions_of_rows_would_be(
-    given: list[tuple[Any, ...]], sizes: list[int], stamped: bool, columnar: bool
+    values: list[tuple[Any, ...]], sizes: list[int], stamped: bool, columnar: bool
 ) -> None:
-    batches = cut(rows(given), sizes, stamped, StreamColumns(ROW) if columnar else None)
+    batches = cut(rows(values), sizes, stamped, StreamColumns(ROW) if columnar else None)
     kind = when(col("price") > 1).then("high").otherwise("low")
-    found = run(
+    output = run(
         batches,
         keep((col("n") % 3 == 0) | col("item").is_null()),
         project(ROW, RESULT, col("item"), col("n") * 2, kind),
     )
-    kept = [(row, stamp) for stamp, row in enumerate(rows(given)) if row.n % 3 == 0 or row.item is None]
-    assert records(found) == [doubled(row) for row, _ in kept]
-    assert found.timestamps == [stamp if stamped else None for _, stamp in kept]
-    assert all(isinstance(batch.values, pa.RecordBatch) for batch in found.batches)
-    assert all(isinstance(batch.timestamps, np.ndarray) is stamped for batch in found.batches)
+    expected = [(row, stamp) for stamp, row in enumerate(rows(values)) if row.n % 3 == 0 or row.item is None]
+    assert records(output) == [doubled(row) for row, _ in expected]
+    assert output.timestamps == [stamp if stamped else None for _, stamp in expected]
+    assert all(isinstance(batch.values, pa.RecordBatch) for batch in output.batches)
+    assert all(isinstance(batch.timestamps, np.ndarray) is stamped for batch in output.batches)
 
 
-@given(given=ROWS)
-def test_functions_of_rows_and_columns_mix(given: list[tuple[Any, ...]]) -> None:
-    batches = cut(rows(given), [7, 7], True, StreamColumns(ROW))
-    found = run(
+@given(values=ROWS)
+def test_functions_of_rows_and_columns_mix(values: list[tuple[Any, ...]]) -> None:
+    batches = cut(rows(values), [7, 7], True, StreamColumns(ROW))
+    output = run(
         batches,
         keep(col("n") > 0),
         spec(OperatorKind.MAP, doubled, output_type=RESULT),
         project(RESULT, Types.ROW_NAMED(["t"], [Types.INT()]), col("twice") + 1),
         spec(OperatorKind.FILTER, lambda row: row.t > 3),
     )
-    expected = [(row.n * 2 + 1, stamp) for stamp, row in enumerate(rows(given)) if row.n > 0 and row.n * 2 + 1 > 3]
-    assert [(row.t, stamp) for row, stamp in zip(records(found), found.timestamps, strict=True)] == expected
+    expected = [(row.n * 2 + 1, stamp) for stamp, row in enumerate(rows(values)) if row.n > 0 and row.n * 2 + 1 > 3]
+    assert [(row.t, stamp) for row, stamp in zip(records(output), output.timestamps, strict=True)] == expected
 
 
 def test_watermarks_stay_behind_the_columns_before_them() -> None:
     batches = cut(rows([("a", 1.0, n) for n in range(6)]), [2, 2], True, StreamColumns(ROW))
-    found = run(batches[:3], keep(col("n") != 2), watermarks=True)
-    assert found.elements == [(2, Watermark(0)), (3, Watermark(1)), (5, Watermark(2))]
+    output = run(batches[:3], keep(col("n") != 2), watermarks=True)
+    assert output.elements == [(2, Watermark(0)), (3, Watermark(1)), (5, Watermark(2))]
 
 
 def test_tuples_stay_tuples() -> None:
     pairs = [("a", 1), ("b", 2), ("c", 3)]
-    found = run([Batch(list(pairs))], keep(col("f1") > 1, PAIR), spec(OperatorKind.MAP, lambda pair: pair))
-    assert records(found) == pairs[1:]
-    assert all(type(pair) is tuple for pair in records(found))
+    output = run([Batch(list(pairs))], keep(col("f1") > 1, PAIR), spec(OperatorKind.MAP, lambda pair: pair))
+    assert records(output) == pairs[1:]
+    assert all(type(pair) is tuple for pair in records(output))
 
 
 def mapped(
@@ -211,16 +211,16 @@ class AddLoaded(MapFunction[pa.RecordBatch, pa.RecordBatch]):
 
 
 def test_a_map_function_of_batches_is_opened() -> None:
-    found = [row.n for row in records(mapped(AddLoaded()))]
-    assert found[1:] == [found[0] + 1, found[0] + 2]
-    assert found[0] > 1
+    numbers = [row.n for row in records(mapped(AddLoaded()))]
+    assert numbers[1:] == [numbers[0] + 1, numbers[0] + 2]
+    assert numbers[0] > 1
 
 
 def test_timestamps_of_a_function_that_changes_the_number_of_rows() -> None:
     with pytest.raises(ProgramError, match="1 rows came of 3"):
         mapped(lambda batch: batch.slice(2))
-    found = mapped(lambda batch: batch.slice(1), Types.ROW_NAMED(["item"], [Types.STRING()]), timestamp_column="n")
-    assert found.timestamps == [2, 3]
+    output = mapped(lambda batch: batch.slice(1), Types.ROW_NAMED(["item"], [Types.STRING()]), timestamp_column="n")
+    assert output.timestamps == [2, 3]
     with pytest.raises(ProgramError, match=r"'price' has to hold timestamps.*one of double with 0 nulls"):
         mapped(lambda batch: batch, timestamp_column="price")
     with pytest.raises(ProgramError, match=r"'at' has to hold timestamps.*there is none"):
@@ -244,7 +244,7 @@ def test_what_a_function_of_batches_must_not_give() -> None:
 @pytest.mark.parametrize("kind", [PartitionerKind.HASH, PartitionerKind.REBALANCE, PartitionerKind.BROADCAST])
 @given(data=st.data())
 def test_partitioners_send_columns_where_they_send_rows(kind: PartitionerKind, count: int, data: st.DataObject) -> None:
-    given = rows(data.draw(ROWS))
+    whole = rows(data.draw(ROWS))
     names, indexes = data.draw(st.sampled_from([(["item"], [0]), (["n"], [2]), (["n", "item"], [2, 0])]))
     key = ColumnKey(names, indexes)
     columns = StreamColumns(ROW)
@@ -253,8 +253,8 @@ def test_partitioners_send_columns_where_they_send_rows(kind: PartitionerKind, c
         own = [FakeOutput(number) for number in range(count)]
         channels.append(own)
         output = create_output(OutputSpec(0, 0, kind, key_selector=key), "op", own, 128, random.Random(1))
-        for start in range(0, len(given), 7):
-            part = given[start : start + 7]
+        for start in range(0, len(whole), 7):
+            part = whole[start : start + 7]
             stamps = list(range(start, start + len(part)))
             if columnar:
                 routed = output.route(Batch(columns.from_records(part), np.array(stamps, np.int64)))
@@ -286,8 +286,8 @@ def test_rows_that_do_not_fit_name_the_field() -> None:
     ],
 )
 def test_which_types_have_columns(type_info: TypeInformation, reason: str | None) -> None:
-    found = uncolumnar(type_info)
-    assert found == reason if reason is None else reason in str(found)
+    answer = uncolumnar(type_info)
+    assert answer == reason if reason is None else reason in str(answer)
 
 
 def test_a_key_of_columns_is_that_of_rows_and_tuples() -> None:
@@ -341,8 +341,8 @@ def test_rows_are_made_of_large_batches_a_piece_at_a_time() -> None:
     assert [len(values) for values, _ in pieces] == [4096, 4096, 1808]
     assert [row.n for values, _ in pieces for row in values] == list(range(10_000))
     assert [stamp for _, stamps in pieces for stamp in stamps] == list(range(10_000))
-    found = run(
+    output = run(
         [stamped_columns(StreamColumns(PAIR), [("a", n) for n in range(9000)], list(range(9000)))],
         spec(OperatorKind.MAP, lambda pair: pair[1]),
     )
-    assert records(found) == found.timestamps == list(range(9000))
+    assert records(output) == output.timestamps == list(range(9000))

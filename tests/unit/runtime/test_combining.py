@@ -41,8 +41,8 @@ class Seconds(TimestampAssigner):
 TIMED = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Seconds())
 
 
-def add(one: Any, other: Any) -> Any:
-    return one[0], one[1] + other[1]
+def add(pair: Any, other: Any) -> Any:
+    return pair[0], pair[1] + other[1]
 
 
 class Adding(ReduceFunction[Any]):
@@ -78,8 +78,8 @@ def summed(env: StreamExecutionEnvironment) -> DataStream:
 
 
 def aggregated(env: StreamExecutionEnvironment) -> DataStream:
-    found = rows(env).key_by("k").aggregate(sum_("n"), count(), avg("n"), min_("n"), max_("n"))
-    return found.map(tuple)
+    aggregates = rows(env).key_by("k").aggregate(sum_("n"), count(), avg("n"), min_("n"), max_("n"))
+    return aggregates.map(tuple)
 
 
 def tumbling(env: StreamExecutionEnvironment) -> DataStream:
@@ -173,10 +173,10 @@ def run(build: Build, combine: bool = True, parallelism: int = 2) -> tuple[list[
 
 @pytest.mark.parametrize("build", [reduced, summed, aggregated, tumbling, sliding, for_all, *WINDOWS])
 def test_results_are_the_same_and_a_small_part_goes_through_the_shuffle(build: Build) -> None:
-    found, read = run(build)
+    results, read = run(build)
     expected, whole = run(build, combine=False)
-    assert found == expected
-    assert found
+    assert results == expected
+    assert results
     assert read * 3 < whole, (read, whole)
 
 
@@ -191,9 +191,9 @@ def test_what_is_held_is_bounded(build: Build, monkeypatch: pytest.MonkeyPatch) 
 def test_keys_that_hardly_repeat_are_not_combined(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combining, "TRIED", 10)
     monkeypatch.setattr(combining, "WORTH", 0.01)
-    found, read = run(build)
+    results, read = run(build)
     expected, whole = run(build, combine=False)
-    assert found == expected
+    assert results == expected
     assert read > whole / 2
 
 
@@ -234,9 +234,9 @@ def in_several_windows(env: StreamExecutionEnvironment) -> DataStream:
 
 @pytest.mark.parametrize("build", [unsaid, in_several_windows])
 def test_other_windows_of_functions_are_not_combined(build: Build) -> None:
-    found, read = run(build)
+    results, read = run(build)
     expected, whole = run(build, combine=False)
-    assert found == expected
+    assert results == expected
     assert read == whole
 
 
@@ -251,8 +251,8 @@ def test_a_function_that_does_not_say_so_is_not_combined() -> None:
 
 
 def test_a_callable_may_say_so() -> None:
-    def adds(one: Any, other: Any) -> Any:
-        return add(one, other)
+    def adds(pair: Any, other: Any) -> Any:
+        return add(pair, other)
 
     adds.combinable = True  # type: ignore[attr-defined]
 
@@ -283,7 +283,7 @@ def test_other_fields_are_those_of_the_first_record_by_time() -> None:
 
     def build(env: StreamExecutionEnvironment) -> DataStream:
         numbers = env.from_collection([(f"k{i % KEYS}", i, 1) for i in shuffled], triple).rebalance()
-        return numbers.assign_timestamps_and_watermarks(TIMED).key_by(lambda one: one[0]).sum(2)
+        return numbers.assign_timestamps_and_watermarks(TIMED).key_by(lambda triple: triple[0]).sum(2)
 
     assert run(build)[0] == [(f"k{k}", k, 40) for k in range(KEYS)]
 
@@ -291,6 +291,6 @@ def test_other_fields_are_those_of_the_first_record_by_time() -> None:
 def test_what_a_function_raises_names_its_operator() -> None:
     with pytest.raises(RuntimeError) as raised:
         run(lambda env: pairs(env).key_by(lambda pair: pair[0]).reduce(Refusing()))
-    found = failure_in(str(raised.value))
-    assert found is not None
-    assert (found.failure["error_class"], found.failure["operator"]) == ("ValueError", "Reduce")
+    details = failure_in(str(raised.value))
+    assert details is not None
+    assert (details.failure["error_class"], details.failure["operator"]) == ("ValueError", "Reduce")

@@ -143,7 +143,7 @@ def test_functions_of_keyed_streams(
         processed.append((channel_of(key), key, row.id, numbers[key]))
         if numbers[key] % 3 == 0:
             processed.append(("third", key))
-    plain_numbers = [(one[2], one[3]) for one in processed if len(one) > 2]
+    plain_numbers = [(result[2], result[3]) for result in processed if len(result) > 2]
     for key_selector in (computed, plain):
         for columnar in (False, True):
             feed = fed(rows, size, columnar=columnar)
@@ -154,7 +154,7 @@ def test_functions_of_keyed_streams(
             assert counted(results(keyed().process(Numbered()), feed, seed)) == counted(processed)
             assert counted(results(keyed().map(Numbers()), feed, seed)) == counted(plain_numbers)
             assert counted(results(keyed().map(lambda row: row.id), feed, seed)) == counted(row.id for row in rows)
-            latest = keyed().reduce(lambda one, other: Row(id=one.id + other.id, n=1, s="", x=0.0))
+            latest = keyed().reduce(lambda row, other: Row(id=row.id + other.id, n=1, s="", x=0.0))
             sums = running_sums(rows, plain)
             assert counted(row.id for row in results(latest, feed, seed)) == counted(sums)
             stream = stream_of(parallelism)
@@ -165,11 +165,11 @@ def test_functions_of_keyed_streams(
 
 def running_sums(rows: list[Row], key_of: Callable[[Row], Any]) -> list[int]:
     totals: dict[Any, int] = defaultdict(int)
-    found = []
+    sums = []
     for row in rows:
         totals[key_of(row)] += row.id
-        found.append(totals[key_of(row)])
-    return found
+        sums.append(totals[key_of(row)])
+    return sums
 
 
 def both_sides(rows: list[Row], key_of: Callable[[Row], Any]) -> list[Any]:
@@ -193,8 +193,8 @@ def test_aggregates(drawn: list[tuple[Any, ...]], which: int, parallelism: int, 
     for columnar in (False, True):
         stream = stream_of(parallelism).key_by(computed).aggregate(count().alias("count"), sum_("id"))
         assert list(stream.get_type().field_names) == [*names, "count", "sum_id"]  # type: ignore[attr-defined]
-        found = results(stream, fed(rows, size, columnar=columnar))
-        assert counted(map(tuple, found)) == counted(expected)
+        records = results(stream, fed(rows, size, columnar=columnar))
+        assert counted(map(tuple, records)) == counted(expected)
 
 
 def whole(steps: Callable[[DataStream], DataStream], *, columnar: bool, parallelism: int = 3) -> tuple[list[Any], Any]:
@@ -206,11 +206,11 @@ def whole(steps: Callable[[DataStream], DataStream], *, columnar: bool, parallel
     if columnar:
         stream = stream.select("id", "n", "s", "x")
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(col("id"))
-    kept: list[Any] = []
-    steps(stream.assign_timestamps_and_watermarks(strategy)).sink_to(Kept(kept))
+    records: list[Any] = []
+    steps(stream.assign_timestamps_and_watermarks(strategy)).sink_to(Kept(records))
     graph = WholeGraph(env._stream_graph(None), batch=11)
     graph.run()
-    return [record for record, _ in kept], [edge.columns for edge in graph.job_graph.edges]
+    return [record for record, _ in records], [edge.columns for edge in graph.job_graph.edges]
 
 
 @pytest.mark.parametrize("columnar", [False, True])
@@ -225,7 +225,7 @@ def test_windows_joins_and_broadcast(columnar: bool) -> None:
     def joined(stream: DataStream) -> DataStream:
         letters = stream.filter(col("id") < 30)
         pairs = stream.join(letters).where(col("s").str.lower()).equal_to(lambda row: row.s.lower())
-        return pairs.window(thirties).apply(lambda one, other: (one.id, other.id))
+        return pairs.window(thirties).apply(lambda row, other: (row.id, other.id))
 
     low = ["abc"[number % 3] for number in range(30)]
     pairs = [(a, b) for a in range(30) for b in range(30) if low[a] == low[b]]
@@ -240,9 +240,9 @@ def test_windows_joins_and_broadcast(columnar: bool) -> None:
         side = stream.key_by(["n", "s"]).interval_join(other)
         return side.between(Time.milliseconds(0), Time.milliseconds(6)).process(Near())
 
-    found, _ = whole(near, columnar=columnar)
+    joined_ids, _ = whole(near, columnar=columnar)
     names = ["aBc"[number % 3] for number in range(90)]
-    assert sorted(found) == [
+    assert sorted(joined_ids) == [
         (a, b) for a in range(90) for b in range(a, min(90, a + 7)) if (a % 7, names[a]) == (b % 7 % 2, names[b])
     ]
 
@@ -263,9 +263,9 @@ def test_windows_joins_and_broadcast(columnar: bool) -> None:
 
 
 def test_only_what_a_key_is_computed_from_crosses() -> None:
-    found, edges = whole(lambda s: s.key_by([col("n") % 2, "s"]).aggregate(count()), columnar=True)
+    counts, edges = whole(lambda s: s.key_by([col("n") % 2, "s"]).aggregate(count()), columnar=True)
     assert ("n", "s") in edges
-    assert len(found) == 90
+    assert len(counts) == 90
 
 
 def test_a_key_that_cannot_be_computed_shows_the_record() -> None:
@@ -292,8 +292,8 @@ def test_wrapping_numbers_wrap_in_keys_too() -> None:
         env = StreamExecutionEnvironment.get_execution_environment(configuration)
         env.set_parallelism(2)
         keyed = env.from_collection([], ROW).key_by(col("n") + 2147483647)
-        found = results(keyed.process(Numbered()), fed(rows_of([(3, "a", 0.0)]), 1, columnar=columnar))
-        assert [key for _, key, _, _ in found] == [-2147483646]
+        records = results(keyed.process(Numbered()), fed(rows_of([(3, "a", 0.0)]), 1, columnar=columnar))
+        assert [key for _, key, _, _ in records] == [-2147483646]
 
 
 def test_a_key_survives_pickling_and_narrowing() -> None:
@@ -302,12 +302,12 @@ def test_a_key_survives_pickling_and_narrowing() -> None:
     batch = StreamColumns(ROW).from_records(rows_of([(4, "a", 1.0), (None, "b", 1.0)]))
     narrow = batch.select(["s", "n"])
     over = key.over(["s", "n"])
-    for one, given_batch in ((key, batch), (pickle.loads(pickle.dumps(key)), batch), (over, narrow)):
-        assert isinstance(one, ComputedKey)
-        assert [array.to_pylist() for array in one.arrays(given_batch)] == [[8, None], ["a", "b"]]
-        assert one.keys_of(given_batch_rows(given_batch)) == [(8, "a"), (None, "b")]
-        assert one(given_batch_rows(given_batch)[0]) == (8, "a")
-        assert [field.type for field in one.fields(given_batch.schema)] == [pa.int32(), pa.string()]
+    for computed, given_batch in ((key, batch), (pickle.loads(pickle.dumps(key)), batch), (over, narrow)):
+        assert isinstance(computed, ComputedKey)
+        assert [array.to_pylist() for array in computed.arrays(given_batch)] == [[8, None], ["a", "b"]]
+        assert computed.keys_of(given_batch_rows(given_batch)) == [(8, "a"), (None, "b")]
+        assert computed(given_batch_rows(given_batch)[0]) == (8, "a")
+        assert [field.type for field in computed.fields(given_batch.schema)] == [pa.int32(), pa.string()]
     plain = pickle.loads(pickle.dumps(ColumnKey(["k"], [1], ["n"])))
     assert (plain.names, plain.reads, plain.over(["s", "n"]).indexes) == (("k",), ("n",), (1,))
 

@@ -14,9 +14,9 @@ from tests.unit.runtime.support import ManualClock
 
 @pytest.fixture
 def channel() -> Iterator[ControlChannel]:
-    made = ControlChannel("nowhere", ManualClock(), lambda message, payload: None, lambda reason: None)
-    yield made
-    made.close(0)
+    channel = ControlChannel("nowhere", ManualClock(), lambda message, payload: None, lambda reason: None)
+    yield channel
+    channel.close(0)
 
 
 def frames(channel: ControlChannel) -> list[tuple[dict[str, Any], bytes]]:
@@ -48,15 +48,15 @@ def test_output_frames_stay_small(channel: ControlChannel) -> None:
 
 
 def test_room_for_output_is_announced_when_half_has_left(channel: ControlChannel) -> None:
-    told: list[int] = []
-    channel.on_output_room = lambda: told.append(1)
+    wake_ups: list[int] = []
+    channel.on_output_room = lambda: wake_ups.append(1)
     while channel.output_room():
         channel.send_output("stdout", "x" * 60_000)
     assert OUTPUT_LIMIT <= 60_000 * len(channel._queue) <= OUTPUT_LIMIT + 60_000
     assert channel._next()
-    assert not told
+    assert not wake_ups
     frames(channel)
-    assert told == [1]
+    assert wake_ups == [1]
     assert channel.output_room()
 
 

@@ -56,19 +56,19 @@ def test_slices_and_projections_are_views(copied: Any) -> None:
     channel = FakeOutput()
     plan.outlet_of(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
     executor = ChainExecutor(plan, InterruptGuard(), CancelToken())
-    given = batch_of(ROWS)
-    executor.feed(given)
+    batch_in = batch_of(ROWS)
+    executor.feed(batch_in)
     while executor.pending:
         executor.step()
     assert len(channel.batches) > 1, "it came in slices"
     assert sum(map(len, channel.batches)) == ROWS
-    assert all(addresses(batch) <= addresses(given) for batch in channel.batches)
-    assert all(np.shares_memory(batch.timestamps, given.timestamps) for batch in channel.batches)
+    assert all(addresses(batch) <= addresses(batch_in) for batch in channel.batches)
+    assert all(np.shares_memory(batch.timestamps, batch_in.timestamps) for batch in channel.batches)
     assert next(copied) == 0
 
 
 def test_partitioning_copies_each_row_once_and_broadcast_none(copied: Any) -> None:
-    given = batch_of(ROWS)
+    batch_in = batch_of(ROWS)
     for count in (3, 9):
         channels = [FakeOutput(number) for number in range(count)]
         before = next(copied)
@@ -79,29 +79,29 @@ def test_partitioning_copies_each_row_once_and_broadcast_none(copied: Any) -> No
             128,
             None,  # type: ignore[arg-type]
         )
-        parts = [batch for _, batch in output.route(given)]
+        parts = [batch for _, batch in output.route(batch_in)]
         assert sum(map(len, parts)) == ROWS
         assert next(copied) - before == ROWS * 24
     before = next(copied)
     output = create_output(OutputSpec(0, 0, PartitionerKind.BROADCAST), "op", channels, 128, None)  # type: ignore[arg-type]
-    assert all(addresses(batch) == addresses(given) for _, batch in output.route(given))
+    assert all(addresses(batch) == addresses(batch_in) for _, batch in output.route(batch_in))
     assert next(copied) == before
 
 
 def test_the_way_to_another_slot_copies_once(copied: Any) -> None:
-    given = batch_of(ROWS)
+    batch_in = batch_of(ROWS)
     pair = Pair().connect()
     output, channel = pair.a.output(1, window=1 << 21), pair.b.input(1, window=1 << 21)
     pair.run()
     for number in range(3):
         before = next(copied)
-        output.write(given)
+        output.write(batch_in)
         pair.run()
         got = channel.poll()
         assert isinstance(got, Batch)
         assert isinstance(got.values, pa.RecordBatch)
-        assert got.values.equals(given.values)
-        assert np.array_equal(got.timestamps, given.timestamps)  # type: ignore[arg-type]
+        assert got.values.equals(batch_in.values)
+        assert np.array_equal(got.timestamps, batch_in.timestamps)  # type: ignore[arg-type]
         written = next(copied) - before
         assert written == pytest.approx(ROWS * 16, rel=0.01), f"into message {number}, and nowhere else"
     assert pair.b.counters.bytes_received > 3 * ROWS * 24

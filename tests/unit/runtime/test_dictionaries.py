@@ -51,8 +51,8 @@ def batch_of(words: Sequence[str | None], stamps: bool = False, kinds: bool = Fa
 
 def output_of(channels: int, *, dictionaries: bool) -> Output:
     spec = OutputSpec(0, 0, PartitionerKind.HASH, key_selector=ColumnKey(["word"], [1]))
-    made = [FakeOutput(number) for number in range(channels)]
-    return create_output(spec, "op", made, 128, random.Random(1), dictionaries=dictionaries)
+    outputs = [FakeOutput(number) for number in range(channels)]
+    return create_output(spec, "op", outputs, 128, random.Random(1), dictionaries=dictionaries)
 
 
 def routed(output: Output, batch: Batch) -> dict[int, Batch]:
@@ -87,9 +87,9 @@ def test_each_channel_gets_its_rows_in_order(
     words = [some[number * number % len(some)] for number in range(size + start)]
     batch = batch_of(words, stamps, kinds).slice(start, size + start)
     expected = routed(output_of(channels, dictionaries=False), batch)
-    found = routed(output_of(channels, dictionaries=True), batch)
-    assert found.keys() == expected.keys()
-    for channel, part in found.items():
+    parts = routed(output_of(channels, dictionaries=True), batch)
+    assert parts.keys() == expected.keys()
+    for channel, part in parts.items():
         assert is_dictionary(part)
         assert not is_dictionary(expected[channel])
         assert plain(part) == plain(expected[channel])
@@ -121,11 +121,13 @@ def test_dictionaries_in_flight_are_routed_again_where_parallelism_changes(dicti
         assert isinstance(part.values, pa.RecordBatch)
         again = routed(output_of(3, dictionaries=dictionaries_too), part)
         expected = routed(output_of(3, dictionaries=False), part.with_values(plain_columns(part.values)))
-        assert {channel: plain(one) for channel, one in again.items()} == {c: plain(p) for c, p in expected.items()}
-        for channel, one in again.items():
-            assert isinstance(one.values, pa.RecordBatch)
+        assert {channel: plain(routed_part) for channel, routed_part in again.items()} == {
+            c: plain(p) for c, p in expected.items()
+        }
+        for channel, routed_part in again.items():
+            assert isinstance(routed_part.values, pa.RecordBatch)
             index = KeyIndex([pa.string()])
-            index.slots([one.values.column(1)])
+            index.slots([routed_part.values.column(1)])
             words = plain_columns(expected[channel].values).column(1)
             assert index.keys(np.arange(index.size))[0].to_pylist() == words.unique().to_pylist()
 
@@ -143,9 +145,9 @@ def test_dictionaries_in_flight_are_routed_again_where_parallelism_changes(dicti
 def test_other_columns_stay_plain(words: list[str | None]) -> None:
     batch = batch_of(words)
     expected = routed(output_of(2, dictionaries=False), batch)
-    found = routed(output_of(2, dictionaries=True), batch)
-    assert {channel: plain(part) for channel, part in found.items()} == {c: plain(p) for c, p in expected.items()}
-    assert not any(map(is_dictionary, found.values()))
+    parts = routed(output_of(2, dictionaries=True), batch)
+    assert {channel: plain(part) for channel, part in parts.items()} == {c: plain(p) for c, p in expected.items()}
+    assert not any(map(is_dictionary, parts.values()))
 
 
 def test_texts_that_do_not_repeat_are_looked_at_less_and_less() -> None:
@@ -158,8 +160,8 @@ def test_texts_that_do_not_repeat_are_looked_at_less_and_less() -> None:
         if not left:
             tried.append(number)
     assert tried == [0, 2, 6, 14]
-    found = [repeated.encoded(same) is not None for _ in range(20)]
-    assert found == [False] * 10 + [True] * 10
+    encoded = [repeated.encoded(same) is not None for _ in range(20)]
+    assert encoded == [False] * 10 + [True] * 10
     assert repeated.encoded(different) is None
     assert repeated.encoded(same) is None
     assert repeated.encoded(same) is not None
@@ -176,10 +178,10 @@ def ran(steps: Callable[[DataStream], DataStream], parallelism: int) -> list[tup
     env.set_parallelism(parallelism)
     source = DataGeneratorSource.of_batches(make, ROW, 20_000)
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(col("id"))
-    kept: list[Any] = []
-    steps(env.from_source(source, strategy, "Words").set_parallelism(1)).sink_to(Kept(kept))
+    records: list[Any] = []
+    steps(env.from_source(source, strategy, "Words").set_parallelism(1)).sink_to(Kept(records))
     WholeGraph(env._stream_graph(None), 6000).run()
-    return sorted(tuple(record) for record, _ in kept)
+    return sorted(tuple(record) for record, _ in records)
 
 
 def test_aggregates_take_dictionaries() -> None:
@@ -189,8 +191,8 @@ def test_aggregates_take_dictionaries() -> None:
         word = WORDS[number * number % len(WORDS)]
         counts[word] = counts.get(word, 0) + 1
         expected.append((word, counts[word], word, number))
-    found = ran(lambda s: s.key_by("word").aggregate(count(), min_("word"), max_("id")), 3)
-    assert found == sorted(expected)
+    totals = ran(lambda s: s.key_by("word").aggregate(count(), min_("word"), max_("id")), 3)
+    assert totals == sorted(expected)
 
 
 def test_functions_get_plain_columns_behind_a_key() -> None:

@@ -56,9 +56,9 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    made = Disk()
-    monkeypatch.setattr(os, "fsync", made.fsync)
-    return made
+    disk = Disk()
+    monkeypatch.setattr(os, "fsync", disk.fsync)
+    return disk
 
 
 Make = Callable[..., Bench]
@@ -66,17 +66,17 @@ Make = Callable[..., Bench]
 
 @pytest.fixture
 def writing(tmp_path: Path, disk: Disk) -> Iterator[Make]:
-    made: list[Bench] = []
+    benches: list[Bench] = []
 
     def make(work: list[Callable[[], None]], policy: str) -> Bench:
         encoder = Encoder(lambda record: f"{record};".encode())
         sink: Any = FileSink.for_row_format(tmp_path, encoder).with_rolling_policy(POLICIES[policy]).build()
         services = CheckpointServices(submit=work.append, final=True)
-        made.append(Bench(spec(K.SINK, sink, name="files"), services=services))
-        return made[-1]
+        benches.append(Bench(spec(K.SINK, sink, name="files"), services=services))
+        return benches[-1]
 
     yield make
-    for bench in made:
+    for bench in benches:
         bench.task.cancel()
         bench.loop.close()
 

@@ -69,8 +69,8 @@ def key(record: Any) -> str:
     return str(record[0])
 
 
-def added(one: Any, other: Any) -> Any:
-    return one[0], one[1] + other[1]
+def added(pair: Any, other: Any) -> Any:
+    return pair[0], pair[1] + other[1]
 
 
 class Periodic:
@@ -224,7 +224,7 @@ def test_a_broadcast_function_has_as_many_subtasks_as_there_is_to_read() -> None
     spread = env.from_collection(RECORDS, PAIR).rebalance().map(lambda pair: pair, PAIR)
     spark = Spark(spread.connect(spread.broadcast(STATE)).process(Ruled()), env)
     spark.starts = [0]  # as for little data: one task reads what both subtasks in front sent
-    (stage,) = [one for one in plan_stages(spark.graph, create_enumerator) if "Broadcast" in one.name]
+    (stage,) = [planned for planned in plan_stages(spark.graph, create_enumerator) if "Broadcast" in planned.name]
     assert stage.sizing is not None
     assert stage.sizing[:2] == (1, 2)
     assert sorted(spark.run().collected) == sorted((k, 10 * n) for k, n in RECORDS)

@@ -69,14 +69,14 @@ def test_each_record_counts_once_whenever_it_crashes(seed: int, splits: int, par
 
 @pytest.fixture
 def tasks() -> Iterator[Callable[..., EnumeratorTask]]:
-    made: list[EnumeratorTask] = []
+    tasks: list[EnumeratorTask] = []
 
     def make(source: Source[Any], readers: int = 1) -> EnumeratorTask:
-        made.append(EnumeratorTask(source, readers))
-        return made[-1]
+        tasks.append(EnumeratorTask(source, readers))
+        return tasks[-1]
 
     yield make
-    for task in made:
+    for task in tasks:
         task.close()
 
 
@@ -245,29 +245,29 @@ def test_state_that_can_not_be_kept(state: Any, message: str, tasks: Callable[..
 
 def test_calls_elsewhere(tasks: Callable[..., EnumeratorTask]) -> None:
     """Once, again and again, later; results come on the task's own thread, in turn with everything else."""
-    found: list[tuple[str, Any]] = []
+    calls: list[tuple[str, Any]] = []
     main = threading.get_ident()
 
     def handler(result: Any, error: BaseException | None) -> None:
         assert threading.get_ident() == main
-        found.append((result, error))
+        calls.append((result, error))
 
     def what(context: SplitEnumeratorContext) -> None:
         context.call_async(lambda: ("once", threading.get_ident() != main), handler)
         context.call_async(lambda: "each", handler, 500, 2000)
-        context.run_in_coordinator_thread(lambda: found.append(("inside", None)))
+        context.run_in_coordinator_thread(lambda: calls.append(("inside", None)))
 
     task = tasks(Does(what))
     task.input.take(1, [READER, REQUEST])
-    _until(task, lambda: len(found) == 2)
-    assert sorted(map(str, found)) == ["('inside', None)", "(('once', True), None)"]
+    _until(task, lambda: len(calls) == 2)
+    assert sorted(map(str, calls)) == ["('inside', None)", "(('once', True), None)"]
     task.clock.now += 0.4
     task.run()
-    assert len(found) == 2
+    assert len(calls) == 2
     for number, seconds in enumerate((0.2, 2.0, 2.0)):
         task.clock.now += seconds
-        _until(task, lambda: len(found) == 3 + number)  # noqa: B023 - called at once
-    assert found[2:] == [("each", None)] * 3
+        _until(task, lambda: len(calls) == 3 + number)  # noqa: B023 - called at once
+    assert calls[2:] == [("each", None)] * 3
     assert not task.task.ended
 
 

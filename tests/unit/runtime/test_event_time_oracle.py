@@ -149,11 +149,11 @@ class Case:
     idleness: bool
 
     def strategy(self) -> WatermarkStrategy:
-        made = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(DELAY))
+        strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(DELAY))
         if self.punctuated:
-            made = WatermarkStrategy.for_generator(Punctuated)
-        made = made.with_timestamp_assigner(Second())
-        return made.with_idleness(Duration.of_seconds(IDLE_SECONDS)) if self.idleness else made
+            strategy = WatermarkStrategy.for_generator(Punctuated)
+        strategy = strategy.with_timestamp_assigner(Second())
+        return strategy.with_idleness(Duration.of_seconds(IDLE_SECONDS)) if self.idleness else strategy
 
 
 class Pipeline:

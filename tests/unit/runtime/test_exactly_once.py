@@ -98,8 +98,8 @@ class HoldBack(FlatMapFunction[Any, Any], CheckpointedFunction):
     def flat_map(self, value: Any) -> Any:
         self.held.append(value)
         if len(self.held) >= 2:
-            held, self.held = self.held, []
-            yield from held
+            batch, self.held = self.held, []
+            yield from batch
 
 
 class Tally(FlatMapFunction[Any, Any], CheckpointedFunction):
@@ -124,7 +124,7 @@ def window() -> OperatorSpec:
         assigner=TumblingEventTimeWindows(10),
         trigger=EventTimeTrigger.create(),
         gathering=WindowGathering.REDUCE,
-        gather_function=lambda one, other: (one[0], one[1] + other[1]),
+        gather_function=lambda pair, other: (pair[0], pair[1] + other[1]),
     )
     return operator("window", K.ALIGNED_WINDOW, spec, key_selectors=(key_of,))
 
@@ -159,9 +159,9 @@ def union(p: Sequence[int]) -> list[Vertex]:
 
 
 def windows(p: Sequence[int]) -> list[Vertex]:
-    one = operator("one", K.MAP, lambda r: (r[0], 1))
+    ones = operator("one", K.MAP, lambda r: (r[0], 1))
     return [
-        Vertex("source", lambda: [*source("source")(), one], p[0]),
+        Vertex("source", lambda: [*source("source")(), ones], p[0]),
         Vertex("window", lambda: [window()], p[1], [("source", P.HASH, key_of)]),
         Vertex("sink", lambda: [sink()], p[2], [("window", P.REBALANCE, None)]),
     ]
@@ -173,13 +173,13 @@ def sessions(p: Sequence[int]) -> list[Vertex]:
             assigner=EventTimeSessionWindows.with_gap(Time.milliseconds(4)),
             trigger=EventTimeTrigger.create(),
             gathering=WindowGathering.REDUCE,
-            gather_function=lambda one, other: (one[0], one[1] + other[1]),
+            gather_function=lambda pair, other: (pair[0], pair[1] + other[1]),
         )
         return operator("session", K.WINDOW, spec, key_selectors=(key_of,))
 
-    one = operator("one", K.MAP, lambda r: (r[0], 1))
+    ones = operator("one", K.MAP, lambda r: (r[0], 1))
     return [
-        Vertex("source", lambda: [*source("source")(), one], p[0]),
+        Vertex("source", lambda: [*source("source")(), ones], p[0]),
         Vertex("session", lambda: [session()], p[1], [("source", P.HASH, key_of)]),
         Vertex("sink", lambda: [sink()], p[2], [("session", P.REBALANCE, None)]),
     ]
@@ -187,16 +187,16 @@ def sessions(p: Sequence[int]) -> list[Vertex]:
 
 def session_counts(flat: list[Record]) -> Counter[Any]:
     """Records of each session of each key."""
-    found: list[Record] = []
+    sessions: list[Record] = []
     for key in {key for key, _ in flat}:
         last, count = None, 0
         for time in sorted(time for other, time in flat if other == key):
             if last is not None and time > last + 4:  # windows that touch are one
-                found.append((key, count))
+                sessions.append((key, count))
                 count = 0
             last, count = time, count + 1
-        found.append((key, count))
-    return Counter(found)
+        sessions.append((key, count))
+    return Counter(sessions)
 
 
 TOPOLOGIES = {"straight": straight, "keyed": keyed, "union": union, "windows": windows, "sessions": sessions}
@@ -259,11 +259,11 @@ def run_with_crashes(
 
 def random_splits(chance: random.Random) -> list[list[Record]]:
     """Up to four, each in the order of time."""
-    found = []
+    splits = []
     for _ in range(chance.randrange(5)):
         times = sorted(chance.randrange(60) for _ in range(chance.randrange(70)))
-        found.append([(chance.randrange(6), time) for time in times])
-    return found
+        splits.append([(chance.randrange(6), time) for time in times])
+    return splits
 
 
 @pytest.fixture(autouse=True)
@@ -279,8 +279,8 @@ def test_nothing_is_lost_and_nothing_is_doubled(topology: str, seed: int) -> Non
     chance = random.Random(seed)
     records = {"source": random_splits(chance), "other": random_splits(chance)}
     degrees = [[chance.randrange(1, 4) for _ in range(3)] for _ in range(chance.randrange(1, 5))]
-    found = run_with_crashes(TOPOLOGIES[topology], records, degrees, chance.randrange(1 << 30))
-    assert found == expected(topology, records)
+    visible = run_with_crashes(TOPOLOGIES[topology], records, degrees, chance.randrange(1 << 30))
+    assert visible == expected(topology, records)
 
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -290,18 +290,18 @@ def test_operator_state_is_dealt_out_and_nothing_in_it_is_lost_or_doubled(seed: 
     records = {"source": random_splits(chance)}
     degrees = [[chance.randrange(1, 4) for _ in range(3)] for _ in range(chance.randrange(1, 5))]
 
-    def held(p: Sequence[int]) -> list[Vertex]:
+    def topology(p: Sequence[int]) -> list[Vertex]:
         return [
             Vertex("source", source("source"), p[0]),
             Vertex("hold", lambda: [operator("hold", K.FLAT_MAP, HoldBack()), sink()], p[1],
                    [("source", P.REBALANCE, None)]),
         ]  # fmt: skip
 
-    found = run_with_crashes(held, records, degrees, chance.randrange(1 << 30))
-    wanted = Counter(record for split in records["source"] for record in split)
-    assert found <= wanted, "something is doubled"
+    visible = run_with_crashes(topology, records, degrees, chance.randrange(1 << 30))
+    expected_records = Counter(record for split in records["source"] for record in split)
+    assert visible <= expected_records, "something is doubled"
     most = max(degree[1] for degree in degrees)  # one in each subtask, or what several of them left to one
-    assert (wanted - found).total() <= most, "more is missing than can wait"
+    assert (expected_records - visible).total() <= most, "more is missing than can wait"
 
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -318,9 +318,9 @@ def test_operator_state_that_the_function_goes_on_changing(seed: int) -> None:
                    [("source", P.REBALANCE, None)]),
         ]  # fmt: skip
 
-    found = run_with_crashes(tallied, records, degrees, chance.randrange(1 << 30))
+    visible = run_with_crashes(tallied, records, degrees, chance.randrange(1 << 30))
     times = Counter(key for split in records["source"] for key, _ in split)
-    assert found == Counter((key, number) for key, count in times.items() for number in range(1, count + 1))
+    assert visible == Counter((key, number) for key, count in times.items() for number in range(1, count + 1))
 
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -330,5 +330,5 @@ def test_at_least_once_loses_nothing(topology: str, seed: int) -> None:
     records = {"source": random_splits(chance), "other": random_splits(chance)}
     degrees = [[chance.randrange(1, 4) for _ in range(3)] for _ in range(3)]
     options = {"mode": "AT_LEAST_ONCE"}
-    found = run_with_crashes(TOPOLOGIES[topology], records, degrees, chance.randrange(1 << 30), options)
-    assert expected(topology, records) <= found
+    visible = run_with_crashes(TOPOLOGIES[topology], records, degrees, chance.randrange(1 << 30), options)
+    assert expected(topology, records) <= visible

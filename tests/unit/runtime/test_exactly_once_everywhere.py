@@ -103,13 +103,13 @@ def column_window(assigner: Any) -> Callable[[Sequence[int]], list[Vertex]]:
 
 
 def sliding_expected(records: dict[str, list[Split]]) -> Iterator[Any]:
-    found = Counter((key, start) for key, time in flat(records) for start in range(time // 5 * 5, time - 10, -5))
-    yield from ((key, start, start + 10, number) for (key, start), number in found.items())
+    counts = Counter((key, start) for key, time in flat(records) for start in range(time // 5 * 5, time - 10, -5))
+    yield from ((key, start, start + 10, number) for (key, start), number in counts.items())
 
 
 def tumbling_expected(records: dict[str, list[Split]]) -> Iterator[Any]:
-    found = Counter((key, time // 10 * 10) for key, time in flat(records))
-    yield from ((key, start, start + 10, number) for (key, start), number in found.items())
+    counts = Counter((key, time // 10 * 10) for key, time in flat(records))
+    yield from ((key, start, start + 10, number) for (key, start), number in counts.items())
 
 
 # -- two inputs
@@ -177,15 +177,15 @@ class Ruled(KeyedBroadcastProcessFunction[Any, Any, Any, Any]):
     def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
         rule = value[1] // 10
         ctx.get_broadcast_state(RULES).put(rule, rule)
-        found: list[Any] = []
+        matching: list[Any] = []
 
         def look(key: Any, state: Any) -> None:
-            held = list(state.get())
-            found.extend(one for one in held if one[1] // 10 == rule)
-            state.update([one for one in held if one[1] // 10 != rule])
+            waiting = list(state.get())
+            matching.extend(pair for pair in waiting if pair[1] // 10 == rule)
+            state.update([pair for pair in waiting if pair[1] // 10 != rule])
 
         ctx.apply_to_keyed_state(WAITING, look)
-        yield from found
+        yield from matching
 
 
 def broadcast(p: Sequence[int]) -> list[Vertex]:
@@ -320,10 +320,10 @@ def test_nothing_is_lost_and_nothing_is_doubled(topology: str, seed: int) -> Non
         records = {name: [_own_keys(split, n) for n, split in enumerate(splits)] for name, splits in records.items()}
     degrees = [[chance.randrange(1, 4) for _ in range(3)] for _ in range(chance.randrange(1, 5))]
     build, expected = TOPOLOGIES[topology]
-    found = run_with_crashes(build, records, degrees, chance.randrange(1 << 30), elsewhere=_elsewhere)
+    visible = run_with_crashes(build, records, degrees, chance.randrange(1 << 30), elsewhere=_elsewhere)
     if topology == "column sessions":
-        found = Counter((key, number) for key, _, _, number in found.elements())
-    assert found == Counter(expected(records))
+        visible = Counter((key, number) for key, _, _, number in visible.elements())
+    assert visible == Counter(expected(records))
 
 
 def _own_keys(split: Split, number: int) -> Split:

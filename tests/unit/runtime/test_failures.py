@@ -117,7 +117,7 @@ def test_a_pickled_exception_keeps_its_class() -> None:
 
 def test_an_exception_that_cannot_be_unpickled_is_left_out() -> None:
     class Picky(Exception):
-        def __init__(self, one: int, two: int) -> None:
+        def __init__(self, first: int, second: int) -> None:
             super().__init__("text")
 
     def raises(value: Any) -> Any:

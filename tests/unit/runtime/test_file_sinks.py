@@ -119,8 +119,8 @@ def haunted(job: MiniJob, zombies: list[MiniJob], chance: random.Random) -> None
 
 def files(folder: Path) -> tuple[list[Path], list[Path]]:
     """Visible and hidden ones."""
-    found = [path for path in folder.rglob("*") if path.is_file()]
-    return [p for p in found if not p.name.startswith(".")], [p for p in found if p.name.startswith(".")]
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return [p for p in paths if not p.name.startswith(".")], [p for p in paths if p.name.startswith(".")]
 
 
 @pytest.fixture(autouse=True)

@@ -253,7 +253,7 @@ FUNCTIONS: dict[str, Callable[[DataStream], Any]] = {
     "filter": lambda s: s.filter(checked),
     "keyed filter": lambda s: s.key_by(even).filter(checked),
     "flat_map": lambda s: s.flat_map(lambda value: [checked(value)]),
-    "flat_map that generates": lambda s: s.flat_map(lambda value: (checked(one) for one in (value,))),
+    "flat_map that generates": lambda s: s.flat_map(lambda value: (checked(item) for item in (value,))),
     "chained": lambda s: s.map(checked).name("guilty").map(str).map(str),
     "reduce": lambda s: s.key_by(even).reduce(second),
     "map_batches": lambda s: s.map(lambda v: (v,), Types.ROW_NAMED(["v"], [Types.INT()])).map_batches(

@@ -42,8 +42,8 @@ class Edge:
 
     def check(self) -> None:
         self.written(self.gathering.drain())
-        assert [one.values for one in self.channels] == [one.values for one in self.whole]
-        assert [one.timestamps for one in self.channels] == [one.timestamps for one in self.whole]
+        assert [channel.values for channel in self.channels] == [channel.values for channel in self.whole]
+        assert [channel.timestamps for channel in self.channels] == [channel.timestamps for channel in self.whole]
 
 
 def test_small_batches_are_divided_together() -> None:
@@ -52,7 +52,7 @@ def test_small_batches_are_divided_together() -> None:
     parts = [edge.feed(Batch(list(range(start, start + 16)))) for start in range(0, 2 * most, 16)]
     assert sorted(parts)[-3:] == [0, CHANNELS, CHANNELS]
     edge.check()
-    assert sum(len(one.batches) for one in edge.channels) == 2 * CHANNELS
+    assert sum(len(channel.batches) for channel in edge.channels) == 2 * CHANNELS
 
 
 def test_what_is_held_goes_before_batches_of_another_form() -> None:

@@ -60,15 +60,15 @@ class Ending(TwoPhaseWriter[Any]):
 
 class Noting(Committer):
     calls: list[list[bytes]] = []
-    made = 0
+    instances = 0
 
     def __init__(self, committer: Committer) -> None:
         self.committer = committer
-        Noting.made += 1
+        Noting.instances += 1
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        assert {one.version for one in committables} == {7}
-        Noting.calls.append([one.data for one in committables])
+        assert {committable.version for committable in committables} == {7}
+        Noting.calls.append([committable.data for committable in committables])
         return self.committer.commit(committables)
 
 
@@ -114,13 +114,13 @@ def test_each_record_is_visible_once(seed: int, attempts: list[tuple[int, int]])
 
 def test_one_call_for_all_subtasks() -> None:
     SHELVES["shelf"] = Shelf()
-    Noting.calls, Noting.made = [], 0
+    Noting.calls, Noting.instances = [], 0
     job = MiniJob(vertices((3, 3)), {"source": [[(n, 1)] for n in range(9)]}, 1)
     try:
         job.to_end()
     finally:
         job.crash()
-    assert Noting.made == 1
+    assert Noting.instances == 1
     assert max(map(len, Noting.calls)) == 3, "of each writer one"
 
 
@@ -128,7 +128,7 @@ def test_one_call_for_all_subtasks() -> None:
 def test_a_barrier_that_overtakes_leaves_no_committables_behind(seed: int) -> None:
     """They belong to the checkpoint at whose barrier they were prepared: it commits all of them, in one call."""
     shelf = SHELVES["shelf"] = Shelf()
-    Noting.calls, Noting.made = [], 0
+    Noting.calls, Noting.instances = [], 0
     records = [[(n, 1) for n in range(first, 600, 3)] for first in range(3)]
     job = MiniJob(vertices((3, 3)), {"source": records}, seed, options={"unaligned": True, "aligned_ms": 0})
     try:

@@ -139,18 +139,18 @@ def test_odd_keys(clock: ManualClock) -> None:
 
 
 def test_the_text_of_a_key_is_made_once(clock: ManualClock) -> None:
-    made = 0
+    texts = 0
 
     class Key:
         def __repr__(self) -> str:
-            nonlocal made
-            made += 1
+            nonlocal texts
+            texts += 1
             return "key"
 
     sketch = KeySketch()
     feed(sketch, [Key()])
     assert [sketch.top(5)[0].text for _ in range(3)] == ["key"] * 3
-    assert made == 1
+    assert texts == 1
 
 
 def test_keys_whose_comparison_raises_are_counted_no_more(clock: ManualClock) -> None:

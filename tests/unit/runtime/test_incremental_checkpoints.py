@@ -75,7 +75,9 @@ def _one_batch_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_module, "STEP_SECONDS", 0.0)
 
 
-def crash_and_go_on(made: type[IncrementalJob], seeds: int, vertices: Callable[[Sequence[int]], list[Vertex]]) -> int:
+def crash_and_go_on(
+    job_class: type[IncrementalJob], seeds: int, vertices: Callable[[Sequence[int]], list[Vertex]]
+) -> int:
     """Jobs that crash twice; the most pieces that a checkpoint was in."""
     most = 0
     for seed in range(seeds):
@@ -86,7 +88,7 @@ def crash_and_go_on(made: type[IncrementalJob], seeds: int, vertices: Callable[[
         number = 1
         for attempt in range(3):
             degrees = (2, chance.choice([1, 2, 3]), 1)
-            job = made(vertices(degrees), {"source": splits}, seed, restore, None, number, attempt)
+            job = job_class(vertices(degrees), {"source": splits}, seed, restore, None, number, attempt)
             try:
                 if attempt == 2:
                     job.to_end()

@@ -58,8 +58,8 @@ def table_of(bench: Bench) -> Any:
 def again(state: TaskState, *, same_program: bool = True) -> TaskRestore:
     """What the JobMaster makes of a checkpoint for the same parallelism."""
     operators = {
-        id_: assign(OperatorState(id_, "counts", None, 1, 128, {0: one}), 1, 128, same_program=same_program)[0]
-        for id_, one in state.operators.items()
+        id_: assign(OperatorState(id_, "counts", None, 1, 128, {0: operator}), 1, 128, same_program=same_program)[0]
+        for id_, operator in state.operators.items()
     }
     return TaskRestore(1, False, operators)
 
@@ -96,9 +96,9 @@ def test_columns_of_half_precision_know_one_nan_and_one_zero() -> None:
     index = KeyIndex([pa.float16()])
     import numpy as np
 
-    given = pa.array(np.array([np.nan, 0.0, -0.0, np.nan], np.float16))
+    numbers = pa.array(np.array([np.nan, 0.0, -0.0, np.nan], np.float16))
     for _ in range(3):
-        slots = index.slots([given]).tolist()
+        slots = index.slots([numbers]).tolist()
         assert slots == [0, 1, 1, 0]
     assert index.size == 2
 
@@ -163,11 +163,11 @@ def test_what_was_not_proved_is_not_forgotten_by_the_next_checkpoint() -> None:
     bench = goes_on(checkpoint_of("a"))
     bench.give(Barrier(2, 0))
     written = bench.reports.acknowledged[2]
-    assert [one.keys for one in written.operators.values()] == [KeyKinds(("str",), proved=False)]
+    assert [operator.keys for operator in written.operators.values()] == [KeyKinds(("str",), proved=False)]
     assert goes_on(written, 5, same_program=True).states[-1] is E.FAILED
     bench = goes_on(written, "b", same_program=True)
     bench.give(Barrier(3, 0))
-    assert [one.keys for one in bench.reports.acknowledged[3].operators.values()] == [KeyKinds(("str",))]
+    assert [operator.keys for operator in bench.reports.acknowledged[3].operators.values()] == [KeyKinds(("str",))]
 
 
 def test_where_no_state_is_left_any_key_may_come() -> None:
@@ -185,8 +185,8 @@ def test_where_no_state_is_left_any_key_may_come() -> None:
 
 
 def test_kinds_of_all_subtasks_count_and_old_checkpoints_know_none() -> None:
-    one, other = checkpoint_of("a"), checkpoint_of(5)
-    ((id_, first),), ((_, second),) = one.operators.items(), other.operators.items()
+    texts, numbers = checkpoint_of("a"), checkpoint_of(5)
+    ((id_, first),), ((_, second),) = texts.operators.items(), numbers.operators.items()
     state = OperatorState(id_, "counts", None, 2, 128, {0: first, 1: second})
     assert [part.keys for part in assign(state, 3, 128, same_program=False)] == [
         KeyKinds(("number", "str"), proved=False)

@@ -51,9 +51,9 @@ class Reads(KeyedProcessFunction[Any, Any, Any]):
         self._step = step
 
     def open(self, runtime_context: Any) -> None:
-        asked = ValueStateDescriptor("value", Types.LONG())
-        asked.enable_state_migration(StateMigration(1).add_step(0, self._step))
-        self._context, self._value = runtime_context, runtime_context.get_state(asked)
+        descriptor = ValueStateDescriptor("value", Types.LONG())
+        descriptor.enable_state_migration(StateMigration(1).add_step(0, self._step))
+        self._context, self._value = runtime_context, runtime_context.get_state(descriptor)
 
     def process_element(self, value: Any, ctx: Any) -> Any:
         late = self._context.get_map_state(MapStateDescriptor("late", Types.STRING(), Types.LONG()))
@@ -115,14 +115,14 @@ def bench_of(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Bench]]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    made: list[Bench] = []
+    benches: list[Bench] = []
 
     def make(*arguments: Any) -> Bench:
-        made.append(Bench(request.param, *arguments))
-        return made[-1]
+        benches.append(Bench(request.param, *arguments))
+        return benches[-1]
 
     yield make
-    for bench in made:
+    for bench in benches:
         bench.task.cancel()
         bench.run()
         bench.loop.close()
@@ -165,16 +165,16 @@ def test_a_cancel_is_heard_meanwhile(bench_of: Callable[..., Bench]) -> None:
 
 
 def test_a_cancel_between_two_entries_waits_for_no_step(bench_of: Callable[..., Bench]) -> None:
-    found: list[Bench] = []
+    benches: list[Bench] = []
 
     def step(text: str) -> int:
         if not STEPS:
-            found[0].task.cancel()
-            found[0].run()
+            benches[0].task.cancel()
+            benches[0].run()
         return number(text)
 
-    found.append(bench_of(step))
-    found[0].others_work()
-    found[0].others_work()
-    assert found[0].reports.states == [E.INITIALIZING, E.CANCELED]
+    benches.append(bench_of(step))
+    benches[0].others_work()
+    benches[0].others_work()
+    assert benches[0].reports.states == [E.INITIALIZING, E.CANCELED]
     assert STEPS, "it was under way"

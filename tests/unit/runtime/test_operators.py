@@ -303,15 +303,15 @@ def test_both_sides_of_a_key_share_state() -> None:
 
 
 def test_sink_function_gets_each_record_and_its_timestamp() -> None:
-    taken: list[Any] = []
+    values_seen: list[Any] = []
 
     class Take(SinkFunction[int]):
         def invoke(self, value: int, context: SinkFunction.Context) -> None:
-            taken.append((value, context.timestamp()))
+            values_seen.append((value, context.timestamp()))
 
     plan = opened(line(spec(OperatorKind.SINK_FUNCTION, Take())))
     run(plan, [1, 2], [10, 20])
-    assert taken == [(1, 10), (2, 20)]
+    assert values_seen == [(1, 10), (2, 20)]
 
 
 @pytest.mark.parametrize(("identifier", "expected"), [(None, "2> a\n2> None\n"), ("id", "id:2> a\nid:2> None\n")])
@@ -370,7 +370,7 @@ def test_key_selectors_are_opened_before_and_closed_after_the_records() -> None:
     Tens.log.clear()
     selector = Tens()
     behind = OutputSpec(0, 0, PartitionerKind.HASH, key_selector=selector)  # type: ignore[arg-type]
-    keyed = spec(OperatorKind.REDUCE, lambda one, other: one + other, key_selectors=(selector,))
+    keyed = spec(OperatorKind.REDUCE, lambda number, other: number + other, key_selectors=(selector,))
     plan = opened(line(keyed, outputs=[behind]))
     assert Tens.log == ["open"], "one instance that serves twice is opened once"
     out = FakeOutput()
@@ -464,11 +464,11 @@ def test_key_selectors_behind_an_operator_live_as_long_as_it(operator: Any) -> N
 def test_every_function_of_an_operator_is_closed_whatever_one_of_them_raises() -> None:
     first, second, third = _Life(OSError("first")), _Life(OSError("second")), _Life()
     selectors: list[Any] = [third, second, first]
-    edges = [OutputSpec(0, n, PartitionerKind.HASH, key_selector=one) for n, one in enumerate(selectors)]
+    edges = [OutputSpec(0, n, PartitionerKind.HASH, key_selector=selector) for n, selector in enumerate(selectors)]
     plan = opened(line(spec(OperatorKind.MAP, lambda value: value), outputs=edges))
     with pytest.raises(OSError, match="first"):
         plan.operators[0].close()
-    assert [one.log for one in (first, second, third)] == [["open", "close"]] * 3
+    assert [selector.log for selector in (first, second, third)] == [["open", "close"]] * 3
 
 
 class _Sink(Sink[Any]):

@@ -166,24 +166,24 @@ REDUCES = pytest.mark.parametrize("reduce", [into_first, into_second])
 @FORMS
 def test_a_copy_is_equal_and_shares_nothing(form: str) -> None:
     value = MAKE[form]("a", 1)
-    made = own_copy(value)
-    assert repr(made) == repr(value)
-    assert type(made) is type(value)
-    into_first(made, made)
+    copied = own_copy(value)
+    assert repr(copied) == repr(value)
+    assert type(copied) is type(value)
+    into_first(copied, copied)
     assert amount(value) == 1
 
 
 def test_what_collections_has() -> None:
-    given = [defaultdict(list, {"a": [1]}), Counter("aab"), OrderedDict(b=[1], a=[2]), deque([[1], [2]], 5)]
-    made = own_copy(given)
-    assert made == given
-    assert [type(one) for one in made] == [type(one) for one in given]
-    assert (made[0]["new"], list(made[2]), made[3].maxlen) == ([], ["b", "a"], 5)
-    made[0]["a"].append(2)
-    made[1]["c"] += 1
-    made[2]["b"].append(2)
-    made[3][0].append(2)
-    assert given == [{"a": [1]}, Counter("aab"), OrderedDict(b=[1], a=[2]), deque([[1], [2]], 5)]
+    originals = [defaultdict(list, {"a": [1]}), Counter("aab"), OrderedDict(b=[1], a=[2]), deque([[1], [2]], 5)]
+    copies = own_copy(originals)
+    assert copies == originals
+    assert [type(item) for item in copies] == [type(item) for item in originals]
+    assert (copies[0]["new"], list(copies[2]), copies[3].maxlen) == ([], ["b", "a"], 5)
+    copies[0]["a"].append(2)
+    copies[1]["c"] += 1
+    copies[2]["b"].append(2)
+    copies[3][0].append(2)
+    assert originals == [{"a": [1]}, Counter("aab"), OrderedDict(b=[1], a=[2]), deque([[1], [2]], 5)]
 
 
 def test_attributes_of_derived_containers_are_copied_too() -> None:
@@ -192,11 +192,11 @@ def test_attributes_of_derived_containers_are_copied_too() -> None:
     tagged: Any = Tagged(([1], 2))
     basket.note, attributes.note, attributes.slot, tagged.note = {"x"}, [basket], [2], [3]
     for value in (basket, attributes, tagged):
-        made = own_copy(value)
-        assert type(made) is type(value)
-        assert made == value
-        assert made.__dict__ == value.__dict__
-        assert made.note is not value.note
+        copied = own_copy(value)
+        assert type(copied) is type(value)
+        assert copied == value
+        assert copied.__dict__ == value.__dict__
+        assert copied.note is not value.note
     assert own_copy(attributes).slot == [2]
     assert own_copy(attributes).slot is not attributes.slot
     assert list.__getitem__(own_copy(basket), 0) is not list.__getitem__(basket, 0)
@@ -206,10 +206,10 @@ def test_what_records_share_and_hold_of_themselves_is_so_in_the_copy() -> None:
     shared = [1]
     record: dict[str, Any] = {"a": shared, "b": (shared, {"c": shared})}
     record["self"] = [record]
-    made = own_copy(record)
-    assert made["a"] is made["b"][0] is made["b"][1]["c"]
-    assert made["a"] is not shared
-    assert made["self"][0] is made
+    copied = own_copy(record)
+    assert copied["a"] is copied["b"][0] is copied["b"][1]["c"]
+    assert copied["a"] is not shared
+    assert copied["self"][0] is copied
     frozen = Frozen("a", [])
     frozen.lines.append(frozen)
     assert own_copy(frozen).lines[0].lines[0].lines is not frozen.lines
@@ -239,13 +239,13 @@ def test_records_may_be_nested_to_any_depth(nest: Callable[[Any], Any]) -> None:
     value: Any = 1
     for _ in range(10_000):
         value = nest(value)
-    made = own_copy(value)
+    copied = own_copy(value)
     depth = 0
-    while made != 1:
-        assert made is not value
-        made, value = (
-            (one.shop if isinstance(one, Sale) else one["a"] if isinstance(one, dict) else one[0])
-            for one in (made, value)
+    while copied != 1:
+        assert copied is not value
+        copied, value = (
+            (nested.shop if isinstance(nested, Sale) else nested["a"] if isinstance(nested, dict) else nested[0])
+            for nested in (copied, value)
         )
         depth += 1
     assert depth in (10_000, 20_000)
@@ -301,10 +301,10 @@ def test_what_can_not_be_changed_or_copied_is_itself() -> None:
     for value in (1, "a", None, (1, "a"), (1, ("x", (2,))), frozen, SimpleNamespace(x=1), object()):
         assert own_copy(value) is value
     row = Row.of_kind(RowKind.DELETE, a=[1], b=(2, {"x": {3}}))
-    made = own_copy(row)
-    assert made == row
-    assert made.a is not row.a
-    assert made.b[1]["x"] is not row.b[1]["x"]
+    copied = own_copy(row)
+    assert copied == row
+    assert copied.a is not row.a
+    assert copied.b[1]["x"] is not row.b[1]["x"]
 
 
 # -- results that wait
@@ -344,9 +344,9 @@ def test_what_is_given_again_and_again_is_what_it_was() -> None:
 
 
 def test_with_object_reuse_nothing_is_copied() -> None:
-    found = through(OperatorKind.FLAT_MAP, again_and_again, [3], object_reuse=True)
-    assert found == [{"amount": 3}] * 3
-    assert found[0] is found[2]
+    results = through(OperatorKind.FLAT_MAP, again_and_again, [3], object_reuse=True)
+    assert results == [{"amount": 3}] * 3
+    assert results[0] is results[2]
 
 
 # -- several readers
@@ -428,25 +428,25 @@ def sliding(**more: Any) -> WindowSpec:
 def test_a_reduce_in_place_does_not_spoil_sliding_windows(form: str, reduce: Any, kind: OperatorKind) -> None:
     rig = Rig(sliding(gathering=WindowGathering.REDUCE, gather_function=reduce), kind, key=key_of)
     rig.records([(MAKE[form]("a", 1), time) for time in (1, 5, 11, 12, 15, 21)])
-    found = [(amount(out.value), out.timestamp) for out in rig.watermark(100)]
-    assert found == [(2, 9), (5, 19), (4, 29), (1, 39)]
+    outputs = [(amount(out.value), out.timestamp) for out in rig.watermark(100)]
+    assert outputs == [(2, 9), (5, 19), (4, 29), (1, 39)]
 
 
 @REDUCES
 @pytest.mark.parametrize("kind", [OperatorKind.ALIGNED_WINDOW, OperatorKind.WINDOW])
 def test_results_are_not_changed_by_late_records(reduce: Any, kind: OperatorKind) -> None:
     assigner = TumblingEventTimeWindows.of(Time.milliseconds(10))
-    made = WindowSpec(
+    window_spec = WindowSpec(
         assigner,
         EventTimeTrigger.create(),
         allowed_lateness=100,
         gathering=WindowGathering.REDUCE,
         gather_function=reduce,
     )
-    rig = Rig(made, kind, key=key_of)
+    rig = Rig(window_spec, kind, key=key_of)
     rig.records([({"amount": 1}, 1), ({"amount": 1}, 2)])
-    found = rig.watermark(20) + rig.records([({"amount": 1}, 3), ({"amount": 1}, 4)])
-    assert [out.value for out in found] == [{"amount": 2}, {"amount": 3}, {"amount": 4}]
+    outputs = rig.watermark(20) + rig.records([({"amount": 1}, 3), ({"amount": 1}, 4)])
+    assert [out.value for out in outputs] == [{"amount": 2}, {"amount": 3}, {"amount": 4}]
 
 
 @pytest.mark.parametrize("gathering", [WindowGathering.REDUCE, WindowGathering.AGGREGATE])
@@ -466,30 +466,30 @@ def test_results_are_not_changed_by_what_comes_behind_an_early_one(gathering: Wi
             return into_first(acc_a, acc_b)
 
     function = into_first if gathering is WindowGathering.REDUCE else Itself()
-    made = WindowSpec(
+    window_spec = WindowSpec(
         TumblingEventTimeWindows.of(Time.milliseconds(100)), trigger, gathering=gathering, gather_function=function
     )
-    rig = Rig(made, key=key_of)
-    found = []
+    rig = Rig(window_spec, key=key_of)
+    outputs = []
     for time in (1, 2, 3):
-        found += rig.records([({"amount": 1}, time)])
-        found += rig.watermark(time)
-    amounts = [out.value["amount"] for out in found]
+        outputs += rig.records([({"amount": 1}, time)])
+        outputs += rig.watermark(time)
+    amounts = [out.value["amount"] for out in outputs]
     assert amounts in ([1, 2, 3], [2, 3]), "of each firing the records so far"
 
 
 def test_sessions_that_go_on() -> None:
-    made = WindowSpec(
+    window_spec = WindowSpec(
         EventTimeSessionWindows.with_gap(Time.milliseconds(10)),
         EventTimeTrigger.create(),
         allowed_lateness=100,
         gathering=WindowGathering.REDUCE,
         gather_function=into_first,
     )
-    rig = Rig(made, OperatorKind.SESSION_WINDOW, key=key_of)
+    rig = Rig(window_spec, OperatorKind.SESSION_WINDOW, key=key_of)
     rig.records([({"amount": 1}, 1)])
-    found = rig.watermark(50) + rig.records([({"amount": 1}, 2)]) + rig.records([({"amount": 1}, 3)])
-    assert [out.value for out in found] == [{"amount": 1}, {"amount": 2}, {"amount": 3}]
+    outputs = rig.watermark(50) + rig.records([({"amount": 1}, 2)]) + rig.records([({"amount": 1}, 3)])
+    assert [out.value for out in outputs] == [{"amount": 1}, {"amount": 2}, {"amount": 3}]
 
 
 class Spoils(ProcessWindowFunction[Any, Any, Any, Any]):
@@ -509,16 +509,16 @@ def test_a_window_function_does_not_spoil_the_records_of_other_windows(form: str
 
 
 def test_an_evicted_window_is_combined_anew_each_time() -> None:
-    made = WindowSpec(
+    window_spec = WindowSpec(
         TumblingEventTimeWindows.of(Time.milliseconds(100)),
         CountTrigger.of(1),
         evictor=CountEvictor.of(10),
         gathering=WindowGathering.REDUCE,
         gather_function=into_first,
     )
-    rig = Rig(made, key=key_of)
-    found = rig.records([({"amount": 1}, time) for time in (1, 2, 3)])
-    assert [out.value for out in found] == [{"amount": 1}, {"amount": 2}, {"amount": 3}]
+    rig = Rig(window_spec, key=key_of)
+    outputs = rig.records([({"amount": 1}, time) for time in (1, 2, 3)])
+    assert [out.value for out in outputs] == [{"amount": 1}, {"amount": 2}, {"amount": 3}]
 
 
 def test_an_interval_join_hands_out_records_of_their_own() -> None:
@@ -528,6 +528,6 @@ def test_an_interval_join_hands_out_records_of_their_own() -> None:
 
     rig = Rig(Join(), OperatorKind.INTERVAL_JOIN, inputs=2, key=key_of, lower=-5, upper=5, late_tags=(None, None))
     rig.records([({"amount": 1}, 10)], 0)
-    found = rig.records([({"amount": 10}, 11), ({"amount": 20}, 12)], 1)
-    found += rig.records([({"amount": 2}, 10)], 0)
-    assert [out.value for out in found] == [{"amount": number} for number in (11, 21, 12, 22)]
+    outputs = rig.records([({"amount": 10}, 11), ({"amount": 20}, 12)], 1)
+    outputs += rig.records([({"amount": 2}, 10)], 0)
+    assert [out.value for out in outputs] == [{"amount": number} for number in (11, 21, 12, 22)]

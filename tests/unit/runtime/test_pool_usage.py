@@ -11,9 +11,9 @@ from firesteel.runtime.task.task import _filled
 
 def channel(number: int, queued: int, window: int) -> OutputChannel:
     no_loop: Any = None
-    made = LocalPipe(ChannelId(0, number, 0), no_loop, window).output
-    made.queued_bytes, made.window = queued, window
-    return made
+    output = LocalPipe(ChannelId(0, number, 0), no_loop, window).output
+    output.queued_bytes, output.window = queued, window
+    return output
 
 
 def test_the_fullest_channel_counts_since_it_stops_the_task() -> None:

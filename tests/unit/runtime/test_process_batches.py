@@ -39,23 +39,23 @@ COUNT = ValueStateDescriptor("count", Types.LONG())
 Context = KeyedBatchFunction.Context
 
 
-def described(function: Any, given: RowTypeInfo = BID, *keys: str, **extra: Any) -> OperatorSpec:
+def described(function: Any, input_type: RowTypeInfo = BID, *keys: str, **extra: Any) -> OperatorSpec:
     names = keys or ("auction",)
-    made: OperatorSpec = spec(
+    operator_spec: OperatorSpec = spec(
         OperatorKind.COLUMNS_PROCESS,
         function,
-        key_selectors=(ColumnKey(names, [given.field_names.index(name) for name in names]),),
-        extra={"input_type": given, "result_type": given, **extra},
+        key_selectors=(ColumnKey(names, [input_type.field_names.index(name) for name in names]),),
+        extra={"input_type": input_type, "result_type": input_type, **extra},
     )
-    return made
+    return operator_spec
 
 
 def opened(
-    made: OperatorSpec, subtask: int = 0, parallelism: int = 1, clock: ManualClock | None = None
+    operator_spec: OperatorSpec, subtask: int = 0, parallelism: int = 1, clock: ManualClock | None = None
 ) -> ProcessBatches:
-    operator = ProcessBatches(made)
+    operator = ProcessBatches(operator_spec)
     info = TaskInfo("1" * 32, "job", "v", "t", subtask, parallelism, 128, 0, {})
-    operator.use_backend(HeapStateBackend(), state_parameters(made, info, clock or ManualClock()))
+    operator.use_backend(HeapStateBackend(), state_parameters(operator_spec, info, clock or ManualClock()))
     operator.open(OperatorContext(info, clock or ManualClock(), Stamp()))
     return operator
 
@@ -108,16 +108,16 @@ def test_against_plain_python(seed: int) -> None:
 class Script:
     """Runs a test's code inside a function of batches."""
 
-    def __init__(self, given: RowTypeInfo = BID, *keys: str, subtask: int = 0, parallelism: int = 1) -> None:
+    def __init__(self, input_type: RowTypeInfo = BID, *keys: str, subtask: int = 0, parallelism: int = 1) -> None:
         self.code: Callable[[pa.RecordBatch, Context], Any] = lambda batch, ctx: None
-        self.given, self.clock = given, ManualClock()
-        made = described(lambda batch, ctx: self.code(batch, ctx), given, *keys)
-        self.operator = opened(made, subtask, parallelism, self.clock)
+        self.given, self.clock = input_type, ManualClock()
+        operator_spec = described(lambda batch, ctx: self.code(batch, ctx), input_type, *keys)
+        self.operator = opened(operator_spec, subtask, parallelism, self.clock)
 
     def __call__(self, rows: list[tuple[Any, ...]], code: Callable[[pa.RecordBatch, Context], Any]) -> list[Any]:
         self.code = code
         batch = StreamColumns(self.given).from_records(rows)
-        return [(found.values, found.timestamps) for found in self.operator.apply_columns(iter([Batch(batch)]))]
+        return [(result.values, result.timestamps) for result in self.operator.apply_columns(iter([Batch(batch)]))]
 
 
 def test_state_is_read_written_and_cleared() -> None:
@@ -147,17 +147,17 @@ def test_state_is_read_written_and_cleared() -> None:
 
 def test_keys_of_several_columns_are_tuples_of_them() -> None:
     script = Script(PAIR, "name", "auction")
-    found: list[Any] = []
+    values: list[Any] = []
 
     def code(batch: pa.RecordBatch, ctx: Context) -> None:
         state = ctx.get_state(COUNT)
         state.put(ctx.keys, batch.column("price"))
-        found.append(state.get((["ä", None, "ä"], [2, 1, 1])).to_pylist())
+        values.append(state.get((["ä", None, "ä"], [2, 1, 1])).to_pylist())
         with pytest.raises(ProgramError, match="must be a tuple of 2 columns, not"):
             state.get(["ä"])
 
     script([("ä", 1, 10), (None, 1, 20), ("ä", 2, 30)], code)
-    assert found == [[30, 20, 10]]
+    assert values == [[30, 20, 10]]
 
 
 def test_the_context_knows_timestamps_and_watermark() -> None:
@@ -175,9 +175,9 @@ def test_the_context_knows_timestamps_and_watermark() -> None:
 
 
 def test_rows_become_batches() -> None:
-    given = [Row(auction=n % 3, price=n) for n in range(7)]
-    found = records(run([Batch(given[:3]), Batch(given[3:])], described(CountUp())))
-    assert [tuple(row) for row in found] == [(0, 1), (1, 1), (2, 1), (0, 3), (1, 2), (2, 2), (0, 3)]
+    rows = [Row(auction=n % 3, price=n) for n in range(7)]
+    results = records(run([Batch(rows[:3]), Batch(rows[3:])], described(CountUp())))
+    assert [tuple(row) for row in results] == [(0, 1), (1, 1), (2, 1), (0, 3), (1, 2), (2, 2), (0, 3)]
 
 
 def test_foreign_keys_are_refused_and_leave_nothing_behind() -> None:
@@ -257,8 +257,8 @@ def test_state_comes_back_at_another_parallelism() -> None:
         operator.backend.restore([part.of(operator.key_groups) for part in parts])
         operator.open(OperatorContext(INFO, ManualClock(), Stamp()))
         own = [(key, 0) for key in keys if channel_of(key) == number]
-        (found,) = operator.apply_columns(iter([Batch(StreamColumns(BID).from_records(own))]))
-        assert columns_of(found).column("price").to_pylist() == [4] * len(own)
+        (result,) = operator.apply_columns(iter([Batch(StreamColumns(BID).from_records(own))]))
+        assert columns_of(result).column("price").to_pylist() == [4] * len(own)
 
 
 # --- time-to-live
@@ -345,15 +345,15 @@ def test_a_time_to_live_survives_a_restore_and_may_come_and_go() -> None:
 
     def restored(script: Script, seconds: float) -> Script:
         written = take_snapshot(script.operator.backend.snapshot(), script.operator.key_groups)
-        made = Script()
-        made.clock.now = script.clock.now + seconds
-        made.operator.backend.restore([written.of(made.operator.key_groups)])
-        return made
+        restored = Script()
+        restored.clock.now = script.clock.now + seconds
+        restored.operator.backend.restore([written.of(restored.operator.key_groups)])
+        return restored
 
     def values(script: Script, descriptor: ValueStateDescriptor) -> list[Any]:
-        found: list[Any] = []
-        script([(0, 0)], lambda batch, ctx: found.extend(ctx.get_state(descriptor).get([1, 2]).to_pylist()))
-        return found
+        values: list[Any] = []
+        script([(0, 0)], lambda batch, ctx: values.extend(ctx.get_state(descriptor).get([1, 2]).to_pylist()))
+        return values
 
     first = Script()
     first([(0, 0)], lambda batch, ctx: ctx.get_state(with_ttl).put([1], 10))

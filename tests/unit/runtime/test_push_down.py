@@ -27,7 +27,7 @@ from tests.unit.runtime.whole_graphs import WholeGraph
 ROW = Types.ROW_NAMED(["a", "b", "c", "s"], [Types.LONG(), Types.LONG(), Types.LONG(), Types.STRING()])
 NAMES = ("a", "b", "c", "s")
 COUNT = 60
-asked: list[tuple[str, ...]] = []
+requested_columns: list[tuple[str, ...]] = []
 
 
 def column(name: str, numbers: Any) -> pa.Array:
@@ -41,7 +41,7 @@ def make(start: int, rows: int) -> pa.RecordBatch:
 
 
 def make_some(start: int, rows: int, columns: Sequence[str]) -> pa.RecordBatch:
-    asked.append(tuple(columns))
+    requested_columns.append(tuple(columns))
     numbers = np.arange(start, start + rows)
     return pa.RecordBatch.from_arrays([column(name, numbers) for name in columns], list(columns))
 
@@ -78,53 +78,57 @@ PROGRAMS = st.tuples(
 
 
 def fields(stream: DataStream) -> RowTypeInfo:
-    found = stream.get_type()
-    assert isinstance(found, RowTypeInfo)
-    return found
+    row_type = stream.get_type()
+    assert isinstance(row_type, RowTypeInfo)
+    return row_type
 
 
 def numbers_of(stream: DataStream) -> list[str]:
     record = fields(stream)
-    return [name for name, one in zip(record.field_names, record.field_types, strict=True) if one == Types.LONG()]
+    return [
+        name
+        for name, field_type in zip(record.field_names, record.field_types, strict=True)
+        if field_type == Types.LONG()
+    ]
 
 
 def step(stream: DataStream, name: str, choice: int, root: DataStream) -> DataStream:
     numbers = numbers_of(stream)
     if not numbers:
         return stream
-    one, other = numbers[choice % len(numbers)], numbers[(choice + 1) % len(numbers)]
+    first, second = numbers[choice % len(numbers)], numbers[(choice + 1) % len(numbers)]
     every = list(fields(stream).field_names)
 
     def fresh(name: str) -> str:
         return name if name not in every else fresh(name + "_")
 
     if name == "filter":
-        return stream.filter(col(one) % 4 != 1)
+        return stream.filter(col(first) % 4 != 1)
     if name == "filter other":
-        return stream.filter(col(one) >= col(other) - 5)
+        return stream.filter(col(first) >= col(second) - 5)
     if name == "with_columns":
-        return stream.with_columns((col(one) + col(other)).alias(["a", "extra"][choice % 2]))
+        return stream.with_columns((col(first) + col(second)).alias(["a", "extra"][choice % 2]))
     if name == "drop":
         return stream.drop(every[choice % len(every)]) if len(every) > 2 else stream
     if name == "select":
         return stream.select(
-            other, (col(one) * 2).alias(fresh("twice")), *(["s"] if "s" in every and choice % 2 else [])
+            second, (col(first) * 2).alias(fresh("twice")), *(["s"] if "s" in every and choice % 2 else [])
         )
     if name == "rebalance":
         return stream.rebalance()
     if name == "aggregate":
         key = every[choice % len(every)]
-        return stream.key_by(key).aggregate(count().alias(fresh("count")), sum_(one).alias(fresh("total")))
+        return stream.key_by(key).aggregate(count().alias(fresh("count")), sum_(first).alias(fresh("total")))
     if name == "map":
         return stream.map(lambda row: row, stream.get_type())
     if name == "map_batches":
         return stream.map_batches(lambda batch: batch, stream.get_type())
     if name == "timestamps":
         strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(20))
-        return stream.assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(col(one)))
+        return stream.assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(col(first)))
     if name.startswith("window"):
         key = every[choice % len(every)]
-        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(col(one))
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(col(first))
         timed = stream.assign_timestamps_and_watermarks(strategy)
         tens = TumblingEventTimeWindows.of(Time.milliseconds(10))
         windows: Any = timed.key_by(key).window(tens) if name == "window" else timed.window_all(tens)
@@ -132,8 +136,8 @@ def step(stream: DataStream, name: str, choice: int, root: DataStream) -> DataSt
             with pytest.raises(GraphError, match=f"keyed by '{key}', and the results of windows have a column"):
                 windows.aggregate(count())
             return stream
-        made: DataStream = windows.aggregate(count().alias(fresh("count")), max_(other).alias(fresh("most")))
-        return made
+        aggregates: DataStream = windows.aggregate(count().alias(fresh("count")), max_(second).alias(fresh("most")))
+        return aggregates
     return stream.union(root) if name == "union" and stream.get_type() == root.get_type() else stream
 
 
@@ -162,13 +166,13 @@ def program(origin: str, branches: list[list[Step]], *, push_down: bool) -> tupl
 @settings(deadline=None)
 @given(drawn=PROGRAMS)
 def test_programs_give_the_same_with_and_without(drawn: tuple[str, list[list[Step]]]) -> None:
-    found = []
+    results_of_both = []
     for push_down in (True, False):
         graph, results = program(*drawn, push_down=push_down)
         whole = WholeGraph(graph)
         whole.run()
-        found.append(results)
-    assert found[0] == found[1]
+        results_of_both.append(results)
+    assert results_of_both[0] == results_of_both[1]
 
 
 def ran(steps: Callable[[DataStream], DataStream], *, projects: bool = True, push_down: bool = True) -> Any:
@@ -181,51 +185,59 @@ def ran(steps: Callable[[DataStream], DataStream], *, projects: bool = True, pus
     source = DataGeneratorSource.of_batches(function, ROW, COUNT, projects=projects)
     results: list[Any] = []
     steps(env.from_source(source, WatermarkStrategy.no_watermarks(), "Numbers")).sink_to(Kept(results))
-    asked.clear()
+    requested_columns.clear()
     graph = env._stream_graph(None)
     whole = WholeGraph(graph)
     whole.run()
-    return set(asked), [edge.columns for edge in whole.job_graph.edges], [row for row, _ in results], graph, whole
+    return (
+        set(requested_columns),
+        [edge.columns for edge in whole.job_graph.edges],
+        [row for row, _ in results],
+        graph,
+        whole,
+    )
 
 
 def test_a_source_that_can_makes_only_what_is_read() -> None:
-    made, edges, found, graph, whole = ran(lambda s: s.filter(col("b") > 4).key_by("a").aggregate(count().alias("n")))
-    assert made == {("a", "b")}
+    requested, edges, rows, graph, whole = ran(
+        lambda s: s.filter(col("b") > 4).key_by("a").aggregate(count().alias("n"))
+    )
+    assert requested == {("a", "b")}
     assert edges == [("a",)], "the filter's column does not cross"
     every = [n for n in range(COUNT) if n * 3 % 11 > 4]
-    assert len(found) == len(every)
-    assert {row.a for row in found} == {n * 7 % 5 for n in every}
+    assert len(rows) == len(every)
+    assert {row.a for row in rows} == {n * 7 % 5 for n in every}
     node, *_ = json.loads(execution_plan(graph))["nodes"]
     assert node["contents"] == "Source: Numbers, columns a, b"
-    inputs = [one for node in job_plan(whole.job_graph)["nodes"] for one in node.get("inputs", ())]
-    assert [one["columns"] for one in inputs] == [["a"]]
+    inputs = [edge for node in job_plan(whole.job_graph)["nodes"] for edge in node.get("inputs", ())]
+    assert [edge["columns"] for edge in inputs] == [["a"]]
 
 
 def test_a_source_that_cannot_makes_all_and_only_what_is_read_crosses() -> None:
-    made, edges, found, _, whole = ran(lambda s: s.key_by("b").aggregate(max_("c")), projects=False)
-    assert made == {NAMES}
+    requested, edges, rows, _, whole = ran(lambda s: s.key_by("b").aggregate(max_("c")), projects=False)
+    assert requested == {NAMES}
     assert edges == [("b", "c")]
     full = ran(lambda s: s.key_by("b").aggregate(max_("c")), projects=False, push_down=False)[4]
     assert whole.crossing < 0.7 * full.crossing
-    assert max(row.max_c for row in found) == COUNT - 1
+    assert max(row.max_c for row in rows) == COUNT - 1
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "made", "crossing"), [(max_("b"), ("b", "c"), ("b",)), (count(), ("a", "c"), ("a",))]
+    ("aggregate", "expected", "crossing"), [(max_("b"), ("b", "c"), ("b",)), (count(), ("a", "c"), ("a",))]
 )
 def test_windows_over_a_whole_stream_get_only_what_they_read(
-    aggregate: Any, made: tuple[str, ...], crossing: tuple[str, ...]
+    aggregate: Any, expected: tuple[str, ...], crossing: tuple[str, ...]
 ) -> None:
     def steps(stream: DataStream) -> DataStream:
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(col("c"))
         timed = stream.assign_timestamps_and_watermarks(strategy)
         return timed.window_all(TumblingEventTimeWindows.of(Time.milliseconds(20))).aggregate(aggregate.alias("found"))
 
-    asked_for, edges, found, _, _ = ran(steps)
-    assert asked_for == {made}
+    requested, edges, rows, _, _ = ran(steps)
+    assert requested == {expected}
     assert crossing in edges
-    assert len(found) == COUNT // 20
-    assert found == ran(steps, push_down=False)[2]
+    assert len(rows) == COUNT // 20
+    assert rows == ran(steps, push_down=False)[2]
 
 
 @pytest.mark.parametrize(
@@ -244,8 +256,8 @@ def test_what_reads_no_column_gets_one_that_is_there(steps: Callable[[DataStream
 
 
 def test_it_can_be_switched_off() -> None:
-    made, edges, _, _, _ = ran(lambda s: s.key_by("b").aggregate(max_("c")), push_down=False)
-    assert made == {NAMES}
+    requested, edges, _, _, _ = ran(lambda s: s.key_by("b").aggregate(max_("c")), push_down=False)
+    assert requested == {NAMES}
     assert edges == [None]
 
 
@@ -263,9 +275,11 @@ def test_python_functions_and_sinks_get_all_columns(steps: Callable[[DataStream]
 
 
 def test_without_any_column_one_is_left_to_count_rows() -> None:
-    made, _, found, _, _ = ran(lambda s: s.select(col("c").alias("only")).rebalance().key_by("only").aggregate(count()))
-    assert made == {("c",)}
-    assert len(found) == COUNT
+    requested, _, rows, _, _ = ran(
+        lambda s: s.select(col("c").alias("only")).rebalance().key_by("only").aggregate(count())
+    )
+    assert requested == {("c",)}
+    assert len(rows) == COUNT
 
 
 def test_errors_of_computed_columns_stay() -> None:

@@ -96,8 +96,8 @@ def written() -> bytes:
     chunks = []
     for number in range(3):
         state.get_list_state(LIST).update([number] * (number + 1))
-        found = [chunk for part in state.snapshot() for chunk in part]
-        chunks += [(chunk.state, chunk.key_group, chunk.count, chunk.data) for chunk in found]
+        entry_chunks = [chunk for part in state.snapshot() for chunk in part]
+        chunks += [(chunk.state, chunk.key_group, chunk.count, chunk.data) for chunk in entry_chunks]
     return write_chunks(chunks)
 
 
@@ -113,14 +113,14 @@ LISTS = described()
 
 @pytest.fixture
 def bench_of() -> Iterator[Callable[..., Bench]]:
-    made: list[Bench] = []
+    benches: list[Bench] = []
 
     def make(**arguments: Any) -> Bench:
-        made.append(Bench(**arguments))
-        return made[-1]
+        benches.append(Bench(**arguments))
+        return benches[-1]
 
     yield make
-    for bench in made:
+    for bench in benches:
         bench.loop.close()
 
 
@@ -148,16 +148,16 @@ def test_a_checkpoint_is_declined_meanwhile(bench_of: Callable[..., Bench]) -> N
 
 
 def test_a_cancel_is_heard_while_the_storage_does_not_answer(bench_of: Callable[..., Bench]) -> None:
-    asked, answer, threads = threading.Event(), threading.Event(), RestoreThreads()
+    requested, answer, threads = threading.Event(), threading.Event(), RestoreThreads()
 
     def silent(handle: StateHandle) -> BinaryIO:
-        asked.set()
+        requested.set()
         assert answer.wait(SECONDS)
         return io.BytesIO(written())
 
     bench = bench_of(apart=threads.run, open_state=silent)
     try:
-        assert asked.wait(SECONDS)
+        assert requested.wait(SECONDS)
         bench.task.cancel()
         bench.run()
         assert bench.reports.states == [E.INITIALIZING, E.CANCELED]
@@ -181,14 +181,14 @@ def test_who_is_cancelled_reads_no_further_chunk(bench_of: Callable[..., Bench])
     bench = bench_of(open_state=lambda handle: stream)
     (work,) = bench.work
     whole = len(stream.getvalue())
-    held: list[int] = []
-    bench.task.when_open(lambda: held.append(1))
-    stream.close = lambda: held.append(-stream.tell())  # type: ignore[method-assign]
+    bytes_read: list[int] = []
+    bench.task.when_open(lambda: bytes_read.append(1))
+    stream.close = lambda: bytes_read.append(-stream.tell())  # type: ignore[method-assign]
     work()
     bench.run()
     assert bench.reports.states == [E.INITIALIZING, E.CANCELED]
-    assert len(held) == 1
-    assert 0 < -held[0] < whole
+    assert len(bytes_read) == 1
+    assert 0 < -bytes_read[0] < whole
 
 
 def test_a_task_that_fails_meanwhile_does_not_open(bench_of: Callable[..., Bench]) -> None:

@@ -47,13 +47,13 @@ def keep_some(state: State, by_column: bool) -> State:
 
 def add_column(state: State, by_column: bool) -> State:
     stream, rows, schema = state
-    made = dict(schema, twice=Types.LONG(), size=Types.STRING())
+    widened_schema = dict(schema, twice=Types.LONG(), size=Types.STRING())
     if by_column:
         size = when(col("n") > 5).then("large").otherwise(col("k"))
         stream = stream.with_columns((col("id") * 2).alias("twice"), size.alias("size"))
     else:
-        stream = stream.map(widened, output_type=row_type(made))
-    return stream, [dict(r, twice=r["id"] * 2, size=size_of(r["n"], r["k"])) for r in rows], made
+        stream = stream.map(widened, output_type=row_type(widened_schema))
+    return stream, [dict(r, twice=r["id"] * 2, size=size_of(r["n"], r["k"])) for r in rows], widened_schema
 
 
 def size_of(n: int | None, k: str | None) -> str | None:
@@ -70,7 +70,7 @@ def leave_out(state: State, by_column: bool) -> State:
     if not others:
         return state
     gone = others[len(rows) % len(others)]
-    left = {name: one for name, one in schema.items() if name != gone}
+    left = {name: field_type for name, field_type in schema.items() if name != gone}
     stream = stream.drop(gone) if by_column else stream.select(*left)
     return stream, [{name: row[name] for name in left} for row in rows], left
 
@@ -118,7 +118,7 @@ def forget_types(state: State, by_column: bool) -> State:
     """Through a stream of Python objects and back."""
     stream, rows, schema = state
     objects = stream.map(lambda row: row.as_dict())
-    return objects.map(lambda found: Row(**found), output_type=row_type(schema)), rows, schema
+    return objects.map(lambda fields: Row(**fields), output_type=row_type(schema)), rows, schema
 
 
 def deal_out(state: State, by_column: bool) -> State:
@@ -134,9 +134,9 @@ def by_key(state: State, by_column: bool) -> State:
 def both_ways(state: State, by_column: bool) -> State:
     """Two branches of one stream, one by columns and one by rows, together again."""
     stream, rows, schema = state
-    one = stream.filter(col("n").is_null())
-    other = stream.filter(lambda row: row.n is not None)
-    return one.union(other), rows, schema
+    nulls = stream.filter(col("n").is_null())
+    rest = stream.filter(lambda row: row.n is not None)
+    return nulls.union(rest), rows, schema
 
 
 STEPS: list[Callable[[State, bool], State]] = [
@@ -159,9 +159,9 @@ def counted(rows: list[Any]) -> Counter[str]:
 def test_random_programs_mean_what_python_means(data: st.DataObject) -> None:
     extra = data.draw(st.lists(typed(), max_size=3))
     schema: dict[str, TypeInformation] = {"id": Types.LONG(), "k": Types.STRING(), "n": Types.INT()}
-    schema |= {f"x{i}": one for i, (one, _) in enumerate(extra)}
+    schema |= {f"x{i}": field_type for i, (field_type, _) in enumerate(extra)}
     values = st.fixed_dictionaries(
-        {"k": NAMES, "n": st.none() | st.integers(-9, 9), **{f"x{i}": one for i, (_, one) in enumerate(extra)}}
+        {"k": NAMES, "n": st.none() | st.integers(-9, 9), **{f"x{i}": value for i, (_, value) in enumerate(extra)}}
     )
     drawn = data.draw(st.lists(values, max_size=25))
     rows: Rows = [{name: i if name == "id" else row[name] for name in schema} for i, row in enumerate(drawn)]
@@ -169,19 +169,19 @@ def test_random_programs_mean_what_python_means(data: st.DataObject) -> None:
     parallelism, seed = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 99))
     size = data.draw(st.integers(1, 30))
     declared, given_rows = row_type(schema), as_rows(rows)
-    found: list[list[Any]] = []
+    results_of_both: list[list[Any]] = []
     for columns in (None, StreamColumns(declared)):
         env = StreamExecutionEnvironment()
         env.set_parallelism(parallelism)
         state: State = (env.from_collection([], declared), rows, schema)
         for step, by_column in steps:
             state = step(state, by_column)
-        found.append(results(state[0], fed(given_rows, size, columns), seed))
+        results_of_both.append(results(state[0], fed(given_rows, size, columns), seed))
     expected = as_rows(state[1])
-    assert counted(found[0]) == counted(found[1]) == counted(expected)
+    assert counted(results_of_both[0]) == counted(results_of_both[1]) == counted(expected)
     moves = {deal_out, by_key, both_ways, repeat}  # a function that repeats batches repeats them as a whole
     if parallelism == 1 and not moves & {step for step, _ in steps}:
-        assert all(same(one, expected) for one in found)
+        assert all(same(records, expected) for records in results_of_both)
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 300), (1000, 10_000), (100_000, 100_000)])
@@ -196,8 +196,8 @@ def test_batches_of_all_sizes(size: int, count: int) -> None:
         state: State = (env.from_collection([], row_type(schema)), rows, schema)
         for step in steps:
             state = step(state, True)
-        found = results(state[0], fed(as_rows(rows), size, columns))
-        assert sorted(found, key=lambda row: row.id) == as_rows(state[1])
+        records = results(state[0], fed(as_rows(rows), size, columns))
+        assert sorted(records, key=lambda row: row.id) == as_rows(state[1])
 
 
 def test_all_steps_one_after_the_other() -> None:
@@ -209,6 +209,6 @@ def test_all_steps_one_after_the_other() -> None:
         state: State = (env.from_collection([], row_type(schema)), rows, schema)
         for step in STEPS:
             state = step(state, by_column)
-        found = results(state[0], fed(as_rows(rows), 7, columns))
-        assert counted(found) == counted(as_rows(state[1]))
-        assert found != []
+        records = results(state[0], fed(as_rows(rows), 7, columns))
+        assert counted(records) == counted(as_rows(state[1]))
+        assert records != []

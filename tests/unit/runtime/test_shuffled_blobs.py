@@ -21,12 +21,12 @@ def written(*batches: Batch) -> list[bytes]:
     for batch in batches:
         channel.write(batch)
     shuffled.flush()
-    given = list(shuffled.take())
-    assert given[::2] == [(7).to_bytes(8, "big")] * (len(given) // 2)
-    assert shuffled.bytes_out == sum(map(len, given[1::2]))
+    elements = list(shuffled.take())
+    assert elements[::2] == [(7).to_bytes(8, "big")] * (len(elements) // 2)
+    assert shuffled.bytes_out == sum(map(len, elements[1::2]))
     assert channel.records_out == sum(map(len, batches))
-    assert all(blob[0] != MARKER for blob in given[1::2]), "it would be taken for a marker"
-    return given[1::2]
+    assert all(blob[0] != MARKER for blob in elements[1::2]), "it would be taken for a marker"
+    return elements[1::2]
 
 
 def plain(batch: Batch) -> tuple[list[Any], Any, Any]:
@@ -85,5 +85,5 @@ def test_totals_do_not_wait_in_the_buffer_of_the_stream_that_carries_them() -> N
     for element in totals(7, 70, 3, 30, 0):
         stream.write(len(element).to_bytes(4, "big") + element)
     assert raw.getvalue()[:56] == b"".join(
-        len(one).to_bytes(4, "big") + one for one in (b"\xff" * 8, struct.pack(">5q", 7, 70, 3, 30, 0))
+        len(blob).to_bytes(4, "big") + blob for blob in (b"\xff" * 8, struct.pack(">5q", 7, 70, 3, 30, 0))
     )

@@ -121,8 +121,8 @@ def key(record: Any) -> int:
     return int(record[0])
 
 
-def larger(one: Any, other: Any) -> Any:
-    return one if one[1] > other[1] else other
+def larger(record: Any, other: Any) -> Any:
+    return record if record[1] > other[1] else other
 
 
 def timed(stream: DataStream) -> DataStream:
@@ -132,12 +132,14 @@ def timed(stream: DataStream) -> DataStream:
 
 def joined(first: DataStream, second: DataStream) -> DataStream:
     windows = first.join(second).where(key).equal_to(key).window(HOUR)
-    return windows.apply(lambda one, other: (one[1], other[1]))
+    return windows.apply(lambda left, right: (left[1], right[1]))
 
 
 def grouped(first: DataStream, second: DataStream) -> DataStream:
     windows = first.co_group(second).where(key).equal_to(key).window(HOUR)
-    return windows.apply(lambda some, others: [sorted(one[1] for one in some), sorted(one[1] for one in others)])
+    return windows.apply(
+        lambda some, others: [sorted(record[1] for record in some), sorted(record[1] for record in others)]
+    )
 
 
 STREAMS: dict[str, Build] = {
@@ -262,15 +264,15 @@ def reads_only_the_tag(graph: StreamGraph) -> bool:
 @pytest.mark.parametrize("mode", ["STREAMING", "BATCH"])
 @pytest.mark.parametrize(("name", "keyed"), [*((name, False) for name in STREAMS), *((name, True) for name in KEYED)])
 def test_it_reads_the_side_output(name: str, keyed: bool, mode: str, tmp_path: Path) -> None:
-    found = []
+    results = []
     for origin in (of_side_output, plain):
         settings = {"execution.runtime-mode": mode, "firesteel.cache.directory": str(tmp_path)}
         env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
         stream = origin(env.set_parallelism(2), name)
         result = STREAMS[name](stream.key_by("k") if keyed else stream)
-        found.append((as_stream if mode == "STREAMING" else in_batch_mode)(env, result))
-    assert found[0] == found[1]
-    assert found[0]
+        results.append((as_stream if mode == "STREAMING" else in_batch_mode)(env, result))
+    assert results[0] == results[1]
+    assert results[0]
 
 
 @pytest.mark.parametrize("name", ENDS)

@@ -46,10 +46,10 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def traced(clock: ManualClock) -> tuple[SlotTelemetry, Exports]:
-    made, exports = SlotTelemetry("allocation", clock), Exports()
-    made._tracing = exports  # type: ignore[assignment]
-    made.prepare(deployment({}))
-    return made, exports
+    telemetry, exports = SlotTelemetry("allocation", clock), Exports()
+    telemetry._tracing = exports  # type: ignore[assignment]
+    telemetry.prepare(deployment({}))
+    return telemetry, exports
 
 
 def begin(telemetry: SlotTelemetry, clock: ManualClock) -> Any:
@@ -112,5 +112,5 @@ def test_what_is_not_traced_leaves_nothing(traced: tuple[SlotTelemetry, Exports]
 
 
 def test_traces_of_checkpoints_are_told_apart() -> None:
-    found = {TraceContext.of_checkpoint(job, number).trace_id for job in (JOB, "cd" * 16) for number in (1, 2)}
-    assert len(found) == 4
+    trace_ids = {TraceContext.of_checkpoint(job, number).trace_id for job in (JOB, "cd" * 16) for number in (1, 2)}
+    assert len(trace_ids) == 4

@@ -41,18 +41,18 @@ class Large:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(task_checkpoints, "_now", made)
-    return made
+    clock = Clock()
+    monkeypatch.setattr(task_checkpoints, "_now", clock)
+    return clock
 
 
 def writing(snapshot: Large, token: CancelToken) -> TaskCheckpoints:
     nothing: Any = None
-    made = TaskCheckpoints(
+    checkpoints = TaskCheckpoints(
         INFO, [], [], CheckpointServices(), nothing, nothing, InterruptGuard(), token, lambda: None, None, nothing
     )  # fmt: skip
-    made._running = snapshot  # type: ignore[assignment]
-    return made
+    checkpoints._running = snapshot  # type: ignore[assignment]
+    return checkpoints
 
 
 @pytest.mark.parametrize(

@@ -127,10 +127,10 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    made = Bench(AnySource())
-    made.input.open()
-    yield made
-    made.loop.close()
+    bench = Bench(AnySource())
+    bench.input.open()
+    yield bench
+    bench.loop.close()
 
 
 def batch_of(got: InputBatch | InBand | None) -> Any:
@@ -316,17 +316,17 @@ def test_a_chain_that_is_slow_gets_small_batches_and_larger_ones_when_it_is_quic
     """A barrier waits behind a batch."""
     now = 0.0
     monkeypatch.setattr(source_input, "_now", lambda: now)
-    made = Bench(AnySource(Obedient))
-    made.input.open()
+    bench = Bench(AnySource(Obedient))
+    bench.input.open()
     for _ in range(30):
-        now += 0.020 * len(batch_of(made.input.poll()))
-    polls = made.reader.polls
+        now += 0.020 * len(batch_of(bench.input.poll()))
+    polls = bench.reader.polls
     assert polls[:3] == [1, 2, 4]
     assert set(polls[2:]) <= {4, 5}, "0.1 s"
     for _ in range(12):
-        now += 0.000_01 * len(batch_of(made.input.poll()))
+        now += 0.000_01 * len(batch_of(bench.input.poll()))
     assert polls[-1] == 1000
-    made.loop.close()
+    bench.loop.close()
 
 
 def test_time_without_records_slows_nobody_down(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,16 +390,16 @@ def test_pause_and_resume_pass_through(bench: Bench) -> None:
     ],
 )
 def test_columns_stand_for_records(type_info: Any, columns: dict[str, Any], expected: list[Any]) -> None:
-    made = Bench(AnySource(type_info=type_info))
-    made.reader.script.append(SourceBatch(pa.RecordBatch.from_pydict(columns), "s", 1))
-    fed = made.input.poll()
+    bench = Bench(AnySource(type_info=type_info))
+    bench.reader.script.append(SourceBatch(pa.RecordBatch.from_pydict(columns), "s", 1))
+    fed = bench.input.poll()
     assert isinstance(fed, InputBatch)
     records = to_records(fed.batch.values)
     assert records == expected
     assert [type(value) for value in records] == [type(value) for value in expected]
     keep_columns = isinstance(type_info, RowTypeInfo | TupleTypeInfo)
     assert isinstance(fed.batch.values, pa.RecordBatch) == keep_columns
-    made.loop.close()
+    bench.loop.close()
 
 
 class AsyncReader(AsyncSourceReader[int]):
@@ -449,39 +449,39 @@ class AsyncReader(AsyncSourceReader[int]):
 class AsyncBench(Bench):
     """Waits for the other thread through the loop itself."""
 
-    def poll_until(self, wanted: Any) -> Any:
+    def poll_until(self, item: Any) -> Any:
         while True:
             got = self.input.poll()
-            if got is not None or (wanted is None and self.asked):
+            if got is not None or (item is None and self.asked):
                 return got
             self.loop.run_once(block=True)
 
 
 def test_a_reader_on_asyncio_runs_ahead_only_a_little_and_is_closed_on_its_thread() -> None:
-    made = AsyncBench(AnySource(AsyncReader))
-    made.input.open()
-    made.poll_until(None)
-    assert made.asked == 1
-    made.input.add_splits([Split(str(i), {}) for i in range(5)], True)
-    got = [made.poll_until(1) for _ in range(6)]
+    bench = AsyncBench(AnySource(AsyncReader))
+    bench.input.open()
+    bench.poll_until(None)
+    assert bench.asked == 1
+    bench.input.add_splits([Split(str(i), {}) for i in range(5)], True)
+    got = [bench.poll_until(1) for _ in range(6)]
     assert [fed.batch.values[0] for fed in got[:5]] == list(range(5))
     assert got[5] is END_OF_INPUT
-    assert made.asked == 1
-    assert made.reader.polls <= 10, "it does not poll while it waits for splits"
-    made.input.close()
-    assert made.reader.story == ["open", "close"]
-    made.loop.close()
+    assert bench.asked == 1
+    assert bench.reader.polls <= 10, "it does not poll while it waits for splits"
+    bench.input.close()
+    assert bench.reader.story == ["open", "close"]
+    bench.loop.close()
 
 
 def test_an_error_on_the_asyncio_thread_comes_out_of_poll() -> None:
-    made = AsyncBench(AnySource(AsyncReader))
-    made.input.open()
-    made.input.add_splits([Split("-1", {})], True)
+    bench = AsyncBench(AnySource(AsyncReader))
+    bench.input.open()
+    bench.input.add_splits([Split("-1", {})], True)
     with pytest.raises(ValueError, match="-1"):
-        made.poll_until(1)
-    made.input.close()
-    assert made.reader.story == ["open", "close"]
-    made.loop.close()
+        bench.poll_until(1)
+    bench.input.close()
+    assert bench.reader.story == ["open", "close"]
+    bench.loop.close()
 
 
 def test_a_reader_on_asyncio_that_asks_after_no_more_is_wrong() -> None:
@@ -489,25 +489,25 @@ def test_a_reader_on_asyncio_that_asks_after_no_more_is_wrong() -> None:
         async def poll(self, max_records: int) -> Any:
             return NEED_SPLITS
 
-    made = AsyncBench(AnySource(Asks))
-    made.input.open()
-    made.input.add_splits([], True)
+    bench = AsyncBench(AnySource(Asks))
+    bench.input.open()
+    bench.input.add_splits([], True)
     with pytest.raises(ProgramError, match="has to return END"):
-        made.poll_until(1)
-    made.input.close()
-    made.loop.close()
+        bench.poll_until(1)
+    bench.input.close()
+    bench.loop.close()
 
 
 def test_pausing_happens_on_the_asyncio_thread() -> None:
-    made = AsyncBench(AnySource(AsyncReader))
-    made.input.open()
-    made.input.pause_splits(["s"])
-    made.input.resume_splits(["s"])
-    made.input.add_splits([], True)
-    assert made.poll_until(1) is END_OF_INPUT
-    made.input.close()
-    assert made.reader.story == ["open", "pause on firesteel-reader src", "resume on firesteel-reader src", "close"]
-    made.loop.close()
+    bench = AsyncBench(AnySource(AsyncReader))
+    bench.input.open()
+    bench.input.pause_splits(["s"])
+    bench.input.resume_splits(["s"])
+    bench.input.add_splits([], True)
+    assert bench.poll_until(1) is END_OF_INPUT
+    bench.input.close()
+    assert bench.reader.story == ["open", "pause on firesteel-reader src", "resume on firesteel-reader src", "close"]
+    bench.loop.close()
 
 
 def test_closing_cancels_a_poll_that_waits() -> None:
@@ -515,17 +515,17 @@ def test_closing_cancels_a_poll_that_waits() -> None:
         async def poll(self, max_records: int) -> Any:
             await asyncio.Event().wait()
 
-    made = AsyncBench(AnySource(Forever))
-    made.input.open()
-    made.input.close()
-    assert made.reader.closed.is_set()
-    made.loop.close()
+    bench = AsyncBench(AnySource(Forever))
+    bench.input.open()
+    bench.input.close()
+    assert bench.reader.closed.is_set()
+    bench.loop.close()
 
 
 def test_a_reader_on_asyncio_that_was_never_opened_is_closed_too() -> None:
-    made = AsyncBench(AnySource(AsyncReader))
-    made.input.close()
-    made.loop.close()
+    bench = AsyncBench(AnySource(AsyncReader))
+    bench.input.close()
+    bench.loop.close()
 
 
 def test_a_source_gives_its_own_watermarks_where_no_strategy_does() -> None:
@@ -534,8 +534,8 @@ def test_a_source_gives_its_own_watermarks_where_no_strategy_does() -> None:
         source = AnySource()
         clock, loop = ManualClock(), TaskLoop(ManualClock())
         time = SourceTime("src", "src (1/1)#0", strategy, clock, None)
-        given = SourceInput("src", source, INFO, clock, CancelToken(), lambda: None, lambda: None, 1000, time)
-        given.run_on(loop, InterruptGuard())
+        input_ = SourceInput("src", source, INFO, clock, CancelToken(), lambda: None, lambda: None, 1000, time)
+        input_.run_on(loop, InterruptGuard())
         source.reader.script.extend(
             [
                 SourceBatch([1], "s", None, [4], watermark=3),
@@ -546,7 +546,7 @@ def test_a_source_gives_its_own_watermarks_where_no_strategy_does() -> None:
             ]
         )
         pieces = []
-        while (piece := given.poll()) is not END_OF_INPUT:
+        while (piece := input_.poll()) is not END_OF_INPUT:
             pieces.append(piece)
         assert [piece.batch.values for piece in pieces if isinstance(piece, InputBatch)] == [[1], [2]]
         assert [piece for piece in pieces if not isinstance(piece, InputBatch)] == expected
@@ -560,9 +560,9 @@ def test_the_slowest_split_lets_go_of_the_watermark_when_it_ends_with_an_empty_b
     source, clock = AnySource(), ManualClock()
     loop = TaskLoop(clock)
     time = SourceTime("src", "src (1/1)#0", MONOTONOUS, clock, None)
-    given = SourceInput("src", source, INFO, clock, CancelToken(), lambda: None, lambda: None, 1000, time, 0.2)
-    given.run_on(loop, InterruptGuard())
-    given.add_splits([Split("slow", None), Split("fast", None)], no_more=True)
+    input_ = SourceInput("src", source, INFO, clock, CancelToken(), lambda: None, lambda: None, 1000, time, 0.2)
+    input_.run_on(loop, InterruptGuard())
+    input_.add_splits([Split("slow", None), Split("fast", None)], no_more=True)
     source.reader.script.extend(
         [
             SourceBatch([1], "slow", 1, [10]),
@@ -572,11 +572,11 @@ def test_the_slowest_split_lets_go_of_the_watermark_when_it_ends_with_an_empty_b
             Wait(),
         ]
     )
-    found: list[Any] = []
+    pieces: list[Any] = []
 
     def poll() -> None:
-        while (piece := given.poll()) is not None:
-            found.append(piece)
+        while (piece := input_.poll()) is not None:
+            pieces.append(piece)
 
     def intervals() -> None:
         for _ in range(5):
@@ -587,10 +587,10 @@ def test_the_slowest_split_lets_go_of_the_watermark_when_it_ends_with_an_empty_b
 
     poll()
     intervals()
-    assert [piece for piece in found if isinstance(piece, Watermark)] == [Watermark(9)]
+    assert [piece for piece in pieces if isinstance(piece, Watermark)] == [Watermark(9)]
     source.reader.context.wake_up()
     intervals()
-    assert [piece for piece in found if isinstance(piece, Watermark)] == [Watermark(9), Watermark(999)]
+    assert [piece for piece in pieces if isinstance(piece, Watermark)] == [Watermark(9), Watermark(999)]
     loop.close()
 
 
@@ -617,13 +617,13 @@ def test_whatever_a_poll_raises_comes_out(what: Any, error: type[BaseException])
         async def poll(self, max_records: int) -> Any:
             await what()
 
-    made = AsyncBench(AnySource(Raises))
-    made.input.open()
+    bench = AsyncBench(AnySource(Raises))
+    bench.input.open()
     with pytest.raises(error):
-        made.poll_until(1)
-    made.input.close()
-    assert made.reader.story == ["open", "close"]
-    made.loop.close()
+        bench.poll_until(1)
+    bench.input.close()
+    assert bench.reader.story == ["open", "close"]
+    bench.loop.close()
 
 
 @pytest.mark.parametrize("opened", [True, False])
@@ -637,14 +637,14 @@ def test_open_and_close_of_a_reader_on_asyncio_may_be_coroutine_functions(opened
             await asyncio.sleep(0)
             self.story.append("close")
 
-    made = AsyncBench(AnySource(Coroutines))
+    bench = AsyncBench(AnySource(Coroutines))
     if opened:
-        made.input.open()
-        made.input.add_splits([], True)
-        assert made.poll_until(1) is END_OF_INPUT
-    made.input.close()
-    assert made.reader.story == (["open", "close"] if opened else ["close"])
-    made.loop.close()
+        bench.input.open()
+        bench.input.add_splits([], True)
+        assert bench.poll_until(1) is END_OF_INPUT
+    bench.input.close()
+    assert bench.reader.story == (["open", "close"] if opened else ["close"])
+    bench.loop.close()
 
 
 def test_coroutine_functions_of_an_ordinary_reader_are_refused() -> None:

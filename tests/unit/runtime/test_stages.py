@@ -46,21 +46,21 @@ def one_stage(*operators: OperatorSpec) -> Any:
 
 def stepped(stage: ChainStage) -> list[tuple[Outlet, Any]]:
     """All that the stage gives, one step after the other."""
-    found: list[tuple[Outlet, Any]] = []
+    outputs: list[tuple[Outlet, Any]] = []
     while stage.pending:
-        found += stage.step()
-    return found
+        outputs += stage.step()
+    return outputs
 
 
 def records(stage: ChainStage, outlet: Outlet | None = None) -> list[tuple[Any, Any, Any]]:
     """Value, timestamp and row kind of what goes to an outlet."""
-    found: list[tuple[Any, Any, Any]] = []
+    triples: list[tuple[Any, Any, Any]] = []
     for to, item in stepped(stage):
         if to is (outlet or stage.outlet) and isinstance(item, Batch):
             rows = to_rows(item)
             none: list[Any] = [None] * len(rows)
-            found += zip(rows.values, rows.timestamps or none, rows.kinds or none, strict=True)
-    return found
+            triples += zip(rows.values, rows.timestamps or none, rows.kinds or none, strict=True)
+    return triples
 
 
 def test_rows() -> None:
@@ -68,9 +68,9 @@ def test_rows() -> None:
     assert isinstance(stage, RowStage)
     stage.push(Batch([1, 2, 3, 4], [10, 20, 30, 40]))
     stage.advance(Watermark(40))
-    found = stepped(stage)
-    assert [value for _, item in found if isinstance(item, Batch) for value in item.values] == [2, 2, 4, 5, 5]
-    assert found[-1] == (stage.outlet, Watermark(40))
+    outputs = stepped(stage)
+    assert [value for _, item in outputs if isinstance(item, Batch) for value in item.values] == [2, 2, 4, 5, 5]
+    assert outputs[-1] == (stage.outlet, Watermark(40))
     assert not stage.pending
 
 
@@ -105,14 +105,14 @@ def test_a_stage_in_front_of_another_one() -> None:
     )
     words, pairs = plan.stages
     words.push(Batch(["to be or", "not to be"]))
-    found = []
+    triples = []
     while words.pending:
         for outlet, item in words.step():
             assert outlet.children == [pairs]
             assert isinstance(item, Batch)
             pairs.push(item)
-            found += records(pairs)
-    assert found == [(("not", 3), None, None)]
+            triples += records(pairs)
+    assert triples == [(("not", 3), None, None)]
 
 
 class Twice(ProcessFunction[Any, Any]):
@@ -132,14 +132,14 @@ def test_kinds_go_through_rows(stamps: list[int] | None) -> None:
     stage.push(Batch([1, 2, 3, 4, 5], stamps, KINDS))
     assert records(stage) == list(zip([-1, -2, -3, -4, -5], times, KINDS, strict=True))
 
-    kept = one_stage(spec(OperatorKind.MAP, lambda n: n), spec(OperatorKind.FILTER, lambda n: n % 2 == 0))
-    kept.push(Batch([1, 2, 3, 4, 5], stamps, KINDS))
-    assert records(kept) == [(2, times[1], BEFORE), (4, times[3], DELETE)]
+    even = one_stage(spec(OperatorKind.MAP, lambda n: n), spec(OperatorKind.FILTER, lambda n: n % 2 == 0))
+    even.push(Batch([1, 2, 3, 4, 5], stamps, KINDS))
+    assert records(even) == [(2, times[1], BEFORE), (4, times[3], DELETE)]
 
     flat = one_stage(spec(OperatorKind.FLAT_MAP, lambda n: [n] * n))
     flat.push(Batch([1, 2, 3], stamps and stamps[:3], KINDS[:3]))
-    one, two, three = zip([1, 2, 3], times, KINDS, strict=False)
-    assert records(flat) == [one, two, two, three, three, three]
+    first, second, third = zip([1, 2, 3], times, KINDS, strict=False)
+    assert records(flat) == [first, second, second, third, third, third]
 
     forked = one_stage(
         spec(OperatorKind.PROCESS, Twice(), extra={"side_outputs": {"side": Types.PICKLED_BYTE_ARRAY()}})
@@ -192,16 +192,16 @@ def test_kinds_go_through_watermarks_and_calls() -> None:
     stage.operator.on_results = came.set
     try:
         stage.push(Batch([1, 2], [10, 20], [AFTER, DELETE]))
-        found: list[Any] = []
-        while len(found) < 4:
+        triples: list[Any] = []
+        while len(triples) < 4:
             while stage.pending or stage.ready:
                 for _, item in stage.step():
                     assert isinstance(item, Batch)
-                    found += zip(item.values, item.timestamps or [], item.kinds or [], strict=True)
-            if len(found) < 4:
+                    triples += zip(item.values, item.timestamps or [], item.kinds or [], strict=True)
+            if len(triples) < 4:
                 assert came.wait(10)
                 came.clear()
-        assert found == [(1, 10, AFTER), (1, 10, AFTER), (2, 20, DELETE), (2, 20, DELETE)]
+        assert triples == [(1, 10, AFTER), (1, 10, AFTER), (2, 20, DELETE), (2, 20, DELETE)]
     finally:
         stage.operator.close()
 
@@ -259,13 +259,13 @@ def test_kinds_reach_the_channels(kind: PartitionerKind, columnar: bool) -> None
         OutputSpec(0, 0, kind, key_selector=lambda row: row[0]), "op", channels, 128, random.Random(3)
     )
     rows = [Row(n=n, m=0) for n in range(5)]
-    given = Batch(rows, [1, 2, 3, 4, 5], KINDS)
-    for channel, batch in output.route(NUMBERS.from_rows(given) if columnar else given):
+    batch_in = Batch(rows, [1, 2, 3, 4, 5], KINDS)
+    for channel, batch in output.route(NUMBERS.from_rows(batch_in) if columnar else batch_in):
         shipped = MessageReader("test").loads(bytearray(b"".join(MessageWriter().dumps(batch)[0])))
-        for row, stamp, found in zip(
+        for row, stamp, row_kind in zip(
             to_rows(shipped).values, to_list(shipped.timestamps) or [], to_list(shipped.kinds) or [], strict=True
         ):
-            assert (stamp, found) == (row[0] + 1, KINDS[row[0]])
+            assert (stamp, row_kind) == (row[0] + 1, KINDS[row[0]])
         assert isinstance(shipped.kinds, np.ndarray) == isinstance(shipped.values, pa.RecordBatch)
         channel.write(shipped)
     copies = 3 if kind is PartitionerKind.BROADCAST else 1

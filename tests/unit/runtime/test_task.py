@@ -160,13 +160,13 @@ def test_operators_open_and_close_from_tail_to_head_and_the_output_ends() -> Non
 
 
 def test_channels_take_turns_and_the_input_ends_with_the_last() -> None:
-    one, two = FakeInput([Batch(["a1"]), Batch(["a2"])]), FakeInput([Batch(["b1"]), END_OF_INPUT])
-    bench = bench_of(forward(*TWO), one, two)
+    first, second = FakeInput([Batch(["a1"]), Batch(["a2"])]), FakeInput([Batch(["b1"]), END_OF_INPUT])
+    bench = bench_of(forward(*TWO), first, second)
     bench.task.start()
     bench.run()
     assert bench.output.values == ["a1", "b1", "a2"]
     assert bench.state() is E.RUNNING
-    one.give(END_OF_INPUT)
+    first.give(END_OF_INPUT)
     bench.run()
     assert bench.state() is E.FINISHED
 
@@ -227,7 +227,9 @@ def test_a_user_error_fails_the_task_and_aborts_its_sink() -> None:
 
 
 def left_to_do(state: TaskState) -> list[bytes]:
-    handles = [h for operator in state.operators.values() for one in operator.committables for h in one.items]
+    handles = [
+        h for operator in state.operators.values() for committables in operator.committables for h in committables.items
+    ]
     return [handle.data for handle in handles if isinstance(handle, InlineState)]
 
 
@@ -262,7 +264,7 @@ def test_what_a_lost_writer_left_to_do_is_done_by_another() -> None:
     first.task.trigger_checkpoint(Barrier(1, 0))
     first.run()
     state = first.reports.acknowledged[1]
-    parts = {id_: OperatorRestore(committables=one.committables) for id_, one in state.operators.items()}
+    parts = {id_: OperatorRestore(committables=operator.committables) for id_, operator in state.operators.items()}
     STORY.clear()
     second = bench_of(chain, FakeInput([END_OF_INPUT]), needs_commit=True, restore=TaskRestore(1, True, parts))
     second.task.start()

@@ -164,11 +164,11 @@ def test_rates_are_those_of_the_last_minute(clock: ManualClock) -> None:
     for _ in range(200):
         clock.now += 1
         totals = {name: total + 10 for name, total in totals.items()}
-        found = rates.update(totals)
-    assert found == dict.fromkeys(METRIC_RATES.values(), 10.0)
+        per_second = rates.update(totals)
+    assert per_second == dict.fromkeys(METRIC_RATES.values(), 10.0)
     clock.now += 30
     assert 4 < rates.update(totals)["numRecordsInPerSecond"] < 7, "half a minute without records"
     for _ in range(70):
         clock.now += 1
-        found = rates.update(totals)
-    assert found == dict.fromkeys(METRIC_RATES.values(), 0.0)
+        per_second = rates.update(totals)
+    assert per_second == dict.fromkeys(METRIC_RATES.values(), 0.0)

@@ -42,9 +42,9 @@ def test_a_queue_is_a_set_in_order(operations: list[Any]) -> None:
                 model.remove(timer)
         else:
             expected = sorted((t for t in model if t.timestamp <= timestamp), key=lambda t: t.timestamp)
-            taken = [timer for _, timer in zip(range(key), queue.due(timestamp), strict=False)]
-            assert taken == expected[:key], "by timestamp, then in the order of registration"
-            for timer in taken:
+            due = [timer for _, timer in zip(range(key), queue.due(timestamp), strict=False)]
+            assert due == expected[:key], "by timestamp, then in the order of registration"
+            for timer in due:
                 model.remove(timer)
         assert len(queue) == len(model)
         assert sorted(queue, key=repr) == sorted(model, key=repr)
@@ -103,17 +103,17 @@ def test_frozen_timers_are_those_of_then_whatever_happens_afterwards(before: lis
         _apply(plain, *operation)
     expected = sorted(map(tuple, queue), key=repr)
     frozen = queue.freeze()
-    found = []
+    timers = []
     for number, operation in enumerate(after):
         _apply(queue, *operation)
         _apply(plain, *operation)
         if number == len(after) // 2:
-            found = list(frozen)
+            timers = list(frozen)
             queue.thaw()
         assert (len(queue), queue.earliest) == (len(plain), plain.earliest)
         assert sorted(queue, key=repr) == sorted(plain, key=repr)
-    found += frozen
-    assert sorted(found, key=repr) == expected
+    timers += frozen
+    assert sorted(timers, key=repr) == expected
     queue.thaw()
     steps = 0
     while not queue.settle(1):
@@ -135,8 +135,8 @@ def _apply(queue: HeapTimerQueue, what: str, timestamp: int, key: Any, space: An
 
 def test_a_service_needs_a_key_and_whole_numbers() -> None:
     keyed = HeapKeyedState()
-    told: list[int] = []
-    service = KeyedTimerService(keyed, ManualClock(), told.append)
+    new_timers: list[int] = []
+    service = KeyedTimerService(keyed, ManualClock(), new_timers.append)
     with pytest.raises(ProgramError, match="while no record was being processed"):
         service.register_event_time_timer(None, 5)
     keyed.key = "k"
@@ -147,5 +147,5 @@ def test_a_service_needs_a_key_and_whole_numbers() -> None:
         service.register_processing_time_timer(None, MAX_WATERMARK + 1)
     service.register_processing_time_timer(None, 7)
     service.register_processing_time_timer(None, 7)
-    assert told == [7], "the loop hears of new timers only"
+    assert new_timers == [7], "the loop hears of new timers only"
     assert service.current_processing_time() == 100_000

@@ -61,8 +61,8 @@ class _Writer(TwoPhaseWriter[Any]):
         self.records += values
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
-        made, self.records = [str(record).encode() for record in self.records], []
-        return made
+        committables, self.records = [str(record).encode() for record in self.records], []
+        return committables
 
 
 class _Committer(Committer):
@@ -169,7 +169,7 @@ class SecondTime(Answers):
 
 class _Hesitant(_Committer):
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        known = {data for asked in STORY for data in asked}
+        known = {data for batch in STORY for data in batch}
         super().commit(committables)
         return [COMMITTED if committable.data in known else RETRY for committable in committables]
 
@@ -213,8 +213,8 @@ def test_no_checkpoint_is_committed_before_those_before_it(answer: CommitResult)
         bench.task.checkpoint_complete(number)
         bench.run()
     assert STORY == [[b"10", b"10"]]
-    (kept,) = bench.reports.acknowledged[15].operators.values()
-    assert [committables.checkpoint_id for committables in kept.committables] == [*range(10, 16)]
+    (sink_state,) = bench.reports.acknowledged[15].operators.values()
+    assert [committables.checkpoint_id for committables in sink_state.committables] == [*range(10, 16)]
     for seconds in (0.1, 0.2, 0.4):
         assert SHOWN == {}
         bench.later(seconds)

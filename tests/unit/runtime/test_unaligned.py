@@ -58,8 +58,8 @@ class Numbered(KeyedProcessFunction[int, tuple[int, int], tuple[int, int]]):
 @pytest.fixture(autouse=True)
 def shelf() -> Shelf:
     Slow.passed = 0
-    made = SHELVES["shelf"] = Shelf()
-    return made
+    shelf = SHELVES["shelf"] = Shelf()
+    return shelf
 
 
 def job(
@@ -83,9 +83,9 @@ def job(
     ]
     splits = {"source": [[[n, n] for n in range(first, RECORDS, 2)] for first in (0, 1)]}
     wires = bridged(Wires, blocking)
-    made = MiniJob(vertices, splits, 7, restore, options, wires=lambda loop, clock: wires(loop))
-    made.random = random.Random(1)
-    return made
+    job = MiniJob(vertices, splits, 7, restore, options, wires=lambda loop, clock: wires(loop))
+    job.random = random.Random(1)
+    return job
 
 
 def slow_down(running: MiniJob) -> None:
@@ -331,11 +331,11 @@ def test_a_checkpoint_that_is_half_taken_when_a_slot_dies_or_it_is_given_up_cost
 class Exploding(FlatMapFunction[Any, Any]):
     """Many results for one record."""
 
-    given = 0
+    results = 0
 
     def flat_map(self, value: Any) -> Iterator[Any]:
         for number in range(300):
-            Exploding.given += 1
+            Exploding.results += 1
             yield value[0], number
 
 
@@ -345,7 +345,7 @@ def test_a_generator_is_not_worked_off_for_a_barrier_without_any_bound(
 ) -> None:
     monkeypatch.setattr(task_module, "STEP_SECONDS", -1.0)
     monkeypatch.setattr(stages, "_now", iter(range(10**9)).__next__)  # a record is slow: slices are short
-    Exploding.given = 0
+    Exploding.results = 0
     strategy = WatermarkStrategy.no_watermarks()
     head = operator("source", K.SOURCE, ListSource(1), extra={"watermark_strategy": strategy})
     vertices = [
@@ -361,10 +361,10 @@ def test_a_generator_is_not_worked_off_for_a_barrier_without_any_bound(
     slow_task = running.tasks["slow", 0]
     step, slow_task.step = slow_task.step, lambda: None  # type: ignore[method-assign]
     running.steps(3000)
-    before = Exploding.given
+    before = Exploding.results
     number = running.trigger()
     running.steps(3000)
-    assert Exploding.given < 3 * before + 50, "twice the window, and no more, waits in front of what stands still"
+    assert Exploding.results < 3 * before + 50, "twice the window, and no more, waits in front of what stands still"
     monkeypatch.undo()
     slow_task.step = step  # type: ignore[method-assign]
     until_complete(running, number)

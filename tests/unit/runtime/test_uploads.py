@@ -19,7 +19,7 @@ from firesteel.state.snapshots import SnapshotFiles
 
 def test_tasks_that_submit_at_the_same_time_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the thread is made for the first piece, another task comes with the second."""
-    made: list[threading.Thread] = []
+    threads: list[threading.Thread] = []
     writer, wrote = UploadThread(), list[str]()
     real = threading.Thread
     second_has_come = threading.Event()
@@ -31,22 +31,22 @@ def test_tasks_that_submit_at_the_same_time_share_one_thread(monkeypatch: pytest
     other = real(target=second)
 
     def make(**arguments: Any) -> threading.Thread:
-        made.append(real(**arguments))
-        if len(made) == 1:
+        threads.append(real(**arguments))
+        if len(threads) == 1:
             other.start()
             assert second_has_come.wait(10)
             other.join(0.05)  # done if nobody holds it up
-        return made[-1]
+        return threads[-1]
 
     monkeypatch.setattr(threading, "Thread", make)
     writer.submit(lambda: wrote.append("first"))
     other.join(10)
     writer.stop(10)
-    for thread in made[1:]:
+    for thread in threads[1:]:
         writer.submit(lambda: None)
         writer._queue.put(None)
         thread.join(10)
-    assert len(made) == 1
+    assert len(threads) == 1
     assert wrote == ["first", "second"]
 
 
@@ -73,12 +73,12 @@ class Interleaved(Upload):
 
 
 def test_room_that_comes_while_the_task_looks_is_told() -> None:
-    told: list[bool] = []
-    upload = Interleaved(lambda: told.append(True))
+    wake_ups: list[bool] = []
+    upload = Interleaved(lambda: wake_ups.append(True))
     upload.data(0, bytes(MOST_BYTES_AHEAD + 1))
     upload.between = True
     assert not upload.room
-    assert told, "all is written, and nobody wakes the task"
+    assert wake_ups, "all is written, and nobody wakes the task"
     assert upload.room
 
 
@@ -99,11 +99,11 @@ def test_whatever_a_storage_raises_fails_the_checkpoint_and_the_thread_goes_on(
             raise error
 
     writer = UploadThread()
-    found: list[Any] = []
+    results: list[Any] = []
     both = threading.Semaphore(0)
 
     def done(handles: dict[int, StateHandle], raised: BaseException | None) -> None:
-        found.append((handles, raised))
+        results.append((handles, raised))
         both.release()
 
     for stream in (Broken(), InlineStream()):
@@ -113,8 +113,8 @@ def test_whatever_a_storage_raises_fails_the_checkpoint_and_the_thread_goes_on(
     assert both.acquire(timeout=10)
     assert both.acquire(timeout=10)
     writer.stop(10)
-    assert found[0] == ({}, error)
-    assert found[1] == ({0: InlineState(b"state")}, None)
+    assert results[0] == ({}, error)
+    assert results[1] == ({0: InlineState(b"state")}, None)
 
 
 def _note_error(ends: list[BaseException | None], handles: Any, error: BaseException | None) -> None:

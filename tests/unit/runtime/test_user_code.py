@@ -43,14 +43,14 @@ def shipped(module: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("module", ["__main__", "only_at_the_client", "package_at.the_client.deep"])
 def test_objects_of_shipped_modules_are_pickled_by_reference(module: str) -> None:
     content = shipped(module)
-    made = ModuleType(module)
-    vars(made).update(content[module])
+    sent_module = ModuleType(module)
+    vars(sent_module).update(content[module])
     if module != "__main__":
-        sys.modules[module] = made
-        cloudpickle.register_pickle_by_value(made)
+        sys.modules[module] = sent_module
+        cloudpickle.register_pickle_by_value(sent_module)
     blob = cloudpickle.dumps(content)
     if module != "__main__":
-        cloudpickle.unregister_pickle_by_value(made)
+        cloudpickle.unregister_pickle_by_value(sent_module)
         del sys.modules[module]
     load_main(blob)
     point = sys.modules[module].make(7)

@@ -129,10 +129,10 @@ def test_partitioners(kind: PartitionerKind) -> None:
     output = create_output(spec, "op", channels, 128, random.Random(1))
     for channel, batch in output.route(Batch([(name, make()) for name, make in ZOO.items()])):
         channel.write(batch)
-    found = sorted((value for channel in channels for value in channel.values), key=lambda value: str(value[0]))
+    values = sorted((value for channel in channels for value in channel.values), key=lambda value: str(value[0]))
     times = len(channels) if kind is PartitionerKind.BROADCAST else 1
-    assert [name for name, _ in found] == [name for name in sorted(ZOO) for _ in range(times)]
-    assert all(same(value, ZOO[name]()) for name, value in found)
+    assert [name for name, _ in values] == [name for name in sorted(ZOO) for _ in range(times)]
+    assert all(same(value, ZOO[name]()) for name, value in values)
 
 
 BACKENDS: dict[str, Callable[[], StateBackend]] = {
@@ -294,10 +294,11 @@ def test_keys_in_buckets_of_batch_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = Bucket([lambda value: value[0]], [lambda value: value[0]])
     for time in (2, 1):
         bucket.add(Batch([(KEYS[name](), name, time) for name in names], [time] * len(names)), 0, 60)
-    found = [value[1:] for piece in bucket.pieces() for batch, _ in piece.ordered() for value in batch.values]
-    assert len(found) == 2 * len(names)
+    values = [value[1:] for piece in bucket.pieces() for batch, _ in piece.ordered() for value in batch.values]
+    assert len(values) == 2 * len(names)
     assert all(
-        found[place : place + 2] == [(found[place][0], 1), (found[place][0], 2)] for place in range(0, len(found), 2)
+        values[place : place + 2] == [(values[place][0], 1), (values[place][0], 2)]
+        for place in range(0, len(values), 2)
     )
 
 

@@ -158,19 +158,19 @@ def test_an_input_that_has_ended_is_held_back_by_nobody(caplog: pytest.LogCaptur
 
 
 def test_the_inputs_of_a_task_give_batches_and_watermarks_in_order() -> None:
-    one, other = FakeInput(), FakeInput()
-    inputs = ChannelInputs([(one, 0), (other, 1)], lambda: None)
-    one.give(Batch([1]), Watermark(5), Batch([2]), Watermark(MAX_WATERMARK), END_OF_INPUT)
-    other.give(Watermark(3), Batch([3]), Watermark(MAX_WATERMARK), END_OF_INPUT)
-    found: list[Any] = []
-    while not found or found[-1] is not END_OF_INPUT:
-        found.append(inputs.poll())
-    assert [item for item in found if isinstance(item, Watermark)] == [
+    first, second = FakeInput(), FakeInput()
+    inputs = ChannelInputs([(first, 0), (second, 1)], lambda: None)
+    first.give(Batch([1]), Watermark(5), Batch([2]), Watermark(MAX_WATERMARK), END_OF_INPUT)
+    second.give(Watermark(3), Batch([3]), Watermark(MAX_WATERMARK), END_OF_INPUT)
+    items: list[Any] = []
+    while not items or items[-1] is not END_OF_INPUT:
+        items.append(inputs.poll())
+    assert [item for item in items if isinstance(item, Watermark)] == [
         Watermark(3),
         Watermark(5),
         Watermark(MAX_WATERMARK),
     ]
-    assert sorted(value for item in found if isinstance(item, InputBatch) for value in item.batch.values) == [1, 2, 3]
+    assert sorted(value for item in items if isinstance(item, InputBatch) for value in item.batch.values) == [1, 2, 3]
     assert inputs.input_watermarks(7) == {
         "currentInputWatermark": 7,
         "currentInput1Watermark": MAX_WATERMARK,
@@ -264,8 +264,8 @@ class OnEachEvent(WatermarkGenerator):
 def test_a_malformed_record_has_no_timestamp_and_takes_no_time_on(strategy: WatermarkStrategy) -> None:
     time = source(strategy.with_timestamp_assigner(lambda value: value["ts"]))
     bad = MalformedRecord("topic-0", 7, "no JSON", b"{")
-    taken = time.take("a", [bad, {"ts": 5}], [900, 901])
-    assert [stamp for _, stamps, _ in taken for stamp in stamps or ()] == [MIN_WATERMARK, 5]
+    pieces = time.take("a", [bad, {"ts": 5}], [900, 901])
+    assert [stamp for _, stamps, _ in pieces for stamp in stamps or ()] == [MIN_WATERMARK, 5]
     time.periodic()
     assert time.watermark == 4, "not 899, the time at which Kafka got the malformed record"
     with pytest.raises(KeyError):
@@ -390,13 +390,13 @@ def test_splits_that_are_ahead_of_their_group_are_paused() -> None:
     clock = ManualClock()
     strategy = MONOTONOUS.with_idleness(TEN_SECONDS).with_watermark_alignment("group", Duration.of_millis(50))
     time = source(strategy, clock)
-    told: list[Any] = []
+    calls: list[Any] = []
 
     def pause(ids: list[str]) -> None:
-        told.append(("pause", ids))
+        calls.append(("pause", ids))
 
     def resume(ids: list[str]) -> None:
-        told.append(("resume", ids))
+        calls.append(("resume", ids))
 
     time.take("fast", [1], [1001])
     time.take("slow", [1], [101])
@@ -404,17 +404,17 @@ def test_splits_that_are_ahead_of_their_group_are_paused() -> None:
     assert time.watermark == 100
     time.align(100, pause, resume)
     time.align(100, pause, resume)
-    assert told == [("pause", ["fast"])]
+    assert calls == [("pause", ["fast"])]
     clock.now += 60
     time.take("slow", [1], [1001])
     time.periodic()
     assert not time.splits["fast"].idle, "a paused split is not idle"
     time.align(950, pause, resume)
-    assert told[1:] == [("resume", ["fast"])]
+    assert calls[1:] == [("resume", ["fast"])]
     clock.now += 9
     assert time.periodic() is None, "the pause does not count"
     time.align(MAX_WATERMARK, pause, resume)
-    assert len(told) == 2
+    assert len(calls) == 2
 
 
 def test_the_channel_that_holds_an_input_back_is_told_with_the_time_since_when() -> None:

@@ -73,8 +73,8 @@ class WholeGraph:
             )
             channels = [FakeOutput(down) for down in downs]
             name = plan.operators[output.operator_index].name
-            made = create_output(output, name, channels, target.max_parallelism, random.Random(7), dictionaries=True)
-            plan.outlet_of(output).outputs.append(made)
+            sender = create_output(output, name, channels, target.max_parallelism, random.Random(7), dictionaries=True)
+            plan.outlet_of(output).outputs.append(sender)
             sent[edge.index] = channels
         executor = ChainExecutor(plan, InterruptGuard(), CancelToken())
         try:

@@ -108,10 +108,10 @@ class FileKeyedState(HeapKeyedState):
         return FileSnapshot(super().snapshot(slice_seconds), self._directory, purpose.shares)
 
     def restore(self, written: Sequence[WrittenState]) -> None:
-        known = [one for one in written if not one.files or MANIFEST in one.files]
-        others = [one for one in written if one not in known]
+        known = [state for state in written if not state.files or MANIFEST in state.files]
+        others = [state for state in written if state not in known]
         super().restore(
-            [*others, *(_Fetched(one, self._directory / f"from-{number}") for number, one in enumerate(known))]
+            [*others, *(_Fetched(state, self._directory / f"from-{number}") for number, state in enumerate(known))]
         )
 
     def close(self) -> None:

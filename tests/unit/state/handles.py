@@ -18,8 +18,8 @@ def handle(states: Iterable[StateInfo], chunks: Iterable[StateChunk]) -> Written
 
 
 def handles(*written: tuple[Sequence[StateInfo], Sequence[StateChunk]] | Any) -> list[WrittenState]:
-    return [handle(*one) for one in written]
+    return [handle(*parts) for parts in written]
 
 
-def taken(snapshot: KeyedSnapshot) -> WrittenState:
+def written_state(snapshot: KeyedSnapshot) -> WrittenState:
     return take_snapshot(snapshot, EVERYBODY).of(range(1))

@@ -12,13 +12,13 @@ from firesteel.testing.snapshots import SnapshotContents
 _CHUNKS: Final = "chunks.json"
 
 
-def keep(taken: SnapshotContents, folder: Path) -> None:
+def keep(contents: SnapshotContents, folder: Path) -> None:
     """Put it into a new folder."""
     folder.mkdir(parents=True)
-    for file, data in taken.files.items():
+    for file, data in contents.files.items():
         (folder / file).write_bytes(data)
-    chunks = [[one.state, one.key_group, one.count, one.data.hex()] for one in taken.chunks]
-    plain = {"states": [info.to_json() for info in taken.states], "chunks": chunks}
+    chunks = [[chunk.state, chunk.key_group, chunk.count, chunk.data.hex()] for chunk in contents.chunks]
+    plain = {"states": [info.to_json() for info in contents.states], "chunks": chunks}
     (folder / _CHUNKS).write_text(json.dumps(plain))
 
 

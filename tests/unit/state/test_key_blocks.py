@@ -53,9 +53,9 @@ def blocks_of(part: HeapKeyedState) -> list[bytes]:
 def read(chunks: list[Any]) -> dict[Any, Any]:
     entries = [entry for chunk in chunks for entry in decode(chunk.data)]
     assert len(entries) == sum(chunk.count for chunk in chunks)
-    found = dict(entries)
-    assert len(found) == len(entries), "a key came twice"
-    return found
+    values = dict(entries)
+    assert len(values) == len(entries), "a key came twice"
+    return values
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -63,7 +63,7 @@ def read(chunks: list[Any]) -> dict[Any, Any]:
 def test_each_snapshot_is_the_state_of_its_moment(steps: list[tuple[str, int, int]]) -> None:
     part, state = make_state()
     model: dict[str, int] = {}
-    running, wanted = None, dict[str, int]()
+    running, expected = None, dict[str, int]()
     chunks: list[Any] = []
     with at_once():
         for what, number, value in [*steps, ("abort", 0, 0), ("snapshot", 0, 0)]:
@@ -83,17 +83,17 @@ def test_each_snapshot_is_the_state_of_its_moment(steps: list[tuple[str, int, in
                 running.close()
                 running = None
             elif what == "snapshot" and running is None:
-                running, wanted, chunks = part.snapshot(0.0), dict(model), []
+                running, expected, chunks = part.snapshot(0.0), dict(model), []
             elif what in ("slice", "end") and running is not None:
-                while (found := next(running, None)) is not None:
-                    chunks += found
+                while (slice_chunks := next(running, None)) is not None:
+                    chunks += slice_chunks
                     if what == "slice":
                         break
-                if found is None:
-                    assert read(chunks) == wanted
+                if slice_chunks is None:
+                    assert read(chunks) == expected
                     running = None
         assert running is not None
-        assert read([chunk for found in running for chunk in found]) == model
+        assert read([chunk for slice_chunks in running for chunk in slice_chunks]) == model
 
 
 def test_keys_that_were_removed_and_came_again_are_at_their_new_place() -> None:
@@ -105,14 +105,14 @@ def test_keys_that_were_removed_and_came_again_are_at_their_new_place() -> None:
                 part.key = key
                 state.update(key)
             running = part.snapshot()
-            chunks = [] if during else [chunk for found in running for chunk in found]
+            chunks = [] if during else [chunk for slice_chunks in running for chunk in slice_chunks]
             part.key = 1
             state.clear()
-            chunks += [chunk for found in running for chunk in found]
+            chunks += [chunk for slice_chunks in running for chunk in slice_chunks]
             part.key = 1
             state.update(100)
             assert read(chunks) == {key: key for key in range(8)}
-            now = read([chunk for found in part.snapshot() for chunk in found])
+            now = read([chunk for slice_chunks in part.snapshot() for chunk in slice_chunks])
         assert now == {**{key: key for key in range(8)}, 1: 100}
 
 
@@ -122,13 +122,13 @@ def test_keys_are_not_looked_at_again() -> None:
         for key in range(10):
             part.key = key
             state.update(key)
-        first = read([chunk for found in part.snapshot() for chunk in found])
+        first = read([chunk for slice_chunks in part.snapshot() for chunk in slice_chunks])
         with patch.object(heap_snapshot, "dumps", side_effect=AssertionError("of keys that are known")) as dumps:
             dumps.side_effect = lambda what, value: pickle.dumps(value) if len(value) < 4 else None
             for key in range(10):
                 part.key = key
                 state.update(key + 1)
-            second = read([chunk for found in part.snapshot() for chunk in found])
+            second = read([chunk for slice_chunks in part.snapshot() for chunk in slice_chunks])
     assert first == {key: key for key in range(10)}
     assert second == {key: key + 1 for key in range(10)}
 
@@ -140,7 +140,7 @@ def test_large_keys_are_not_kept() -> None:
             part.key = f"a key of some length, number {key}"
             state.update(key)
         for _ in range(2):
-            assert len(read([chunk for found in part.snapshot() for chunk in found])) == 10
+            assert len(read([chunk for slice_chunks in part.snapshot() for chunk in slice_chunks])) == 10
     assert blocks_of(part) == []
 
 
@@ -150,5 +150,5 @@ def test_values_of_other_types_are_written_as_before() -> None:
         part.key = key
         state.update([key])
     for _ in range(2):
-        assert len(read([chunk for found in part.snapshot() for chunk in found])) == 3000
+        assert len(read([chunk for slice_chunks in part.snapshot() for chunk in slice_chunks])) == 3000
     assert blocks_of(part) == []

@@ -111,7 +111,9 @@ def test_map_state_has_pyflinks_methods_and_keeps_the_order() -> None:
 
 def test_reducing_and_aggregating_state() -> None:
     keyed = keyed_at("a")
-    total = keyed.get_reducing_state(ReducingStateDescriptor("total", lambda one, other: one + other, Types.SHORT()))
+    total = keyed.get_reducing_state(
+        ReducingStateDescriptor("total", lambda number, other: number + other, Types.SHORT())
+    )
     mean = keyed.get_aggregating_state(
         AggregatingStateDescriptor("mean", Average(), Types.TUPLE([Types.INT(), Types.INT()]))
     )

@@ -50,17 +50,17 @@ class Joined:
 
 
 def descriptors(ttl: StateTtlConfig | None) -> dict[str, Any]:
-    made: dict[str, StateDescriptor] = {
+    by_kind: dict[str, StateDescriptor] = {
         "value": ValueStateDescriptor("value", Types.PICKLED_BYTE_ARRAY()),
         "list": ListStateDescriptor("list", Types.INT()),
         "map": MapStateDescriptor("map", Types.INT(), Types.LONG()),
-        "sum": ReducingStateDescriptor("sum", lambda one, other: one + other, Types.LONG()),
+        "sum": ReducingStateDescriptor("sum", lambda number, other: number + other, Types.LONG()),
         "joined": AggregatingStateDescriptor("joined", Joined(), Types.LIST(Types.INT())),
     }
     if ttl is not None:
-        for descriptor in made.values():
+        for descriptor in by_kind.values():
             descriptor.enable_time_to_live(ttl)
-    return made
+    return by_kind
 
 
 class Programs(RuleBasedStateMachine):
@@ -90,13 +90,13 @@ class Programs(RuleBasedStateMachine):
         )
 
     def open(self, keyed: HeapKeyedState) -> dict[str, Any]:
-        asked = descriptors(self.ttl)
+        by_kind = descriptors(self.ttl)
         return {
-            "value": keyed.get_state(asked["value"]),
-            "list": keyed.get_list_state(asked["list"]),
-            "map": keyed.get_map_state(asked["map"]),
-            "sum": keyed.get_reducing_state(asked["sum"]),
-            "joined": keyed.get_aggregating_state(asked["joined"]),
+            "value": keyed.get_state(by_kind["value"]),
+            "list": keyed.get_list_state(by_kind["list"]),
+            "map": keyed.get_map_state(by_kind["map"]),
+            "sum": keyed.get_reducing_state(by_kind["sum"]),
+            "joined": keyed.get_aggregating_state(by_kind["joined"]),
         }
 
     @property
@@ -106,7 +106,7 @@ class Programs(RuleBasedStateMachine):
     def dead(self, stamp: int) -> bool:
         return self.ttl is not None and stamp + TTL <= self.now
 
-    def one(self, model: dict[int, tuple[Any, int]]) -> Any:
+    def current_value(self, model: dict[int, tuple[Any, int]]) -> Any:
         """Reads a single value out of the model."""
         if self.key not in model:
             return None
@@ -135,12 +135,12 @@ class Programs(RuleBasedStateMachine):
 
     @rule(number=NUMBERS)
     def value_change_in_place(self, number: int) -> None:
-        found, expected = self.states["value"].value(), self.one(self.values)
-        assert found == expected
-        if found is not None:
-            found.append(number)
-            self.states["value"].update(found)
-            self.values[self.key] = list(found), self.now
+        value, expected = self.states["value"].value(), self.current_value(self.values)
+        assert value == expected
+        if value is not None:
+            value.append(number)
+            self.states["value"].update(value)
+            self.values[self.key] = list(value), self.now
 
     @rule()
     def value_clear(self) -> None:
@@ -228,8 +228,8 @@ class Programs(RuleBasedStateMachine):
 
     @rule()
     def combined(self) -> None:
-        assert self.states["sum"].get() == self.one(self.sums)
-        numbers = self.one(self.joined)
+        assert self.states["sum"].get() == self.current_value(self.sums)
+        numbers = self.current_value(self.joined)
         assert self.states["joined"].get() == (None if numbers is None else ",".join(map(str, numbers)))
 
     @rule()
@@ -266,13 +266,13 @@ class Programs(RuleBasedStateMachine):
     def alive(self) -> dict[str, dict[int, Any]]:
         """The model as a restored program has to find it, all keys."""
         ones = {"value": self.values, "sum": self.sums, "joined": self.joined}
-        found: dict[str, dict[int, Any]] = {
+        contents: dict[str, dict[int, Any]] = {
             name: {key: (value, stamp) for key, (value, stamp) in model.items() if not self.dead(stamp)}
             for name, model in ones.items()
         }
-        found["list"] = {k: [p for p in pairs if not self.dead(p[1])] for k, pairs in self.lists.items()}
-        found["map"] = {k: {n: p for n, p in m.items() if not self.dead(p[1])} for k, m in self.maps.items()}
-        return found
+        contents["list"] = {k: [p for p in pairs if not self.dead(p[1])] for k, pairs in self.lists.items()}
+        contents["map"] = {k: {n: p for n, p in m.items() if not self.dead(p[1])} for k, m in self.maps.items()}
+        return contents
 
     def check_snapshot(self, states: list[StateInfo], chunks: list[StateChunk], parallelism: int) -> None:
         for subtask in range(parallelism):

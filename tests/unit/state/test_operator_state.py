@@ -89,8 +89,8 @@ def test_state_comes_back_with_any_parallelism(lists: list[list[int]], paralleli
         store.get_broadcast_state(RULES).put("x", [7])
         running = store.snapshot(0.0)
         chunks = list(next(running, []))
-        for found in store.get_list_state(DEALT).get():
-            found.append("changed in place")
+        for values in store.get_list_state(DEALT).get():
+            values.append("changed in place")
         store.get_list_state(DEALT).add("later")
         store.get_broadcast_state(RULES).put("x", number)
         chunks += [chunk for part in running for chunk in part]
@@ -140,10 +140,10 @@ HELD: dict[str, tuple[Any, Any, Any]] = {
 
 @pytest.mark.parametrize("got", [False, True], ids=["kept", "got again"])
 @pytest.mark.parametrize("mode", ["get_list_state", "get_union_list_state", "get_broadcast_state"])
-@pytest.mark.parametrize("held", HELD)
-def test_what_was_put_may_be_changed_behind_the_barrier(held: str, mode: str, got: bool) -> None:
+@pytest.mark.parametrize("type_name", HELD)
+def test_what_was_put_may_be_changed_behind_the_barrier(type_name: str, mode: str, got: bool) -> None:
     """``snapshot_state`` puts the very object that the function goes on changing."""
-    type_info, value, change = HELD[held]
+    type_info, value, change = HELD[type_name]
     value = copy.deepcopy(value)
     before = copy.deepcopy(value)
     broadcast = mode == "get_broadcast_state"
@@ -255,8 +255,8 @@ def test_whether_there_is_broadcast_state_is_known_while_it_is_written_out(monke
     list(snapshot)
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_only_some_subtasks_have_asked_for_a_state_since_its_type_is_another(asked: bool) -> None:
+@pytest.mark.parametrize("declared", [False, True])
+def test_only_some_subtasks_have_asked_for_a_state_since_its_type_is_another(declared: bool) -> None:
     def lists(of: Any) -> list[ListStateDescriptor]:
         return [ListStateDescriptor("dealt", of), ListStateDescriptor("all", of)]
 
@@ -270,7 +270,7 @@ def test_only_some_subtasks_have_asked_for_a_state_since_its_type_is_another(ask
         snapshots.append(written(store))
     store = HeapOperatorState("op")
     store.restore(snapshots, 0, 1)
-    if not asked:  # it is written as it was
+    if not declared:  # it is written as it was
         again = written(store)
         store = HeapOperatorState("op")
         store.restore([again], 0, 1)

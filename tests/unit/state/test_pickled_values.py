@@ -15,7 +15,7 @@ from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, V
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.operator_state import HeapOperatorState, OperatorSnapshot
 from firesteel.state.pickled_values import complete
-from tests.unit.state.handles import taken
+from tests.unit.state.handles import written_state
 
 ANY = Types.PICKLED_BYTE_ARRAY()
 HERE = sys.modules[__name__]
@@ -68,7 +68,7 @@ def restored(monkeypatch: pytest.MonkeyPatch, first: type[Any], then: type[Any] 
     before.get_state(ValueStateDescriptor("value", ANY)).update(cls(5))
     before.get_list_state(ListStateDescriptor("list", ANY)).update([cls(6)])
     before.get_map_state(MapStateDescriptor("map", Types.STRING(), ANY)).put("a", cls(7))
-    written = taken(before.snapshot())
+    written = written_state(before.snapshot())
     if then is None:
         monkeypatch.delattr(HERE, "Order")
     else:
@@ -86,15 +86,15 @@ def objects(state: HeapKeyedState) -> list[Any]:
 
 
 def test_fields_that_were_added_get_their_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = objects(restored(monkeypatch, First, WithDefaults))
-    assert [vars(one) for one in found] == [{"number": n, "note": "none", "tags": []} for n in (5, 6, 7)]
-    assert len({id(one.tags) for one in found}) == 3
+    notes = objects(restored(monkeypatch, First, WithDefaults))
+    assert [vars(note) for note in notes] == [{"number": n, "note": "none", "tags": []} for n in (5, 6, 7)]
+    assert len({id(note.tags) for note in notes}) == 3
 
 
 def test_slots_too(monkeypatch: pytest.MonkeyPatch) -> None:
     first = make_dataclass("Order", [("number", int)], slots=True, frozen=True)
     then = make_dataclass("Order", [("number", int), ("note", str, "none")], slots=True, frozen=True)
-    assert [(one.number, one.note) for one in objects(restored(monkeypatch, first, then))] == [
+    assert [(note.number, note.note) for note in objects(restored(monkeypatch, first, then))] == [
         (5, "none"), (6, "none"), (7, "none"),
     ]  # fmt: skip
 
@@ -102,13 +102,17 @@ def test_slots_too(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("slots", [True, False])
 def test_fields_that_the_class_leaves_empty_stay_empty(slots: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     first = make_dataclass("Order", [("number", int), ("later", str, field(init=False))], slots=slots)
-    for one in objects(restored(monkeypatch, first, first)):
-        assert one.number in (5, 6, 7)
-        assert not hasattr(one, "later")
+    for note in objects(restored(monkeypatch, first, first)):
+        assert note.number in (5, 6, 7)
+        assert not hasattr(note, "later")
 
 
 def test_a_class_with_setstate_sees_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [one.note for one in objects(restored(monkeypatch, First, SeesToIt))] == ["it was 5", "it was 6", "it was 7"]
+    assert [note.note for note in objects(restored(monkeypatch, First, SeesToIt))] == [
+        "it was 5",
+        "it was 6",
+        "it was 7",
+    ]
 
 
 def test_a_field_without_default_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +142,8 @@ def test_lists_of_operators(monkeypatch: pytest.MonkeyPatch) -> None:
         after.restore([written], 0, 1)
         return lambda: list(after.get_list_state(ListStateDescriptor("all", ANY)).get())
 
-    (one,) = went_on(WithDefaults)()
-    assert one.note == "none"
+    (note,) = went_on(WithDefaults)()
+    assert note.note == "none"
     with pytest.raises(StateMigrationError, match="field 'note' of state 'all'"):
         went_on(WithoutDefault)()
     with pytest.raises(StateMigrationError, match=r"state 'all'.*keep them there"):

@@ -19,8 +19,8 @@ PROGRAMS = {"hashmap": 6, "rocksdb": 1, "hashmap-rocksdb": 1}
 
 def first_seed() -> int:
     """As given, or by lot; without ``CI`` each run looks at others."""
-    given = os.environ.get("FIRESTEEL_TEST_SEED")
-    return int(given) if given else 0 if os.environ.get("CI") else secrets.randbelow(1 << 32)
+    seed = os.environ.get("FIRESTEEL_TEST_SEED")
+    return int(seed) if seed else 0 if os.environ.get("CI") else secrets.randbelow(1 << 32)
 
 
 @pytest.mark.parametrize("names", BACKENDS, ids="-".join)

@@ -18,7 +18,7 @@ from firesteel.core.errors import StateMigrationError
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.schema import SchemaCompatibility, compare, schema_of, text_of
-from tests.unit.state.handles import handle, handles, taken
+from tests.unit.state.handles import handle, handles, written_state
 
 INT, LONG, DOUBLE, STRING = Types.INT(), Types.LONG(), Types.DOUBLE(), Types.STRING()
 
@@ -56,9 +56,9 @@ INT, LONG, DOUBLE, STRING = Types.INT(), Types.LONG(), Types.DOUBLE(), Types.STR
 )
 def test_three_answers_with_the_field(old: Any, new: Any, answer: SchemaCompatibility, field: str) -> None:
     before, after = json.loads(json.dumps(schema_of(old))), schema_of(new)
-    found = compare(before, after)
-    assert (found.answer, found.field) == (answer, field)
-    assert bool(found.reason) == (answer is not SchemaCompatibility.AS_IS)
+    comparison = compare(before, after)
+    assert (comparison.answer, comparison.field) == (answer, field)
+    assert bool(comparison.reason) == (answer is not SchemaCompatibility.AS_IS)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_values_are_migrated(old: Any, value: Any, new: Any, migrated: Any) -> N
     later = HeapKeyedState()
     later.restore([handle(snapshot.states, chunks)])
     later.key = 1
-    found = later.get_state(ValueStateDescriptor("s", new)).value()
-    assert found == migrated
-    assert repr(found) == repr(migrated)
+    migrated_value = later.get_state(ValueStateDescriptor("s", new)).value()
+    assert migrated_value == migrated
+    assert repr(migrated_value) == repr(migrated)
 
 
 def test_elements_and_entries_are_migrated() -> None:
@@ -138,8 +138,8 @@ def some_value(type_info: Any, number: int) -> Any:
     """A value of a type, the same each time."""
     schema = schema_of(type_info)
     if schema["type"] == "basic":
-        made = {"STRING": str(number), "FLOAT": 0.5, "DOUBLE": 0.25, "BIG_DEC": Decimal(number)}
-        return made.get(schema["of"], number)
+        by_type = {"STRING": str(number), "FLOAT": 0.5, "DOUBLE": 0.25, "BIG_DEC": Decimal(number)}
+        return by_type.get(schema["of"], number)
     if schema["type"] == "list":
         return [some_value(type_info.element_type, number + 1), None]
     if schema["type"] == "map":
@@ -153,11 +153,11 @@ def some_value(type_info: Any, number: int) -> Any:
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(TYPES, TYPES)
 def test_whatever_is_not_refused_fits_the_new_type(old: Any, new: Any) -> None:
-    found = compare(schema_of(old), schema_of(new))
-    if found.answer is SchemaCompatibility.INCOMPATIBLE:
+    comparison = compare(schema_of(old), schema_of(new))
+    if comparison.answer is SchemaCompatibility.INCOMPATIBLE:
         return
     value = some_value(old, 1)
-    migrated = value if found.convert is None else found.convert(value)
+    migrated = value if comparison.convert is None else comparison.convert(value)
     coerce = make_coercer(new, strict_integers=True)
     assert coerce is not None
     assert repr(coerce(migrated)) == repr(migrated)
@@ -197,9 +197,9 @@ def value_of(keyed: HeapKeyedState, type_info: Any, ttl: bool = False, namespace
 def test_only_some_subtasks_have_asked_for_a_state_since_its_type_is_another(
     order: int, ttl: bool, namespace: Any
 ) -> None:
-    asked = subtask_of(LONG, 1, 2**40, subtask_of(INT, 2, 20, namespace=namespace), ttl=ttl, namespace=namespace)
+    declared = subtask_of(LONG, 1, 2**40, subtask_of(INT, 2, 20, namespace=namespace), ttl=ttl, namespace=namespace)
     not_asked = subtask_of(LONG, None, None, subtask_of(INT, 3, 30, namespace=namespace), namespace=namespace)
-    snapshots = [asked, not_asked][::order]
+    snapshots = [declared, not_asked][::order]
     for again in range(2):
         keyed = HeapKeyedState()
         keyed.restore(handles(*snapshots))
@@ -207,10 +207,10 @@ def test_only_some_subtasks_have_asked_for_a_state_since_its_type_is_another(
             running = keyed.snapshot()
             snapshots = [(list(running.states), [chunk for part in running for chunk in part])]
     state = value_of(keyed, LONG, ttl, namespace)
-    found = []
+    values = []
     for keyed.key in (1, 2, 3):
-        found.append(state.value())
-    assert found == [2**40, 20, 30]
+        values.append(state.value())
+    assert values == [2**40, 20, 30]
     keyed.key = 3
     state.update(31)
     assert state.value() == 31
@@ -226,17 +226,17 @@ def test_types_that_do_not_become_that_of_now_are_refused_still() -> None:
 @pytest.mark.parametrize("ttl", [False, True])
 def test_keys_of_a_map_that_become_one_are_refused(ttl: bool) -> None:
     def descriptor(key: Any) -> MapStateDescriptor:
-        made = MapStateDescriptor("m", key, INT)
+        descriptor = MapStateDescriptor("m", key, INT)
         if ttl:
-            made.enable_time_to_live(StateTtlConfig.new_builder(Time.days(1)).build())
-        return made
+            descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.days(1)).build())
+        return descriptor
 
     keyed = HeapKeyedState()
     keyed.key = 1
     keyed.get_map_state(descriptor(Types.TUPLE([INT, INT]))).put_all({(1, 1): 1, (1, 2): 2})
     snapshot = keyed.snapshot()
     later = HeapKeyedState()
-    later.restore([taken(snapshot)])
+    later.restore([written_state(snapshot)])
     later.key = 1
     with pytest.raises(StateMigrationError, match=r"field '\[key\]' of state 'm' .*: removed, which makes several"):
         later.get_map_state(descriptor(Types.TUPLE([INT])))

@@ -45,19 +45,19 @@ def test_a_slice_ends_when_its_time_is_over(value: Any, most: int) -> None:
     table = HeapTable()
     table.update((key, value) for key in range(1000))
     clock = Ticking()
-    found: dict[int, Any] = {}
+    values: dict[int, Any] = {}
     slices = 0
     for part in snapshot_of(table, clock):
-        taken = clock.seconds
+        start = clock.seconds
         slices += 1
         assert sum(chunk.count for chunk in part) <= most
         for chunk in part:
             entries = dict(decode(chunk.data))
             assert len(entries) == chunk.count
             assert chunk.key_group == SEVERAL
-            found.update(entries)
-        assert clock.seconds == taken
-    assert found == dict.fromkeys(range(1000), value)
+            values.update(entries)
+        assert clock.seconds == start
+    assert values == dict.fromkeys(range(1000), value)
     assert slices > 1000 // most
     assert type(table) is HeapTable
 
@@ -152,8 +152,8 @@ def test_a_table_that_is_written_out_is_a_mapping_as_any_other() -> None:
     with pytest.raises(KeyError):
         table.pop(3)
     late = table.get
-    found = {key: value for part in running for chunk in part for key, value in decode(chunk.data)}
-    assert found == {1: [1], 2: 2, 3: 3}
+    values = {key: value for part in running for chunk in part for key, value in decode(chunk.data)}
+    assert values == {1: [1], 2: 2, 3: 3}
     assert late(4) == bound(4) == 4, "a method that was bound meanwhile goes on working"
     table.clear()
     assert not table
@@ -221,7 +221,7 @@ class Thing: ...
 def test_a_snapshot_that_is_over_keeps_no_table_that_is_dropped_then(whole: bool) -> None:
     keyed = HeapKeyedState()
     keyed.table("pane").update((key, Thing()) for key in range(100))
-    kept = weakref.ref(keyed.table("pane")[99])
+    pane = weakref.ref(keyed.table("pane")[99])
     running = keyed.snapshot(0.0)
     next(running)
     for _ in running if whole else ():
@@ -229,7 +229,7 @@ def test_a_snapshot_that_is_over_keeps_no_table_that_is_dropped_then(whole: bool
     running.close()
     keyed.drop_table("pane")
     gc.collect()
-    assert kept() is None
+    assert pane() is None
 
 
 def test_a_value_whose_own_code_raises_stop_iteration_ends_no_snapshot() -> None:

@@ -79,7 +79,7 @@ def test_what_has_expired_is_given_once_if_it_may_be() -> None:
 def test_combining_starts_anew_after_the_end_of_life() -> None:
     clock = ManualClock()
     keyed = HeapKeyedState(KeyedStateParameters(clock=clock))
-    descriptor = ReducingStateDescriptor("n", lambda one, other: one + other, Types.LONG())
+    descriptor = ReducingStateDescriptor("n", lambda number, other: number + other, Types.LONG())
     descriptor.enable_time_to_live(config(lambda builder: builder.return_expired_if_not_cleaned_up()))
     state = keyed.get_reducing_state(descriptor)
     keyed.key = "a"

@@ -35,7 +35,7 @@ def test_none_clears() -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_info", "value", "kept"),
+    ("type_info", "value", "fitted"),
     [
         (Types.SHORT(), 43878, -21658),
         (Types.SHORT(), 32767, 32767),
@@ -49,13 +49,13 @@ def test_none_clears() -> None:
         (Types.TUPLE([Types.INT()]), (1,), (1,)),
     ],
 )
-def test_values_are_fitted_to_the_declared_type(type_info: object, value: object, kept: object) -> None:
+def test_values_are_fitted_to_the_declared_type(type_info: object, value: object, fitted: object) -> None:
     keyed = HeapKeyedState()
     state = keyed.get_state(ValueStateDescriptor("n", type_info))  # type: ignore[arg-type]
     keyed.key = 1
     state.update(value)
-    assert state.value() == kept
-    assert type(state.value()) is type(kept)
+    assert state.value() == fitted
+    assert type(state.value()) is type(fitted)
 
 
 def test_a_value_of_another_type_names_the_state() -> None:

@@ -22,11 +22,15 @@ COLUMNS = {"number": Types.LONG(), "price": Types.DOUBLE(), "flag": Types.BOOLEA
 ALL = (
     count(),
     *(
-        made(name).alias(f"{made.__name__}{name}")
+        function(name).alias(f"{function.__name__}{name}")
         for name in ("number", "price")
-        for made in (count, sum_, avg, min_, max_, first, last)
+        for function in (count, sum_, avg, min_, max_, first, last)
     ),
-    *(made(name).alias(f"{made.__name__}{name}") for name in ("flag", "word") for made in (min_, max_, first, last)),
+    *(
+        function(name).alias(f"{function.__name__}{name}")
+        for name in ("flag", "word")
+        for function in (min_, max_, first, last)
+    ),
 )
 SLOTS = 7
 
@@ -57,7 +61,7 @@ def test_what_is_so_far_behind_the_last_row_is_what_windows_give(seed: int) -> N
     nulls = r.choice([0.0, 0.3, 1.0])
     aggregates = bound(*ALL)
     state = ColumnarState("aggregates", [pa.int64()])
-    running = [make_kernel(one, KeyedFields(one, state)) for one in aggregates]
+    running = [make_kernel(aggregate, KeyedFields(aggregate, state)) for aggregate in aggregates]
     whole, halves, inputs = (
         Accumulators(aggregates),
         [Accumulators(aggregates, sparse=True) for _ in "ab"],
@@ -67,20 +71,22 @@ def test_what_is_so_far_behind_the_last_row_is_what_windows_give(seed: int) -> N
     order = 0
     for turn in range(4):
         rows = r.randrange(1, 40)
-        given = inputs.evaluate(batch(r, rows, nulls), rows)
+        input_columns = inputs.evaluate(batch(r, rows, nulls), rows)
         keys = np.array([r.randrange(SLOTS) for _ in range(rows)])
         slots = state.slots([pa.array(keys)])
         groups = Groups(slots)
         state.touch(groups.slots)
-        results = [texts(kernel.running(groups, one)) for kernel, one in zip(running, given, strict=True)]
+        results = [texts(kernel.running(groups, column)) for kernel, column in zip(running, input_columns, strict=True)]
         so_far.update((key, [column[row] for column in results]) for row, key in enumerate(keys.tolist()))
         came = np.arange(order, order + rows)
         order += rows
-        whole.add(slots, given, came, state.index.capacity)
+        whole.add(slots, input_columns, came, state.index.capacity)
         some = np.flatnonzero(np.arange(rows) % 2 == turn % 2)
         rest = np.setdiff1d(np.arange(rows), some)
         for half, chosen in zip(halves, (some, rest), strict=True):
-            half.add(slots[chosen], [one.take(chosen) for one in given], came[chosen], state.index.capacity)
+            half.add(
+                slots[chosen], [column.take(chosen) for column in input_columns], came[chosen], state.index.capacity
+            )
     keys = np.array(sorted(so_far))
     slots = state.slots([pa.array(keys)])
     merged = Accumulators(aggregates, sparse=True)
@@ -88,10 +94,10 @@ def test_what_is_so_far_behind_the_last_row_is_what_windows_give(seed: int) -> N
         merged.merge(slots, half, slots, state.index.capacity)
     restored = Accumulators(aggregates)
     restored.load(slots, merged.dump(slots), state.index.capacity)
-    wanted = [so_far[key] for key in keys.tolist()]
+    expected = [so_far[key] for key in keys.tolist()]
     for accumulators in (whole, merged, restored):
         columns = [texts(column) for column in accumulators.results(slots, [pa.array(keys)])]
-        assert [list(row) for row in zip(*columns, strict=True)] == wanted
+        assert [list(row) for row in zip(*columns, strict=True)] == expected
 
 
 @pytest.mark.parametrize("carry", [3, 1 << 30])
@@ -107,8 +113,8 @@ def test_sums_on_their_way_may_be_of_any_size(seed: int, carry: int, monkeypatch
     for part in parts:
         for large in (False, r.random() < 0.8):
             numbers = [r.randrange(-(2**63), 2**63) if large else r.randrange(-9, 9) for _ in range(5 * SLOTS)]
-            given = inputs.evaluate({"number": pa.array(numbers)}, len(numbers))
-            part.add(np.tile(every, 5), given, np.arange(len(numbers)), SLOTS)
+            columns = inputs.evaluate({"number": pa.array(numbers)}, len(numbers))
+            part.add(np.tile(every, 5), columns, np.arange(len(numbers)), SLOTS)
             totals = [sum(numbers[slot::SLOTS], total) for slot, total in enumerate(totals)]
         again = Accumulators(aggregates)
         again.load(every, part.dump(every), SLOTS)
@@ -128,28 +134,28 @@ def test_sums_on_their_way_may_be_of_any_size(seed: int, carry: int, monkeypatch
 def test_texts_of_sums_that_checkpoints_hold_are_read_also_where_sums_wrap_around() -> None:
     columns = {"0.sum": pa.array([str(2**64 + 5), "-3"]), "0.seen": pa.array([True, True])}
     for wrap in (False, True):
-        found = Accumulators(bound(sum_("number"), wrap=wrap))
-        found.load(np.arange(2), columns, 2)
-        assert found.results(np.array([1]), [])[0].to_pylist() == [-3]
+        accumulators = Accumulators(bound(sum_("number"), wrap=wrap))
+        accumulators.load(np.arange(2), columns, 2)
+        assert accumulators.results(np.array([1]), [])[0].to_pylist() == [-3]
         if wrap:
-            assert found.results(np.arange(2), [])[0].to_pylist() == [5, -3]
+            assert accumulators.results(np.arange(2), [])[0].to_pylist() == [5, -3]
         else:
             with pytest.raises(NotLongError, match=f"the sum {2**64 + 5} does not fit"):
-                found.results(np.arange(2), [])
+                accumulators.results(np.arange(2), [])
 
 
 @pytest.mark.parametrize("aggregate", [sum_("number"), avg("number")])
 def test_both_ways_say_the_same_of_a_sum_that_does_not_fit(aggregate: Aggregate) -> None:
-    (one,) = aggregates = bound(aggregate)
-    given = Inputs(aggregates).evaluate({"number": pa.array([2**63 - 1, 4])}, 2)
+    (kernel_aggregate,) = aggregates = bound(aggregate)
+    columns = Inputs(aggregates).evaluate({"number": pa.array([2**63 - 1, 4])}, 2)
     said = []
     state = ColumnarState("aggregates", [pa.int64()])
     groups = Groups(state.slots([pa.array([8, 8])]))
     with pytest.raises(NotLongError) as raised:
-        make_kernel(one, KeyedFields(one, state)).running(groups, given[0])
+        make_kernel(kernel_aggregate, KeyedFields(kernel_aggregate, state)).running(groups, columns[0])
     said.append(str(raised.value).replace(" when 4 is added", ""))
     accumulators = Accumulators(aggregates)
-    accumulators.add(np.zeros(2, np.int64), given, np.arange(2), 1)
+    accumulators.add(np.zeros(2, np.int64), columns, np.arange(2), 1)
     with pytest.raises(NotLongError) as raised:
         accumulators.results(np.zeros(1, np.int64), [pa.array([8])])
     said.append(str(raised.value))

@@ -58,16 +58,16 @@ def content(state: ColumnarState) -> Model:
     return dict(zip(keys, state.columns["n"].get(slots).tolist(), strict=True))
 
 
-def restored(taken: SnapshotContents, parallelism: int) -> Model:
-    found: Model = {}
+def restored(contents: SnapshotContents, parallelism: int) -> Model:
+    model: Model = {}
     for subtask in range(parallelism):
         own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
         keyed, state = empty(own)
-        keyed.restore([taken.of(own)])
+        keyed.restore([contents.of(own)])
         mine = content(state)
-        assert not mine.keys() & found.keys()
-        found |= mine
-    return found
+        assert not mine.keys() & model.keys()
+        model |= mine
+    return model
 
 
 class Checkpoints:
@@ -108,9 +108,9 @@ def test_checkpoints_that_build_on_each_other_are_the_state_of_their_moment(
     base = 0
     for number in range(1, 30):
         change(job.state, job.model, rng, rng.choice([2, 10, 60]))
-        wanted = dict(job.model)
+        expected = dict(job.model)
         job.take(number, base, rng)
-        assert restored(job.taken[number], rng.choice([1, 2, 3, 8])) == wanted
+        assert restored(job.taken[number], rng.choice([1, 2, 3, 8])) == expected
         assert content(job.state) == job.model
         if rng.random() < 0.7:  # else it is given up
             base = number

@@ -32,10 +32,10 @@ def test_extremes_of_narrow_and_wide_ranges(spread: int, largest: bool) -> None:
     random = np.random.default_rng(5)
     groups = Groups(random.integers(0, 40, 2000))
     values, before = random.integers(-spread, spread, 2000), random.integers(-spread, spread, len(groups.slots))
-    wanted: list[int] = []
+    expected: list[int] = []
     for group, start in enumerate(groups.starts.tolist()):
         best = int(before[group])
         for value in values[start : start + int(groups.lengths[group])].tolist():
             best = max(best, value) if largest else min(best, value)
-            wanted.append(best)
-    assert running_extremes(groups, values, before, largest=largest).tolist() == wanted
+            expected.append(best)
+    assert running_extremes(groups, values, before, largest=largest).tolist() == expected

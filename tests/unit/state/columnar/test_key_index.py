@@ -80,23 +80,23 @@ class Model:
     def add(self, count: int) -> None:
         columns, keys = self.batch(count)
         assert self.index.find(columns).tolist() == [self.slots.get(key, -1) for key in keys]
-        before, taken = self.index.capacity, set(self.slots.values())
-        found = self.index.slots(columns).tolist()
-        for key, slot in zip(keys, found, strict=True):
+        before, used_slots = self.index.capacity, set(self.slots.values())
+        slots = self.index.slots(columns).tolist()
+        for key, slot in zip(keys, slots, strict=True):
             assert self.slots.get(key, slot) == slot
-            assert key in self.slots or slot not in taken
+            assert key in self.slots or slot not in used_slots
             self.slots[key] = slot
-            taken.add(slot)
-        fresh = [slot for slot in dict.fromkeys(found) if slot >= before]
+            used_slots.add(slot)
+        fresh = [slot for slot in dict.fromkeys(slots) if slot >= before]
         assert fresh == list(range(before, self.index.capacity))
         assert self.index.size == len(self.slots) <= self.index.capacity
 
     def check_keys(self) -> None:
         by_slot = {slot: key for key, slot in self.slots.items()}
         chosen = self.random.sample(sorted(by_slot), min(len(by_slot), 50))
-        given = self.index.keys(np.array(chosen, np.int64))
-        assert [column.type for column in given] == self.types
-        rows = zip(*[column.to_pylist() for column in given], strict=True)
+        key_columns = self.index.keys(np.array(chosen, np.int64))
+        assert [column.type for column in key_columns] == self.types
+        rows = zip(*[column.to_pylist() for column in key_columns], strict=True)
         assert [tuple(map(same, row)) for row in rows] == [by_slot[slot] for slot in chosen]
 
     def release(self) -> None:
@@ -224,8 +224,8 @@ class TestGrowingArray:
 @pytest.mark.parametrize("values", [["a", "b", "c"], ["a", "b", "a"]])
 def test_of_a_large_dictionary_only_what_rows_have_is_a_key_in_their_order(values: list[str], codes: list[int]) -> None:
     index = KeyIndex([pa.string()])
-    found = index.slots([pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(values))])
+    slots = index.slots([pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(values))])
     plain = KeyIndex([pa.string()])
-    assert found.tolist() == plain.slots([pa.array([values[code] for code in codes])]).tolist()
+    assert slots.tolist() == plain.slots([pa.array([values[code] for code in codes])]).tolist()
     assert index.size == index.capacity == plain.size
     assert index.keys(np.arange(index.size))[0].equals(plain.keys(np.arange(plain.size))[0])

@@ -22,7 +22,7 @@ from firesteel.state.snapshots import Purpose, SlicedSnapshot
 from firesteel.testing.columnar_state_conformance import check_columnar_state
 from firesteel.testing.snapshots import take_snapshot
 from tests.examples import examples
-from tests.unit.state.handles import taken
+from tests.unit.state.handles import written_state
 
 
 def test_the_contract_is_kept() -> None:
@@ -50,9 +50,9 @@ def test_the_kit_finds_key_groups_that_nobody_looks_at() -> None:
         def columns(
             self, name: str, key_types: Sequence[pa.DataType], grouped: int | None = None
         ) -> ColumnarState:
-            made = Greedy(name, key_types, self._parameters.key_groups_of, self._parameters.key_groups)
-            self.attach(made)
-            return made
+            state = Greedy(name, key_types, self._parameters.key_groups_of, self._parameters.key_groups)
+            self.attach(state)
+            return state
 
     class GreedyBackend(HeapStateBackend):
         def create_keyed_state(self, parameters: KeyedStateParameters) -> HeapKeyedState:
@@ -63,8 +63,8 @@ def test_the_kit_finds_key_groups_that_nobody_looks_at() -> None:
 
 
 def groups_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
-    found: npt.NDArray[np.int32] = (columns[0].to_numpy() % 64).astype(np.int32)
-    return found
+    key_groups: npt.NDArray[np.int32] = (columns[0].to_numpy() % 64).astype(np.int32)
+    return key_groups
 
 
 def filled(count: int) -> ColumnarState:
@@ -135,14 +135,14 @@ def test_subtasks_may_differ_in_the_type_of_a_column(order: int) -> None:
     for key, data_type in ((1, pa.int32()), (2, pa.int64())):
         before, state = columns_of_64_groups()
         state.column("n", data_type).set(state.slots([pa.array([key])]), np.array([key]))
-        written.append(taken(before.snapshot()))
+        written.append(written_state(before.snapshot()))
     keyed, restored = columns_of_64_groups()
     keyed.restore(written[::order])
     column = restored.column("n", pa.int64())
     assert column.get(restored.slots([pa.array([1, 2])])).tolist() == [1, 2]
 
-    keyed, asked = columns_of_64_groups()
-    asked.column("n", pa.int32())
+    keyed, states = columns_of_64_groups()
+    states.column("n", pa.int32())
     with pytest.raises(StateMigrationError, match="its values were int64, and are to be int32"):
         keyed.restore(written[1:])
 
@@ -156,7 +156,7 @@ NULLS = "it could be null, and can't be any more"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "found"),
+    ("old", "new", "expected"),
     [
         (pa.struct([field(INT, NO)]), pa.struct([field(LONG)]), None),
         (pa.struct([field(INT)]), pa.struct([field(LONG, NO)]), ("v.x", NULLS)),
@@ -172,17 +172,19 @@ NULLS = "it could be null, and can't be any more"
     ],
     ids=str,
 )
-def test_nulls_and_numbers_in_nested_values(old: pa.DataType, new: pa.DataType, found: tuple[str, str] | None) -> None:
-    told = lost(old, new, "v")
-    assert (told is None) == (found is None)
-    if told is not None and found is not None:
-        assert told[0] == found[0]
-        assert told[1].startswith(found[1])
+def test_nulls_and_numbers_in_nested_values(
+    old: pa.DataType, new: pa.DataType, expected: tuple[str, str] | None
+) -> None:
+    loss = lost(old, new, "v")
+    assert (loss is None) == (expected is None)
+    if loss is not None and expected is not None:
+        assert loss[0] == expected[0]
+        assert loss[1].startswith(expected[1])
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_values_that_could_not_be_null_may_be_so_now(backend: str, tmp_path: Path) -> None:
-    def made(number: int, x: pa.Field) -> tuple[Any, ColumnarState, StateColumn]:
+    def opened(number: int, x: pa.Field) -> tuple[Any, ColumnarState, StateColumn]:
         parameters = KeyedStateParameters(
             key_groups_of=groups_of, key_groups=range(64), directory=str(tmp_path / str(number))
         )
@@ -190,26 +192,26 @@ def test_values_that_could_not_be_null_may_be_so_now(backend: str, tmp_path: Pat
         state = keyed.columns("n", [pa.int64()])
         return keyed, state, state.column("n", pa.struct([x]))
 
-    before, state, column = made(1, field(INT, NO))
+    before, state, column = opened(1, field(INT, NO))
     keys = [pa.array([1, 2])]
     slots = state.slots(keys)
     state.touch(slots)
     column.set(slots, column.codec.numbers(pa.array([{"x": 5}, {"x": 6}], pa.struct([field(INT, NO)]))))
     written = take_snapshot(before.snapshot(purpose=Purpose(1)), range(64)).of(range(64))
     before.close()
-    after, state, column = made(2, field(LONG))
+    after, state, column = opened(2, field(LONG))
     after.restore([written])
     assert column.get(state.slots(keys)).tolist() == [{"x": 5}, {"x": 6}]
     after.close()
-    strict, state, column = made(3, field(LONG, NO))
+    strict, state, column = opened(3, field(LONG, NO))
     strict.restore([written])
     assert column.get(state.slots(keys)).tolist() == [{"x": 5}, {"x": 6}]
     again = take_snapshot(strict.snapshot(purpose=Purpose(2)), range(64)).of(range(64))
     strict.close()
     shown = next(info for info in again.states if info.kind == "columns").schema
     assert shown["columns"] == {"n": "struct<x: int64 not null>"}
-    refusing, state, column = made(4, field(LONG, NO))
-    nullable = made(5, field(LONG))
+    refusing, state, column = opened(4, field(LONG, NO))
+    nullable = opened(5, field(LONG))
     nullable[0].restore([again])
     with pytest.raises(StateMigrationError, match="it could be null, and can't be any more") as error:
         refusing.restore([take_snapshot(nullable[0].snapshot(purpose=Purpose(3)), range(64)).of(range(64))])

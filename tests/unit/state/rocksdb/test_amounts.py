@@ -69,9 +69,9 @@ def keyed(tmp_path: Path) -> Any:
         key_group_of=lambda key: key % 16, key_groups=range(16), max_parallelism=16, operator="o",
         directory=str(tmp_path / "attempt"),
     )  # fmt: skip
-    made = RocksDBKeyedState(parameters, RocksDBSettings())
-    yield made
-    made.close()
+    state = RocksDBKeyedState(parameters, RocksDBSettings())
+    yield state
+    state.close()
 
 
 class Files:
@@ -94,15 +94,15 @@ def test_a_snapshot_in_files_says_how_much_of_each_state_is_in_them(keyed: Any) 
     for _ in snapshot:
         pass
     snapshot.write_files(Files())
-    found = {
+    amounts = {
         info.name: snapshot.amounts[index] for index, info in enumerate(snapshot.states) if index in snapshot.amounts
     }
-    assert found["names"].entries == 30
-    assert found["names"].counted
-    assert found["names"].size > 30_000
-    assert not found["total"].counted
-    assert 29_000 < found["total"].entries < 31_000
-    assert found.get("never") is None or found["never"].entries == 0
+    assert amounts["names"].entries == 30
+    assert amounts["names"].counted
+    assert amounts["names"].size > 30_000
+    assert not amounts["total"].counted
+    assert 29_000 < amounts["total"].entries < 31_000
+    assert amounts.get("never") is None or amounts["never"].entries == 0
 
 
 def test_nothing_is_counted_in_a_database_that_is_closed(keyed: Any) -> None:

@@ -43,7 +43,7 @@ Make = Callable[..., RocksDBKeyedState]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[RocksDBKeyedState] = []
+    states: list[RocksDBKeyedState] = []
 
     def new(groups: range = range(GROUPS), memory: int = 0, settings: RocksDBSettings | None = None) -> Any:
         parameters = KeyedStateParameters(
@@ -52,13 +52,13 @@ def make(tmp_path: Path) -> Iterator[Make]:
             max_parallelism=GROUPS,
             operator="counting",
             memory=memory,
-            directory=str(tmp_path / f"attempt-{len(made)}"),
+            directory=str(tmp_path / f"attempt-{len(states)}"),
         )
-        made.append(RocksDBKeyedState(parameters, settings or RocksDBSettings()))
-        return made[-1]
+        states.append(RocksDBKeyedState(parameters, settings or RocksDBSettings()))
+        return states[-1]
 
     yield new
-    for keyed in made:
+    for keyed in states:
         keyed.close()
 
 
@@ -70,11 +70,11 @@ def count(keyed: RocksDBKeyedState, keys: Iterable[int], value: int) -> None:
 
 
 def counts(keyed: RocksDBKeyedState, keys: range) -> list[Any]:
-    state, found = keyed.get_state(NUMBER), []
+    state, values = keyed.get_state(NUMBER), []
     for key in keys:
         keyed.key = key
-        found.append(state.value())
-    return found
+        values.append(state.value())
+    return values
 
 
 def test_it_keeps_the_contract() -> None:
@@ -157,16 +157,16 @@ def test_nothing_is_read_ahead_where_it_is_of_no_use(make: Make, monkeypatch: py
     assert reads.together == [20, 20]
     in_memory = make()
     count(in_memory, range(100), 7)
-    asked: list[range] = []
+    requests: list[range] = []
 
     def keys() -> range:
-        asked.append(range(100))
-        return asked[-1]
+        requests.append(range(100))
+        return requests[-1]
 
     for _ in range(10):
         in_memory.fetch_ahead(keys)
     assert reads.together == [20, 20]
-    assert len(asked) == 1, "nobody works out keys that are not wanted"
+    assert len(requests) == 1, "nobody works out keys that are not wanted"
 
 
 def test_lists_and_maps_change_in_place_and_are_found_again(make: Make) -> None:
@@ -179,9 +179,9 @@ def test_lists_and_maps_change_in_place_and_are_found_again(make: Make) -> None:
     keyed.key = 1
     assert list(items.get()) == list(range(1, 50, 3))
     assert list(names.items()) == [(str(n), n) for n in range(1, 50, 3)]
-    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
+    contents = take_snapshot(keyed.snapshot(), range(GROUPS))
     later = make()
-    later.restore([taken.of(range(GROUPS))])
+    later.restore([contents.of(range(GROUPS))])
     later.key = 1
     assert list(later.get_list_state(ITEMS).get()) == list(range(1, 50, 3))
 
@@ -204,10 +204,10 @@ def test_state_of_hashmap_is_gone_on_with(make: Make) -> None:
         keyed.store((key, key + 5)).get_list_state(ITEMS).add_all([key, key + 1])
         keyed.table("rows")[key] = {"n": key}
         keyed.timers("t").add(key, key, None)
-    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
+    contents = take_snapshot(keyed.snapshot(), range(GROUPS))
     for own in (range(GROUPS), range(3, 5)):
         later = make(own, memory=1)
-        later.restore([taken.of(own)])
+        later.restore([contents.of(own)])
         mine = [key for key in range(100) if key % GROUPS in own]
         assert sorted(later.keys(NUMBER)) == mine
         assert sorted(timer.key for timer in later.timers("t")) == mine
@@ -250,23 +250,23 @@ def test_files_of_two_attempts_from_one_checkpoint_have_different_names(make: Ma
     keyed = make()
     count(keyed, range(100), 1)
     first = take_snapshot(keyed.snapshot(purpose=Purpose(1, True)), range(GROUPS))
-    taken = []
+    snapshots = []
     for value in (2, 3):  # numbers of new files are the same, what is in them is not
         attempt = make()
         attempt.restore([first.of(range(GROUPS))])
         count(attempt, range(50), value)
-        taken.append(take_snapshot(attempt.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first))
-    new = [{name for name in one.files if name.endswith(".sst")} - set(first.files) for one in taken]
+        snapshots.append(take_snapshot(attempt.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first))
+    new = [{name for name in contents.files if name.endswith(".sst")} - set(first.files) for contents in snapshots]
     assert new[0]
     assert new[1]
     assert not new[0] & new[1]
-    local = [set(json.loads(one.files[CONTENTS])["files"]) for one in taken]
+    local = [set(json.loads(contents.files[CONTENTS])["files"]) for contents in snapshots]
     assert local[0] == local[1]
     # a checkpoint of the second attempt on top of one of the first: nothing of the first may be taken for its own
     attempt = make()
-    attempt.restore([taken[0].of(range(GROUPS))])
+    attempt.restore([snapshots[0].of(range(GROUPS))])
     count(attempt, range(50, 60), 9)
-    third = take_snapshot(attempt.snapshot(purpose=Purpose(3, True, 2)), range(GROUPS), taken[1])
+    third = take_snapshot(attempt.snapshot(purpose=Purpose(3, True, 2)), range(GROUPS), snapshots[1])
     later = make()
     later.restore([third.of(range(GROUPS))])
     assert counts(later, range(0, 100, 49)) == [2, 2, 1]
@@ -284,7 +284,7 @@ def test_other_parallelisms(make: Make, steps: tuple[int, ...]) -> None:
         written = []
         for own in split(parallelism):
             keyed = make(own)
-            keyed.restore([taken.of(own) for taken, theirs in before if set(theirs) & set(own)])
+            keyed.restore([contents.of(own) for contents, theirs in before if set(theirs) & set(own)])
             mine = [key for key in keys if key % GROUPS in own]
             state, row = keyed.get_state(NUMBER), keyed.table("rows")
             assert sorted(keyed.keys(NUMBER)) == (mine if before else [])
@@ -312,15 +312,15 @@ def test_what_belongs_to_others_leaves_the_disk(make: Make) -> None:
 
 
 def test_databases_with_files_of_the_same_names_become_one(make: Make) -> None:
-    taken = []
+    snapshots = []
     for own in (range(4), range(4, 8)):
         keyed = make(own)
         count(keyed, [key for key in range(1000) if key % GROUPS in own], own.start)
-        taken.append(take_snapshot(keyed.snapshot(), own))
-    local = [set(json.loads(one.files[CONTENTS])["files"]) for one in taken]
+        snapshots.append(take_snapshot(keyed.snapshot(), own))
+    local = [set(json.loads(contents.files[CONTENTS])["files"]) for contents in snapshots]
     assert local[0] == local[1]
     together = make()
-    together.restore([one.of(range(GROUPS)) for one in taken])
+    together.restore([contents.of(range(GROUPS)) for contents in snapshots])
     assert counts(together, range(1000)) == [0 if key % GROUPS < 4 else 4 for key in range(1000)]
     again = make(range(2, 7))
     again.restore([take_snapshot(together.snapshot(), range(GROUPS)).of(range(2, 7))])
@@ -334,12 +334,12 @@ def test_a_snapshot_has_the_state_of_its_moment_while_much_is_written(make: Make
     running = RunningSnapshot(keyed.snapshot(0.0), range(GROUPS))
     keyed.drop_table("dropped")
     written = 0
-    while (taken := running.step()) is None:
+    while (contents := running.step()) is None:
         count(keyed, range(written, written + 400), 2)
         written += 400
     count(keyed, range(20_000), 3)
     later = make()
-    later.restore([taken.of(range(GROUPS))])
+    later.restore([contents.of(range(GROUPS))])
     assert counts(later, range(3000)) == [1] * 3000
     assert sorted(later.keys(NUMBER)) == list(range(3000))
     assert later.table_names() == ["dropped"]
@@ -355,10 +355,10 @@ def test_records_that_changed_while_a_snapshot_was_written_can_be_removed_later(
     records.add(1, 10, "first")
     running = RunningSnapshot(keyed.snapshot(), range(GROUPS))
     records.add(1, 10, "second")
-    taken = running.rest()
+    contents = running.rest()
     records.remove(1, 10)
     earlier, later = make(), make()
-    earlier.restore([taken.of(range(GROUPS))])
+    earlier.restore([contents.of(range(GROUPS))])
     later.restore([take_snapshot(keyed.snapshot(), range(GROUPS)).of(range(GROUPS))])
     assert list(earlier.timeline("records").between(1, 0, 100)) == [(10, "first")]
     assert list(later.timeline("records").between(1, 0, 100)) == []
@@ -386,11 +386,11 @@ def test_a_snapshot_that_was_given_up_leaves_no_files(make: Make, tmp_path: Path
         running.close()
         count(keyed, range(10), 2)
     assert counts(keyed, range(8, 12)) == [2, 2, 1, 1]
-    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
+    contents = take_snapshot(keyed.snapshot(), range(GROUPS))
     keyed.close()
     assert not list(tmp_path.glob("attempt-0/snapshot-*"))
     later = make()
-    later.restore([taken.of(range(GROUPS))])
+    later.restore([contents.of(range(GROUPS))])
     assert counts(later, range(8, 12)) == [2, 2, 1, 1]
 
 
@@ -420,14 +420,14 @@ def test_files_are_stored_although_the_task_is_over(make: Make, tmp_path: Path) 
 def test_a_corrupt_block_ends_no_scan_silently(make: Make, tmp_path: Path) -> None:
     keyed = make()
     count(keyed, range(20_000), 1)
-    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
+    contents = take_snapshot(keyed.snapshot(), range(GROUPS))
     keyed.close()
-    (name,) = [name for name in taken.files if name.endswith(".sst")]
-    data = bytearray(taken.files[name])
+    (name,) = [name for name in contents.files if name.endswith(".sst")]
+    data = bytearray(contents.files[name])
     data[len(data) // 2] ^= 0xFF
-    taken.files[name] = bytes(data)
+    contents.files[name] = bytes(data)
     later = make()
-    later.restore([taken.of(range(GROUPS))])
+    later.restore([contents.of(range(GROUPS))])
     with pytest.raises(StateDatabaseError, match="Corruption"):
         list(later.keys(NUMBER))
     with pytest.raises(StateDatabaseError, match="'counting'"):
@@ -445,20 +445,20 @@ def test_a_lost_database_is_not_an_empty_one(tmp_path: Path) -> None:
 def test_a_file_that_is_missing_is_named(make: Make, which: str) -> None:
     keyed = make()
     count(keyed, range(10), 1)
-    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
-    (name,) = [name for name in taken.files if which in name]
-    del taken.files[name]
+    contents = take_snapshot(keyed.snapshot(), range(GROUPS))
+    (name,) = [name for name in contents.files if which in name]
+    del contents.files[name]
     with pytest.raises(StateRestoreError, match=name):
-        make().restore([taken.of(range(GROUPS))])
+        make().restore([contents.of(range(GROUPS))])
 
 
 def test_options_count_for_a_restored_database_too(make: Make, tmp_path: Path) -> None:
     keyed = make()
     count(keyed, range(20_000), 1)
-    taken = take_snapshot(keyed.snapshot(), range(GROUPS))
+    contents = take_snapshot(keyed.snapshot(), range(GROUPS))
     settings = RocksDBSettings(fixed_per_slot=7 << 20, block_size=8 << 10)
     later = make(settings=settings)
-    later.restore([taken.of(range(GROUPS))])
+    later.restore([contents.of(range(GROUPS))])
     cache = memory_of(settings, 0).cache
     before = cache.get_usage()
     counts(later, range(0, 20_000, 100))
@@ -555,7 +555,7 @@ def test_closing_waits_for_files_of_a_snapshot_that_was_given_up_before_another(
         waited.set()
         wait(linking)
 
-    def held() -> None:
+    def busy_link() -> None:
         waited.wait()
 
     monkeypatch.setattr(Linking, "wait", waits)
@@ -563,7 +563,7 @@ def test_closing_waits_for_files_of_a_snapshot_that_was_given_up_before_another(
     while given_up._files.linking is None:
         next(given_up)
     given_up._files.linking.files()
-    _links.submit(held)
+    _links.submit(busy_link)
     given_up.close()
     assert keyed._store.free
     keyed.snapshot(0.0, Purpose(2, True, None))
@@ -603,8 +603,8 @@ def test_metrics_of_the_database_are_shown_when_they_are_asked_for(make: Make) -
     later = make(settings=backend._settings)
     count(later, range(2000), 1)
     take_snapshot(later.snapshot(), range(GROUPS))
-    found = registry.values()
-    assert int(next(value for name, value in found.items() if name.endswith("estimate-num-keys"))) == 1000
+    values = registry.values()
+    assert int(next(value for name, value in values.items() if name.endswith("estimate-num-keys"))) == 1000
     keyed.close()
     assert int(next(value for name, value in registry.values().items() if name.endswith("estimate-num-keys"))) == 0
 
@@ -613,19 +613,19 @@ def test_each_metric_of_flink_is_one_of_the_database(make: Make) -> None:
     settings = RocksDBSettings(metrics=tuple(ROCKSDB_METRICS), statistics=tuple(ROCKSDB_STATISTICS))
     keyed = make(settings=settings)
     count(keyed, range(100), 1)
-    asked: list[str] = []
+    properties: list[str] = []
 
     def read(name: str) -> str | None:
         assert keyed.database is not None
-        found = keyed.database.property(name)
-        assert found is not None, name
-        asked.append(name)
-        return found
+        value = keyed.database.property(name)
+        assert value is not None, name
+        properties.append(name)
+        return value
 
     registry = MetricRegistry(SystemClock())
     show(registry.group("counting"), settings, read)
-    found = registry.values()
-    assert len(found) == len(ROCKSDB_METRICS) + 6 + len(ROCKSDB_STATISTICS)
-    assert "rocksdb.options-statistics" in asked
+    values = registry.values()
+    assert len(values) == len(ROCKSDB_METRICS) + 6 + len(ROCKSDB_STATISTICS)
+    assert "rocksdb.options-statistics" in properties
     statistics = keyed.database.property("rocksdb.options-statistics") if keyed.database else ""
     assert all(f"{ticker} COUNT" in (statistics or "") for ticker in _TICKERS.values())

@@ -64,12 +64,12 @@ class Counts:
         self.state.release(slots[slots >= 0])
 
     def all(self) -> dict[int, int]:
-        found: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for slots in self.state.pieces():
             keys = self.state.index.keys(slots)[0].to_pylist()
-            assert not found.keys() & set(keys)
-            found.update(zip(keys, self.count.get(slots).tolist(), strict=True))
-        return found
+            assert not counts.keys() & set(keys)
+            counts.update(zip(keys, self.count.get(slots).tolist(), strict=True))
+        return counts
 
 
 Make = Callable[..., Counts]
@@ -77,7 +77,7 @@ Make = Callable[..., Counts]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[Counts] = []
+    states: list[Counts] = []
 
     def new(own: range = range(GROUPS), memory: int = LITTLE, restored: Sequence[SnapshotContents] = ()) -> Counts:
         parameters = KeyedStateParameters(
@@ -86,16 +86,16 @@ def make(tmp_path: Path) -> Iterator[Make]:
             max_parallelism=GROUPS,
             operator="counting",
             memory=memory,
-            directory=str(tmp_path / f"attempt-{len(made)}"),
+            directory=str(tmp_path / f"attempt-{len(states)}"),
         )
-        made.append(Counts(RocksDBKeyedState(parameters, RocksDBSettings())))
+        states.append(Counts(RocksDBKeyedState(parameters, RocksDBSettings())))
         if restored:
-            made[-1].keyed.restore([one.of(own) for one in restored])
-        return made[-1]
+            states[-1].keyed.restore([contents.of(own) for contents in restored])
+        return states[-1]
 
     yield new
-    for one in made:
-        one.keyed.close()
+    for counts in states:
+        counts.keyed.close()
 
 
 def disk(counts: Counts) -> ColumnsOnDisk:
@@ -127,10 +127,10 @@ def test_more_keys_than_memory_holds(make: Make) -> None:
     assert disk(counts).index.capacity <= disk(counts).limit + 2 * 2000
     for part in np.array_split(keys[:30_000], 15):
         counts.add(part, 5)
-    found = counts.all()
-    assert len(found) == 60_000
-    assert all(found[key] == 6 for key in keys[:30_000].tolist())
-    assert all(found[key] == 1 for key in keys[30_000:].tolist())
+    totals = counts.all()
+    assert len(totals) == 60_000
+    assert all(totals[key] == 6 for key in keys[:30_000].tolist())
+    assert all(totals[key] == 1 for key in keys[30_000:].tolist())
     assert disk(counts).index.capacity <= disk(counts).limit + 2 * 4096
 
 
@@ -147,12 +147,12 @@ def test_what_fits_into_memory_is_never_read(make: Make, monkeypatch: pytest.Mon
 
 def test_keys_that_come_often_stay_in_memory(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     counts, often = make(), np.arange(500)
-    asked = 0
+    keys_read = 0
     real = RocksDatabase.get_many
 
     def seen(self: RocksDatabase, keys: list[bytes]) -> list[bytes | None]:
-        nonlocal asked
-        asked += sum(int.from_bytes(key[-8:], "big") < 500 for key in keys)
+        nonlocal keys_read
+        keys_read += sum(int.from_bytes(key[-8:], "big") < 500 for key in keys)
         return real(self, keys)
 
     monkeypatch.setattr(RocksDatabase, "get_many", seen)
@@ -160,7 +160,7 @@ def test_keys_that_come_often_stay_in_memory(make: Make, monkeypatch: pytest.Mon
         counts.add(often)
         counts.add(np.arange(start, start + 1000))
     assert counts.all()[499] == 60
-    assert asked < 3 * 500
+    assert keys_read < 3 * 500
 
 
 def test_a_checkpoint_costs_what_has_changed(make: Make) -> None:
@@ -193,12 +193,12 @@ def test_much_is_written_and_removed_while_a_snapshot_is_made(make: Make) -> Non
     for _ in range(5):
         for _ in range(10):
             change()
-        wanted = dict(model)
+        expected = dict(model)
         running = RunningSnapshot(counts.keyed.snapshot(0.0), range(GROUPS))
-        while (taken := running.step()) is None:
+        while (contents := running.step()) is None:
             if rng.random() < 0.2:
                 change()
-        assert make(restored=[taken]).all() == wanted
+        assert make(restored=[contents]).all() == expected
         assert counts.all() == model
 
 
@@ -213,10 +213,10 @@ def test_a_snapshot_that_was_given_up_changes_nothing(make: Make) -> None:
         counts.remove(np.arange(40, 60))
         running.close()
     counts.add(np.arange(20_000, 30_000))
-    wanted = {key: 1 for key in range(60, 30_000)} | {key: 3 for key in range(60, 100)}
-    wanted |= {key: 4 for key in range(100, 150)}
-    assert counts.all() == wanted
-    assert make(restored=[take_snapshot(counts.keyed.snapshot(), range(GROUPS))]).all() == wanted
+    expected = {key: 1 for key in range(60, 30_000)} | {key: 3 for key in range(60, 100)}
+    expected |= {key: 4 for key in range(100, 150)}
+    assert counts.all() == expected
+    assert make(restored=[take_snapshot(counts.keyed.snapshot(), range(GROUPS))]).all() == expected
 
 
 @pytest.mark.parametrize("steps", [(2, 3), (3, 2), (3, 5, 1, 4, 3)])
@@ -226,11 +226,11 @@ def test_other_parallelisms(make: Make, steps: tuple[int, ...]) -> None:
         written, together = list[SnapshotContents](), dict[int, int]()
         for index in range(parallelism):
             own = range(GROUPS * index // parallelism, GROUPS * (index + 1) // parallelism)
-            theirs = [one for one in before if set(one.key_groups) & set(own)]
+            theirs = [contents for contents in before if set(contents.key_groups) & set(own)]
             counts = make(own, restored=theirs)
-            found = counts.all()
-            assert not together.keys() & found.keys()
-            together |= found
+            own_counts = counts.all()
+            assert not together.keys() & own_counts.keys()
+            together |= own_counts
             mine = np.array([key for key in range(value * 1000, value * 3000) if key % GROUPS in own])
             counts.add(mine)
             counts.remove(mine[::7])
@@ -250,8 +250,8 @@ def test_columns_that_come_and_become_wider(make: Make) -> None:
     slots = counts.state.slots([pa.array(range(100))])
     counts.state.touch(slots)
     narrow.set(slots, np.arange(100))
-    taken = take_snapshot(counts.keyed.snapshot(), range(GROUPS))
-    later = make(restored=[taken])
+    contents = take_snapshot(counts.keyed.snapshot(), range(GROUPS))
+    later = make(restored=[contents])
     wide, new = later.state.column("small", pa.int64()), later.state.column("new", pa.string())
     slots = later.state.slots([pa.array(range(200))])
     assert wide.get(slots).tolist() == [*range(100), *[0] * 100]
@@ -264,7 +264,7 @@ def test_columns_that_come_and_become_wider(make: Make) -> None:
     assert again.state.columns["new"].get(slots).tolist() == ["7", "150", None]
     assert again.count.get(slots).tolist() == [2, 2, 2]
     with pytest.raises(StateMigrationError, match="small"):
-        make(restored=[taken]).state.column("small", pa.string())
+        make(restored=[contents]).state.column("small", pa.string())
 
 
 def test_a_column_is_filled_on_disk_too(make: Make) -> None:
@@ -281,8 +281,8 @@ def test_state_of_hashmap_is_gone_on_with(make: Make) -> None:
     parameters = KeyedStateParameters(key_groups=range(GROUPS), key_groups_of=groups_of)
     heap = Counts(HeapKeyedState(parameters))
     heap.add(np.arange(30_000))
-    taken = take_snapshot(heap.keyed.snapshot(), range(GROUPS))
-    assert make(restored=[taken]).all() == dict.fromkeys(range(30_000), 1)
+    contents = take_snapshot(heap.keyed.snapshot(), range(GROUPS))
+    assert make(restored=[contents]).all() == dict.fromkeys(range(30_000), 1)
 
 
 def test_a_savepoint_holds_rows_in_memory_and_on_disk(make: Make) -> None:
@@ -293,20 +293,20 @@ def test_a_savepoint_holds_rows_in_memory_and_on_disk(make: Make) -> None:
     later.remove(np.arange(50))
     text = later.state.column("text", pa.string())
     later.add(np.arange(90, 30_000))
-    wanted = later.all()
+    expected = later.all()
     running = RunningSnapshot(later.keyed.snapshot(purpose=Purpose(1, canonical=True)), range(GROUPS))
     steps = 0
-    while (taken := running.step()) is None:
+    while (contents := running.step()) is None:
         steps += 1
         if steps < 10:
             later.add(np.arange(0, 40_000, 7))
-    assert not taken.files
-    assert {chunk.key_group for chunk in taken.chunks} == set(range(GROUPS))
+    assert not contents.files
+    assert {chunk.key_group for chunk in contents.chunks} == set(range(GROUPS))
     heap = Counts(HeapKeyedState(KeyedStateParameters(key_groups=range(2, 5), key_groups_of=groups_of)))
-    heap.keyed.restore([taken.of(range(2, 5))])
-    assert heap.all() == {key: count for key, count in wanted.items() if key % GROUPS in range(2, 5)}
+    heap.keyed.restore([contents.of(range(2, 5))])
+    assert heap.all() == {key: count for key, count in expected.items() if key % GROUPS in range(2, 5)}
     assert heap.state.column("text", pa.string()).get(heap.state.in_use()).tolist() == [None] * len(heap.all())
-    assert make(restored=[taken]).all() == wanted
+    assert make(restored=[contents]).all() == expected
     assert text.codec.data_type == pa.string()
 
 
@@ -314,8 +314,8 @@ def test_files_that_vanish_are_named(make: Make, tmp_path: Path) -> None:
     counts = make()
     for start in range(0, 50_000, 5000):
         counts.add(np.arange(start, start + 5000))
-    taken = take_snapshot(counts.keyed.snapshot(), range(GROUPS))
-    assert CONTENTS in taken.files
+    contents = take_snapshot(counts.keyed.snapshot(), range(GROUPS))
+    assert CONTENTS in contents.files
     for path in (tmp_path / "attempt-0" / "db").glob("*.sst"):
         path.write_bytes(b"")
     with pytest.raises(StateDatabaseError, match="'counting'"):
@@ -323,14 +323,14 @@ def test_files_that_vanish_are_named(make: Make, tmp_path: Path) -> None:
 
 
 def test_memory_is_divided_among_all_that_keep_something_in_it(make: Make) -> None:
-    one = make()
-    one.add(np.arange(20_000))
-    alone = disk(one).limit
+    counts = make()
+    counts.add(np.arange(20_000))
+    alone = disk(counts).limit
     other = make()
     other.add(np.arange(20_000))
-    assert disk(one).limit == alone // 2
+    assert disk(counts).limit == alone // 2
     other.keyed.close()
-    assert disk(one).limit == alone
+    assert disk(counts).limit == alone
 
 
 @pytest.mark.parametrize(
@@ -364,11 +364,11 @@ def test_keys_come_back_from_their_bytes(data_type: pa.DataType, values: list[An
 
 
 def test_equal_floats_have_the_same_bytes() -> None:
-    made = KeyBytes([pa.float64()]).encode(
+    encoded = KeyBytes([pa.float64()]).encode(
         1, [pa.array([0.0, -0.0, float("nan"), -float("nan")])], np.zeros(4, np.int64)
     )
-    assert made[0] == made[1]
-    assert made[2] == made[3]
+    assert encoded[0] == encoded[1]
+    assert encoded[2] == encoded[3]
 
 
 def test_the_bytes_of_keys_and_rows_are_those_of_format_1() -> None:
@@ -393,5 +393,5 @@ def test_rows_come_back_from_their_bytes() -> None:
         np.array([True, False]),
         np.array([None, Decimal("1.50")], object),
     ]
-    found = layout.read(layout.write(columns))
-    assert [column.tolist() for column in found] == [column.tolist() for column in columns]
+    columns_read = layout.read(layout.write(columns))
+    assert [column.tolist() for column in columns_read] == [column.tolist() for column in columns]

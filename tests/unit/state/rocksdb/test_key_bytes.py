@@ -21,8 +21,8 @@ from firesteel_rocksdb.key_bytes import decode, decode_exactly, encode, encode_e
 
 
 class Pair(NamedTuple):
-    one: int
-    other: str
+    first: int
+    second: str
 
 
 class Color(enum.Enum):
@@ -103,9 +103,9 @@ def test_different_keys_have_different_bytes() -> None:
 @pytest.mark.parametrize("key", [key for group in EQUAL for key in group] + DIFFERENT, ids=repr)
 def test_the_very_key_comes_back(key: Any) -> None:
     data, exact = encode(key)
-    found = decode(data) if exact else decode_exactly(encode_exactly(key))
-    assert found == key
-    assert type(found) is type(key)
+    decoded = decode(data) if exact else decode_exactly(encode_exactly(key))
+    assert decoded == key
+    assert type(decoded) is type(key)
 
 
 PLAIN = st.recursive(
@@ -116,11 +116,11 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN, PLAIN)
-def test_bytes_are_equal_as_keys_are(one: Any, other: Any) -> None:
-    assert (encode(one)[0] == encode(other)[0]) == (one == other)
-    data, exact = encode(one)
+def test_bytes_are_equal_as_keys_are(key: Any, other: Any) -> None:
+    assert (encode(key)[0] == encode(other)[0]) == (key == other)
+    data, exact = encode(key)
     if exact:
-        assert repr(decode(data)) == repr(one)
+        assert repr(decode(data)) == repr(key)
 
 
 def test_the_bytes_are_those_of_version_1() -> None:

@@ -78,9 +78,9 @@ def make(name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         keyed = opened(Path(folder) / "attempt")
         fill(keyed)
-        taken = take_snapshot(keyed.snapshot(purpose=Purpose(1)), range(GROUPS))
+        contents = take_snapshot(keyed.snapshot(purpose=Purpose(1)), range(GROUPS))
         keyed.close()
-    keep(taken, FIXTURES / name)
+    keep(contents, FIXTURES / name)
 
 
 NAMES = names_in(FIXTURES)
@@ -94,23 +94,23 @@ def test_there_is_one_of_the_format_of_now() -> None:
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_all_of_it_is_there(name: str, parts: int, tmp_path: Path) -> None:
-    taken, found, timers = stored_contents(FIXTURES / name, range(GROUPS)), {}, set()
+    contents, values, timers = stored_contents(FIXTURES / name, range(GROUPS)), {}, set()
     for part in range(parts):
         groups = range(part * GROUPS // parts, (part + 1) * GROUPS // parts)
         keyed = opened(tmp_path / str(part), groups)
-        keyed.restore([taken.of(groups)])
+        keyed.restore([contents.of(groups)])
         value, elements, mapping = states_of(keyed)
         for key in KEYS:
             keyed.key = key
             if group_of(key) in groups:
-                found[key] = value.value(), list(elements.get()), dict(mapping.items())
+                values[key] = value.value(), list(elements.get()), dict(mapping.items())
         queue = keyed.timers("timers")
         assert isinstance(queue, RocksTimerQueue)
         due = [tuple(timer) for timer in queue.due(1 << 60)]
         assert [timer[0] for timer in due] == sorted(timer[0] for timer in due)
         timers |= set(due)
         keyed.close()
-    assert found == {key: (f"value {n}", [n, n + 1], {"m": n}) for n, key in enumerate(KEYS)}
+    assert values == {key: (f"value {n}", [n, n + 1], {"m": n}) for n, key in enumerate(KEYS)}
     assert timers == {timer for number, key in enumerate(KEYS) for timer in timers_of(number, key)}
 
 

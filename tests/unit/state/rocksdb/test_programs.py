@@ -65,16 +65,16 @@ class OnDisk(Programs):
     @precondition(lambda self: self.running is not None)
     @rule(parallelism=st.integers(1, GROUPS), goes_on=st.booleans())
     def slice(self, parallelism: int, goes_on: bool) -> None:
-        taken = self.running.step()
-        if taken is None:
+        contents = self.running.step()
+        if contents is None:
             return
         self.running = None
-        self.complete = taken
-        self.check_taken(taken, parallelism)
+        self.complete = contents
+        self.check_taken(contents, parallelism)
         if goes_on and self.expected == self.alive() and self.taken_at == self.now:
             self.keyed.close()
             self.keyed = self.backend(range(GROUPS))
-            self.keyed.restore([taken.of(range(GROUPS))])
+            self.keyed.restore([contents.of(range(GROUPS))])
             self.states = self.open(self.keyed)
             self.keyed.key = self.key
 
@@ -88,12 +88,12 @@ class OnDisk(Programs):
         self.running.snapshot.close()
         self.running = self.complete = None
 
-    def check_taken(self, taken: SnapshotContents, parallelism: int) -> None:
+    def check_taken(self, contents: SnapshotContents, parallelism: int) -> None:
         parts = []
         for subtask in range(parallelism):
             own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
             keyed = self.backend(own)
-            keyed.restore([taken.of(own)])
+            keyed.restore([contents.of(own)])
             self.check_restored(keyed, own)
             parts.append(RunningSnapshot(keyed.snapshot(), own).rest())
         whole = self.backend(range(GROUPS))

@@ -25,7 +25,7 @@ Make = Callable[..., RocksDBKeyedState]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[RocksDBKeyedState] = []
+    states: list[RocksDBKeyedState] = []
 
     def new(groups: range = range(GROUPS), memory: int = 1 << 20, **settings: Any) -> Any:
         parameters = KeyedStateParameters(
@@ -34,13 +34,13 @@ def make(tmp_path: Path) -> Iterator[Make]:
             max_parallelism=GROUPS,
             operator="timers",
             memory=memory,
-            directory=str(tmp_path / f"attempt-{len(made)}"),
+            directory=str(tmp_path / f"attempt-{len(states)}"),
         )
-        made.append(RocksDBKeyedState(parameters, RocksDBSettings(**settings)))
-        return made[-1]
+        states.append(RocksDBKeyedState(parameters, RocksDBSettings(**settings)))
+        return states[-1]
 
     yield new
-    for keyed in made:
+    for keyed in states:
         keyed.close()
 
 
