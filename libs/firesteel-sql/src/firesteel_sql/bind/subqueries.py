@@ -266,14 +266,12 @@ class QueryJoiner:
             self.relation, [part for part in parts if all(part is not one for one in with_queries)]
         )
         for part in with_queries:
-            match part:
-                case QueryResult(use=QueryUse.EXISTS | QueryUse.IN):
-                    self._semi_join(part, is_negated=False)
-                case AppliedFunction(name="NOT", inputs=(QueryResult(use=QueryUse.EXISTS | QueryUse.IN) as query,)):
-                    self._semi_join(query, is_negated=True)
-                case _:
-                    value = self.value(part)
-                    self.relation = filtered(self.relation, [value])
+            query, is_negated = _membership(part)
+            if query is None or _aggregate_below(query.query) is not None:
+                value = self.value(part)
+                self.relation = filtered(self.relation, [value])
+            else:
+                self._semi_join(query, is_negated=is_negated)
 
     def value(self, expression: RowExpression) -> RowExpression:
         """An expression without queries: their values are columns now.
@@ -288,6 +286,8 @@ class QueryJoiner:
             query = part.with_operands(tuple(self.value(operand) for operand in part.operands))
             assert isinstance(query, QueryResult)
             match query.use:
+                case QueryUse.EXISTS | QueryUse.IN if _aggregate_below(query.query) is not None:
+                    return self._of_single_row(query)
                 case QueryUse.EXISTS:
                     return self._is_positive(query.node, self._scalar(query, _counted(query.query)))
                 case QueryUse.IN:
@@ -305,26 +305,23 @@ class QueryJoiner:
         if not is_correlated_query(query.query):
             self.relation = joined(self.relation, query.query, kind, [])
             return
-        empty = _row_without_rows(query.query)
-        inner, conditions = self._decorrelated(query, query.query)
         width, count = len(self.relation.columns), len(query.query.columns)
-        flag = 0
-        if empty is not None:
-            kind = JoinKind.LEFT
-            inner, (flag,) = extended(inner, [Constant(rules.with_null(rules.BOOLEAN, False), True)])
-        relation = joined(self.relation, inner, kind, conditions)
-        values: list[RowExpression] = [column_at(relation, width + place) for place in range(count)]
-        if empty is not None:
-            is_empty = self._binder.call(query.node, "IS NULL", column_at(relation, width + flag))
-            values = [
-                chosen([is_empty], [self._with_parameters(query, value)], found, self._binder.session)
-                for value, found in zip(empty[0], values, strict=True)
-            ]
+        if _aggregate_below(query.query) is not None:
+            values, having = self._single_row(query, query.query)
+            if kind is JoinKind.INNER:
+                self.relation = filtered(self.relation, having)
+            else:
+                values = [self._where(value, having) for value in values]
+        else:
+            inner, conditions = self._decorrelated(query, query.query)
+            self.relation = joined(self.relation, inner, kind, conditions)
+            values = [column_at(self.relation, width + place) for place in range(count)]
+        names = [column.name for column in query.query.columns]
         columns = [
-            *relation.columns[:width],
-            *[Column(relation.columns[width + place].name, value.type) for place, value in enumerate(values)],
+            *self.relation.columns[:width],
+            *[Column(name, value.type) for name, value in zip(names, values, strict=True)],
         ]
-        self.relation = projected(columns, relation, [*all_columns(relation)[:width], *values])
+        self.relation = projected(columns, self.relation, [*all_columns(self.relation)[:width], *values])
 
     def _is_positive(self, node: n.Node, count: RowExpression) -> RowExpression:
         return self._binder.call(node, ">", count, Constant(DataTypes.BIGINT(False), 0))
@@ -380,38 +377,65 @@ class QueryJoiner:
 
     def _scalar(self, query: QueryResult, relation: Relation) -> RowExpression:
         """The only value of a query, as a column of the outer rows; NULL if it has no row."""
-        width = len(self.relation.columns)
-        empty = self._value_without_rows(query, relation)
-        most = _most_rows(relation)
-        if most is None:
+        if _aggregate_below(relation) is None and not _has_one_row(relation):
             call = AggregateCall("SINGLE_VALUE", (0,), rules.with_null(relation.columns[0].type, True))
             relation = Aggregate((Column(relation.columns[0].name, call.type),), relation, (), (call,))
-            most = (1, 1)
-        if not is_correlated_query(relation):
-            kind = JoinKind.INNER if most == (1, 1) else JoinKind.LEFT
-            self.relation = joined(self.relation, relation, kind, [])
-            return column_at(self.relation, width)
+        if _aggregate_below(relation) is not None:
+            values, having = self._single_row(query, relation)
+            return self._where(values[0], having)
+        width = len(self.relation.columns)
         inner, conditions = self._decorrelated(query, relation)
-        flag: int | None = None
-        if empty is not None:
-            inner, (flag,) = extended(inner, [Constant(rules.with_null(rules.BOOLEAN, False), True)])
         self.relation = joined(self.relation, inner, JoinKind.LEFT, conditions)
-        value = column_at(self.relation, width)
-        if flag is None or empty is None:
-            return value
-        is_empty = self._binder.call(query.node, "IS NULL", column_at(self.relation, width + flag))
-        return chosen([is_empty], [empty], value, self._binder.session)
+        return column_at(self.relation, width)
 
-    def _value_without_rows(self, query: QueryResult, relation: Relation) -> RowExpression | None:
-        """What a query gives for outer rows without a partner; None if that is NULL."""
-        empty = _row_without_rows(relation)
-        if empty is None or (isinstance(empty[0][0], Constant) and empty[0][0].value is None):
-            return None
-        value = self._with_parameters(query, empty[0][0])
+    def _where(self, value: RowExpression, conditions: Sequence[RowExpression]) -> RowExpression:
+        """A value under conditions, else NULL."""
         nothing = Constant(rules.with_null(value.type, True), None)
-        for condition in empty[1]:
-            value = chosen([self._with_parameters(query, condition)], [value], nothing, self._binder.session)
+        for condition in conditions:
+            value = chosen([condition], [value], nothing, self._binder.session)
         return value
+
+    def _single_row(self, query: QueryResult, relation: Relation) -> tuple[list[RowExpression], list[RowExpression]]:
+        """The columns of a query that is an aggregate of all its rows, and the conditions of its HAVING.
+
+        The aggregate is there for outer rows without a partner, too, where a join has none: COUNT is 0 then. So what
+        stands above the aggregate is computed behind the join.
+        """
+        width = len(self.relation.columns)
+        steps: list[Filter | Projection] = []
+        while isinstance(relation, (Filter, Projection)):
+            steps.append(relation)
+            relation = relation.input
+        assert isinstance(relation, Aggregate)
+        is_correlated_aggregate = is_correlated_query(relation)
+        inner, conditions = self._decorrelated(query, relation)
+        kind = JoinKind.LEFT if is_correlated_aggregate else JoinKind.INNER
+        self.relation = joined(self.relation, inner, kind, conditions)
+        row: list[RowExpression] = []
+        for place, call in enumerate(relation.calls):
+            column: RowExpression = column_at(self.relation, width + place)
+            if is_correlated_aggregate and call.function in ("COUNT", "SUM0"):
+                column = self._binder.call(query.node, "COALESCE", column, Constant(call.type, 0))
+            row.append(column)
+        having: list[RowExpression] = []
+        for step in reversed(steps):
+            if isinstance(step, Filter):
+                having.append(self._with_parameters(query, composed(step.condition, row)))
+            else:
+                row = [self._with_parameters(query, composed(item, row)) for item in step.expressions]
+        return row, having
+
+    def _of_single_row(self, query: QueryResult) -> RowExpression:
+        """EXISTS and IN of a query that is an aggregate of all its rows."""
+        node, binder = query.node, self._binder
+        values, having = self._single_row(query, query.query)
+        found: RowExpression = Constant(rules.with_null(rules.BOOLEAN, False), True)
+        for item, value in zip(query.searched, values, strict=False):
+            found = binder.call(node, "AND", found, binder.call(node, "=", item, value))
+        no = Constant(rules.with_null(rules.BOOLEAN, False), False)
+        for condition in having:
+            found = chosen([condition], [found], no, binder.session)
+        return found
 
     def _contained(self, query: QueryResult) -> RowExpression:
         """Whether a query has some values: NULL if only a NULL decides."""
@@ -446,42 +470,35 @@ class QueryJoiner:
         return chosen([is_found, unknown], [yes, Constant(rules.BOOLEAN, None)], no, binder.session)
 
 
+def _membership(part: RowExpression) -> tuple[QueryResult | None, bool]:
+    """The query of EXISTS or IN, and whether NOT stands before it; None = the condition is no such test."""
+    is_negated = isinstance(part, AppliedFunction) and part.name == "NOT"
+    test = part.operands[0] if is_negated else part
+    if isinstance(test, QueryResult) and test.use in (QueryUse.EXISTS, QueryUse.IN):
+        return test, is_negated
+    return None, False
+
+
 def _counted(relation: Relation, argument: int | None = None) -> Relation:
     """How many rows a query has, or how many values in a column."""
     call = AggregateCall("COUNT", () if argument is None else (argument,), DataTypes.BIGINT(False))
     return Aggregate((Column("$count", call.type),), relation, (), (call,))
 
 
-def _most_rows(relation: Relation) -> tuple[int, int] | None:
-    """How many rows a query has at least and at most, if that is one; None = it may have more."""
-    match relation:
-        case Aggregate(groups=()):
-            return 1, 1
-        case Projection():
-            return _most_rows(relation.input)
-        case Filter():
-            return None if _most_rows(relation.input) is None else (0, 1)
-        case Rank(partition=()) if relation.last is not None and relation.last <= relation.first:
-            return 0, 1
-        case ConstantRows() if len(relation.rows) == 1:
-            return 1, 1
-    return None
+def _aggregate_below(relation: Relation) -> Aggregate | None:
+    """The aggregate of all rows that a query is made of; None if it is no such query."""
+    while isinstance(relation, (Filter, Projection)):
+        relation = relation.input
+    return relation if isinstance(relation, Aggregate) and not relation.groups else None
 
 
-def _row_without_rows(relation: Relation) -> tuple[list[RowExpression], list[RowExpression]] | None:
-    """What an aggregate over no rows gives, and the conditions under which it does; None = there is no such row."""
+def _has_one_row(relation: Relation) -> bool:
+    """Whether a query has one row at most."""
     match relation:
-        case Aggregate(groups=()):
-            return [
-                Constant(call.type, 0)
-                if call.function in ("COUNT", "SUM0")
-                else Constant(rules.with_null(call.type, True), None)
-                for call in relation.calls
-            ], []
-        case Projection():
-            inner = _row_without_rows(relation.input)
-            return None if inner is None else ([composed(item, inner[0]) for item in relation.expressions], inner[1])
-        case Filter():
-            inner = _row_without_rows(relation.input)
-            return None if inner is None else (inner[0], [*inner[1], composed(relation.condition, inner[0])])
-    return None
+        case Projection() | Filter():
+            return _has_one_row(relation.input)
+        case Rank(partition=()):
+            return relation.last is not None and relation.last <= relation.first
+        case ConstantRows():
+            return len(relation.rows) <= 1
+    return False
