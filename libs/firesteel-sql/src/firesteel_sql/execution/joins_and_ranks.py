@@ -5,11 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 from firesteel.datastream import DataStream
+from firesteel.datastream.changelogs import expanded_rows
+from firesteel.functions.changelog import ChangelogComputation
+from firesteel.table.types import ElementsType, RowType
 from firesteel_sql.execution.computed_streams import Builders, BuildInput, computed, keyed
-from firesteel_sql.execution.stream_columns import names_of
-from firesteel_sql.operators.plans import JoinPlan, RankPlan
+from firesteel_sql.execution.stream_columns import names_of, row_type_of
+from firesteel_sql.execution.table_modes import table_mode
+from firesteel_sql.operators.plans import JoinPlan, RankPlan, TimeSortPlan, UnnestPlan
+from firesteel_sql.plan.changes import changelog_mode
 from firesteel_sql.plan.row_expressions import to_expression
-from firesteel_sql.plan.stateful_relations import Join, Rank, RankFunction
+from firesteel_sql.plan.stateful_relations import (
+    Join,
+    Normalize,
+    Rank,
+    RankFunction,
+    Replicate,
+    TimeSort,
+    Unnest,
+)
 from firesteel_sql.types.columns import type_info_of
 
 
@@ -53,10 +66,48 @@ def _rank(relation: Rank, build: BuildInput) -> DataStream:
         relation.last,
         relation.with_rank,
         len(relation.input.columns),
+        is_insert_only=changelog_mode(relation.input, table_mode).is_append,
         last_of_peers=keeps_last,
+        window_end=None if relation.window is None else relation.window.end,
     )
     inputs = [keyed(build(relation.input), relation.input, relation.partition)]
     return computed(relation, inputs, "ranks:RankChanges", plan)
 
 
-BUILDERS: Final[Builders] = {Join: _join, Rank: _rank}
+def _normalize(relation: Normalize, build: BuildInput) -> DataStream:
+    inputs = [keyed(build(relation.input), relation.input, relation.key)]
+    return computed(relation, inputs, "normalize:Normalization", None)
+
+
+def _unnest(relation: Unnest, build: BuildInput) -> DataStream:
+    collection = relation.input.columns[relation.collection].type
+    has_fields = isinstance(collection, ElementsType) and isinstance(collection.element_type, RowType)
+    plan = UnnestPlan(
+        relation.collection,
+        relation.is_outer,
+        relation.with_ordinality,
+        is_multiset=isinstance(collection, ElementsType) and collection.name == "MULTISET",
+        has_fields=has_fields,
+    )
+    computation = ChangelogComputation("firesteel_sql.operators.expansions:ElementRows", plan)
+    return expanded_rows("Correlate", build(relation.input), computation, row_type_of(relation.columns))
+
+
+def _replicate(relation: Replicate, build: BuildInput) -> DataStream:
+    computation = ChangelogComputation("firesteel_sql.operators.expansions:RepeatedRows", relation.count)
+    return expanded_rows("Correlate", build(relation.input), computation, row_type_of(relation.columns))
+
+
+def _time_sort(relation: TimeSort, build: BuildInput) -> DataStream:
+    plan = TimeSortPlan(relation.order, len(relation.input.columns))
+    return computed(relation, [keyed(build(relation.input), relation.input, ())], "time_sort:SortedByTime", plan)
+
+
+BUILDERS: Final[Builders] = {
+    Join: _join,
+    Rank: _rank,
+    Normalize: _normalize,
+    Unnest: _unnest,
+    Replicate: _replicate,
+    TimeSort: _time_sort,
+}

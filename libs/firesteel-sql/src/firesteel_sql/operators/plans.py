@@ -117,3 +117,35 @@ class RankPlan:
     is_insert_only: bool = False
     last_of_peers: bool = False
     window_end: int | None = None
+
+
+@dataclass(frozen=True)
+class UnnestPlan:
+    """Which elements of a row become rows.
+
+    Attributes:
+        collection: place of the collection.
+        is_outer: rows without elements stay.
+        with_ordinality: the last column is the number of the element.
+        is_multiset: the collection has the number of each element.
+        has_fields: the fields of an element are columns.
+    """
+
+    collection: int
+    is_outer: bool
+    with_ordinality: bool
+    is_multiset: bool
+    has_fields: bool
+
+
+@dataclass(frozen=True)
+class TimeSortPlan:
+    """The order of rows by time.
+
+    Attributes:
+        order: of the rows; the first key is the time.
+        width: number of the columns that belong to the rows; further ones are left out.
+    """
+
+    order: tuple[SortKey, ...]
+    width: int

@@ -109,8 +109,12 @@ class RowTable(AttachedColumns):
             self.index.release(slots[self.lists.counts(slots) == 0])
         return self.index.slots(keys)
 
+    def forget_unused(self, slots: Ints) -> None:
+        """Note slots to which no rows may have been added: the keys of those without any are forgotten."""
+        self._emptied.append(slots)
+
     def find(self, keys: Sequence[pa.Array]) -> Ints:
-        """Slot of each key; -1 for keys without rows."""
+        """Slot of each key; -1 for keys without rows, which may also have a slot that is empty."""
         return self.index.find(keys)
 
     def add(self, slots: Ints, columns: Sequence[pa.Array]) -> Ints:

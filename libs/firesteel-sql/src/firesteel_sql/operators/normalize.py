@@ -1,0 +1,75 @@
+"""Upserts by key become whole changes: updates and deletes get the row before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from firesteel.runtime.operators.changelog import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    ChangelogFunction,
+    ChangelogStates,
+)
+from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import columns_of
+from firesteel.state.columnar.row_contents import equal_rows
+from firesteel_sql.operators.changes import result
+
+
+class Normalization(ChangelogFunction):
+    """Stores the row of each key, and compares it with what comes.
+
+    The last change of a key in a batch counts. A row that is there already changes nothing, and neither does the
+    deletion of a key that is not there.
+
+    Args:
+        plan: None.
+        inputs: columns of the input.
+        output: columns of the results, which are the same.
+    """
+
+    def __init__(self, plan: None, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
+        self._output = output
+
+    @override
+    def create_state(self, states: ChangelogStates) -> None:
+        self._table = states.rows("rows", self._output)
+
+    @override
+    def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
+        table = self._table
+        kinds = np.zeros(len(batch), np.int8) if batch.kinds is None else np.asarray(batch.kinds, np.int8)
+        slots = table.slots(keys)
+        table.forget_unused(slots)
+        counting = np.flatnonzero(kinds != UPDATE_BEFORE)
+        unique_slots, from_end = np.unique(slots[counting][::-1], return_index=True)
+        last = counting[len(counting) - 1 - from_end]  # the last change of each slot
+        at, rows = table.rows_of(unique_slots)
+        old_rows = np.full(len(unique_slots), -1, np.int64)
+        old_rows[at] = rows
+        is_there = kinds[last] != DELETE
+        columns = [column.take(pa.array(last)) for column in columns_of(batch).columns]
+
+        both = np.flatnonzero(is_there & (old_rows >= 0))
+        same = equal_rows(table.take(old_rows[both]), [column.take(pa.array(both)) for column in columns])
+        updated = both[~same]
+        new = np.flatnonzero(is_there & (old_rows < 0))
+        gone = np.flatnonzero(~is_there & (old_rows >= 0))
+
+        dropped = old_rows[np.concatenate([gone, updated])]
+        old_kinds = np.repeat(np.array([DELETE, UPDATE_BEFORE], np.int8), [len(gone), len(updated)])
+        if len(dropped):
+            yield result(table.take(dropped), self._output, old_kinds)
+        added = np.concatenate([updated, new])
+        new_kinds = np.repeat(np.array([UPDATE_AFTER, INSERT], np.int8), [len(updated), len(new)])
+        new_columns = [column.take(pa.array(added)) for column in columns]
+        if len(added):
+            yield result(new_columns, self._output, new_kinds)
+        table.drop(dropped)
+        table.add(unique_slots[added], new_columns)
