@@ -9,13 +9,20 @@ from firesteel.datastream.changelogs import expanded_rows
 from firesteel.functions.changelog import ChangelogComputation
 from firesteel_sql.execution.computed_streams import Builders, BuildInput, computed, keyed
 from firesteel_sql.execution.stream_columns import row_type_of
+from firesteel_sql.execution.table_modes import table_mode
 from firesteel_sql.operators.plans import AggregatePlan, SessionPlan, WindowPlan
+from firesteel_sql.plan.changes import changelog_mode
 from firesteel_sql.plan.stateful_relations import Aggregate, WindowKind, WindowTable
 
 
 def _aggregate(relation: Aggregate, build: BuildInput) -> DataStream:
     window_end = None if relation.window is None else relation.groups.index(relation.window.end)
-    plan = AggregatePlan(relation.calls, insert_only=False, is_global=not relation.groups, window_end=window_end)
+    plan = AggregatePlan(
+        relation.calls,
+        insert_only=changelog_mode(relation.input, table_mode).is_append,
+        is_global=not relation.groups,
+        window_end=window_end,
+    )
     rows = keyed(build(relation.input), relation.input, relation.groups)
     return computed(relation, [rows], "aggregates:GroupAggregate", plan)
 
