@@ -126,7 +126,7 @@ def test_it_is_waited_until_a_job_has_ended() -> None:
 def test_a_job_is_shown_with_its_page_and_its_last_failure() -> None:
     details = {"jid": "a" * 32, "name": "words", "state": "FAILED", "duration": 5000, "now": 9}
     failure = {"timestamp": 0, "taskName": "Map (1/2)#0", "stacktrace": "ValueError: boom\n"}
-    plain = {"dashboard": "http://h:1/#/jobs/a", "failure": failure, "state": None, "kafka": None}
+    plain = {"dashboard": "http://h:1/#/jobs/a", "failure": failure, "state": None, "kafka": None, "latencies": None}
     shown = show.job_lines(JobRows.of(details, None, 0, []), plain, Console(io.StringIO()))
     assert shown[0].startswith(f"words ({'a' * 32})  FAILED")
     assert shown[1] == "dashboard: http://h:1/#/jobs/a"

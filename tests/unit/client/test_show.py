@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from firesteel.client.cli.show import event_lines, kafka_lines, state_text
+from firesteel.client.cli.show import event_lines, kafka_lines, latency_lines, state_text
 
 
 def checkpoint(number: int, size: int, *, savepoint: bool = False) -> dict[str, Any]:
@@ -55,3 +55,14 @@ def test_events_are_lines_in_the_order_of_time_with_who_asked_for_them() -> None
     assert lines[2] == "    asked for by ann from 10.0.0.1"
     assert lines[3].endswith("RESTARTING: KeyError: 'a' (3 times in 1 min 30 s)")
     assert lines[4:] == ["    restart 3 in 1 s"]
+
+
+def test_latencies_are_said_of_the_ends_of_a_job() -> None:
+    path = {"source-id": "s", "source": "orders", "p50": 3, "p95": 40, "p99": 1500, "max": 2000}
+    paths = [
+        {**path, "vertex-id": "s", "vertex": "orders", "is-end": False},
+        {**path, "vertex-id": "k", "vertex": "sums", "is-end": False},
+        {**path, "vertex-id": "w", "vertex": "writes", "is-end": True},
+    ]
+    assert latency_lines({"paths": paths}) == ["latency: orders to writes: p50 3 ms, p95 40 ms, p99 1.5 s, max 2 s"]
+    assert latency_lines(None) == []

@@ -149,7 +149,7 @@ def test_check_warns_once_for_each_kind() -> None:
         {
             "taskmanager.memory.segment-size": "1728m",
             "pekko.ask.timeout": "10 s",
-            "metrics.latency.interval": 9249,
+            "metrics.latency.granularity": "single",
             "parallelism.defaults": 3,
             "my.own.key": 1,
             "env.java.home": "/opt/java",
@@ -158,7 +158,7 @@ def test_check_warns_once_for_each_kind() -> None:
     )
     renamed, unused, unknown = settings.check()
     assert "state.backend is now state.backend.type" in renamed
-    for key in ("taskmanager.memory.segment-size", "pekko.ask.timeout", "metrics.latency.interval"):
+    for key in ("taskmanager.memory.segment-size", "pekko.ask.timeout", "metrics.latency.granularity"):
         assert key in unused
     assert "env.java.home" not in unused
     assert "parallelism.defaults (from program; did you mean parallelism.default" in unknown

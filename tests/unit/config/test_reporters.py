@@ -43,5 +43,5 @@ def test_one_without_a_factory_is_refused() -> None:
 
 def test_parameters_of_reporters_are_no_unknown_keys() -> None:
     assert Settings({"metrics.reporter.prom.port": "9249"}).check() == []
-    (warning,) = Settings({"metrics.latency.interval": "1"}).check()
-    assert "metrics.latency.interval" in warning
+    (warning,) = Settings({"metrics.latency.granularity": "single"}).check()
+    assert "metrics.latency.granularity" in warning

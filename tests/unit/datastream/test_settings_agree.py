@@ -141,6 +141,8 @@ SETTINGS = [
               lambda c: c.set_task_cancellation_interval(77), lambda c: c.get_task_cancellation_interval()),
     execution("set_task_cancellation_timeout", "task.cancellation.timeout", "77 ms",
               lambda c: c.set_task_cancellation_timeout(77), lambda c: c.get_task_cancellation_timeout()),
+    execution("set_latency_tracking_interval", "metrics.latency.interval", "77 ms",
+              lambda c: c.set_latency_tracking_interval(77), lambda c: c.get_latency_tracking_interval()),
     execution("set_use_snapshot_compression", "execution.checkpointing.snapshot-compression", True,
               lambda c: c.set_use_snapshot_compression(True), lambda c: c.is_use_snapshot_compression()),
 ]  # fmt: skip
@@ -152,10 +154,9 @@ NO_OPTION = {
     },
     CheckpointConfig: set(),
     ExecutionConfig: {
-        # choices among Java's serialisers and markers that do not exist; whoever sets the options is told so
+        # choices among Java's serialisers; whoever sets the options is told so
         "disable_closure_cleaner", "disable_force_avro", "disable_force_kryo", "disable_generic_types",
         "enable_closure_cleaner", "enable_force_avro", "enable_force_kryo", "enable_generic_types",
-        "set_latency_tracking_interval",
     },
 }  # fmt: skip
 

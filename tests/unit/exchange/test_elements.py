@@ -25,6 +25,7 @@ from firesteel.runtime.records.batch import (
     Batch,
     CancelBarrier,
     EndOfInput,
+    LatencyMarker,
     Watermark,
 )
 from tests.examples import examples
@@ -53,6 +54,22 @@ def test_where_a_watermark_comes_from_goes_with_it(origin: str, received: str) -
     element = load_element(memoryview(dump_element(Watermark(5, origin=origin))), "peer")
     assert isinstance(element, Watermark)
     assert (element, element.origin) == (Watermark(5), received)
+
+
+def test_latency_markers_survive_the_wire() -> None:
+    marker = LatencyMarker("0123abcd", 7, 1_700_000_000_000)
+    assert load_element(memoryview(dump_element(marker)), "peer") == marker
+
+
+def test_the_queue_of_a_reader_that_stands_still_holds_one_marker_of_each_source_behind_the_last_records() -> None:
+    queue: deque[Any] = deque()
+    for second in range(100):
+        for subtask in (0, 1):
+            append_element(queue, LatencyMarker("s", subtask, second))
+        append_element(queue, Watermark(second))
+    assert list(queue) == [LatencyMarker("s", 0, 0), LatencyMarker("s", 1, 0), Watermark(99)]
+    queue.append(batch_of(1))
+    assert append_element(queue, LatencyMarker("s", 0, 100)), "behind records it tells something new"
 
 
 @pytest.mark.parametrize("element", [Barrier(2**40, 5, {"mode": "AT_LEAST_ONCE"}), Barrier(1, -1), CancelBarrier(7)])

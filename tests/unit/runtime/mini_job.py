@@ -53,6 +53,7 @@ from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.task.channel_inputs import ChannelInputs
+from firesteel.runtime.task.latencies import LatencyTracker
 from firesteel.runtime.task.task import StreamTask
 from firesteel.state.backend import StateBackend, load_state_backend
 from tests.unit.runtime.support import ManualClock
@@ -251,6 +252,7 @@ class MiniJob:
         wires: makes what connects the tasks, on the loop of the job.
         watermark_interval: seconds between periodic watermarks of sources; 0 = never.
         same_program: the checkpoint was written by the same program.
+        latency_interval: seconds between latency markers; 0 = never.
     """
 
     state_backend: StateBackend = load_state_backend("hashmap")
@@ -268,7 +270,9 @@ class MiniJob:
         wires: Callable[[TaskLoop, ManualClock], Wires] = lambda loop, clock: Wires(loop),
         watermark_interval: float = 0.0,
         same_program: bool = True,
+        latency_interval: float = 0.0,
     ) -> None:
+        self._latency_interval = latency_interval
         self._watermark_interval, self._same_program = watermark_interval, same_program
         self.attempt = attempt
         self.vertices, self.random, self.options = vertices, random.Random(seed), options
@@ -353,6 +357,9 @@ class MiniJob:
         self.tasks[key] = StreamTask(
             info, plan, inputs, [(channel, 0) for channel in channels], context, self.loop, guard, token,
             _Reporter(self, key), needs_commit=False, watermark_interval=0.0,
+            latencies=None if not self._latency_interval else LatencyTracker(
+                plan.outputs(), self.clock, self._latency_interval, 128, vertex.name, subtask
+            ),
             checkpoints=self.services(),
             restore=task_restore,
         )  # fmt: skip

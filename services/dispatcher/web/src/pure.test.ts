@@ -9,6 +9,7 @@ import { mainLog } from "./log_files";
 import { carried, grouped, quantile, splitTrace, stageText } from "./diagnose";
 import { bytes, count, counted, duration, percent, shortTime, SIZE_STEPS, subtaskOf, time, watermark, WHOLE } from "./format";
 import { catchUp, caughtUp, idle, rates, sampled, together, type Samples } from "./kafka";
+import { doubled } from "./latency";
 import { layout } from "./layout";
 import { hottest, inChain, ownShares } from "./operators";
 import { jobPieces, pieces } from "./pieces";
@@ -281,4 +282,9 @@ test("a partition is idle when nothing came for a while and nothing waits", () =
   assert.ok(!idle(samplesOf(readOf(0, [5, 3]), readOf(20_000, [5, 3]))["v a.b-0"]), "three records wait: the reader stands still");
   assert.ok(!idle(samplesOf(readOf(0, [5, 0]), readOf(20_000, [6, 0]))["v a.b-0"]));
   assert.ok(!idle(undefined));
+});
+
+test("latencies are shown in few bars, each to the double of the one before", () => {
+  const buckets = [0, 1, 2, 3, 33, 34].map((upTo) => ({ "up-to": upTo, count: 1 }));
+  assert.deepEqual(doubled(buckets), [{ upTo: 1, count: 1 }, { upTo: 2, count: 1 }, { upTo: 4, count: 2 }, { upTo: 64, count: 2 }]);
 });

@@ -130,6 +130,7 @@ export interface JobDetails {
   "firesteel-checkpoint-warning"?: string;
   "firesteel-watermark-holds"?: WatermarkHold[];
   "firesteel-findings"?: Finding[];
+  "firesteel-has-latencies"?: boolean;
 }
 /** What is wrong with a job, in the Dispatcher's words. */
 export interface Finding {
@@ -383,4 +384,24 @@ export interface JobEvents {
   now: number;
   events: JobEvent[];
   dropped: number;
+}
+
+/** How long latency markers took from a source to a vertex, in ms. */
+export interface LatencyPath {
+  "source-id": string;
+  source: string;
+  "vertex-id": string;
+  vertex: string;
+  "is-end": boolean;
+  markers: number;
+  p50: number;
+  p95: number;
+  p99: number;
+  max: number;
+  histogram: { "up-to": number; count: number }[];
+}
+
+export interface Latencies {
+  now: number;
+  paths: LatencyPath[];
 }

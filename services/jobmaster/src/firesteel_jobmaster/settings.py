@@ -35,6 +35,8 @@ READ_IN_SLOTS: Final[tuple[Option[Any], ...]] = (
     options.EXCHANGE_CHANNEL_WINDOW,
     options.EXCHANGE_MAX_CHUNK,
     options.HOT_KEYS,
+    options.METRICS_LATENCY_HISTORY_SIZE,
+    options.METRICS_LATENCY_INTERVAL,
     options.METRICS_MAX_PER_TASK,
     options.PIPELINE_AUTO_WATERMARK_INTERVAL,
     options.PIPELINE_GLOBAL_JOB_PARAMETERS,

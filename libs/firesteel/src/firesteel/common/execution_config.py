@@ -83,7 +83,7 @@ class ExecutionConfig:
         return self._auto_watermark_interval
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
-        """Kept for compatibility: there are no latency markers."""
+        """Sets how often sources send latency markers, in ms; 0: never."""
         self._latency_tracking_interval = interval
         return self
 

@@ -218,6 +218,22 @@ HOT_KEYS = Option(
     "Whether the dashboard names the most frequent keys of an exchange: as shortened texts, or as checksums that tell "
     "nothing of them; off: none are counted.",
 )
+METRICS_LATENCY_INTERVAL = Option(
+    "metrics.latency.interval",
+    DURATION,
+    timedelta(0),
+    "How often each source subtask sends a latency marker, which measures how long records wait on their way to each "
+    "operator. 0: never.",
+    at_least=timedelta(0),
+)
+METRICS_LATENCY_HISTORY_SIZE = Option(
+    "metrics.latency.history-size",
+    INT,
+    128,
+    "How many of the latest latencies count, for each pair of a source and a subtask.",
+    at_least=1,
+    at_most=10_000,
+)
 TYPES_STRICT_INTEGERS = Option(
     "firesteel.types.strict-integers",
     BOOL,

@@ -64,6 +64,11 @@ _SHARED = (
         lambda config, value: config.set_auto_watermark_interval(value // _MILLISECOND),
     ),
     _Shared(
+        opt.METRICS_LATENCY_INTERVAL,
+        lambda config: timedelta(milliseconds=config.get_latency_tracking_interval()),
+        lambda config, value: config.set_latency_tracking_interval(value // _MILLISECOND),
+    ),
+    _Shared(
         opt.TASK_CANCELLATION_INTERVAL,
         lambda config: timedelta(milliseconds=config.get_task_cancellation_interval()),
         lambda config, value: config.set_task_cancellation_interval(value // _MILLISECOND),

@@ -28,6 +28,12 @@ HOT_KEYS = "hot_keys"
 A list of mappings: ``target`` (id of the vertex that reads), ``share`` of the records that have this key, ``subtask``
 to which they go, ``records``: about the number of records of the last minute.
 """
+LATENCIES = "latencies"
+"""Field of a task's report, if the job has latency markers: from which sources they came, and how long they took.
+
+A list of mappings: ``source`` (id of its vertex), ``markers``: number of all of them, ``buckets``: pairs of a bucket
+(``firesteel.core.latency_histogram``) and how many of the latest markers are in it.
+"""
 WATERMARK_PROGRESS = "watermark_progress"
 """Field of a task's report: how far event time is for each input of the task, and what holds it back there.
 

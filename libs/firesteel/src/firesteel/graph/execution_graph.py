@@ -15,7 +15,14 @@ from firesteel.core.clock import Clock
 from firesteel.core.ids import AllocationId, ExecutionId, VertexId, execution_id
 from firesteel.core.secret import new_salt
 from firesteel.core.state_machine import StateMachine
-from firesteel.functions.metrics import HOT_KEYS, OPERATORS, USER_COUNTERS, USER_METRICS, WATERMARK_PROGRESS
+from firesteel.functions.metrics import (
+    HOT_KEYS,
+    LATENCIES,
+    OPERATORS,
+    USER_COUNTERS,
+    USER_METRICS,
+    WATERMARK_PROGRESS,
+)
 from firesteel.graph.event_time import Progress, progress_in
 from firesteel.graph.execution_states import (
     EXECUTION_MOVES,
@@ -27,6 +34,7 @@ from firesteel.graph.execution_states import (
 )
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex
 from firesteel.graph.key_shares import KeyShare, key_shares_in
+from firesteel.graph.latencies import Latencies, latencies_in
 from firesteel.graph.pipelined_regions import pipelined_regions
 
 _FIGURES = re.compile(r"\d+")
@@ -166,6 +174,7 @@ class Execution:
         user_counters: ids of those user metrics that are counters.
         event_time: how far event time is at each input of the task.
         key_shares: the largest key of each of its keyed outputs.
+        latencies: from sources to the attempt.
         metrics_complete: whether the metrics are the final ones.
         results_given: whether the client has received some of its results.
     """
@@ -182,6 +191,7 @@ class Execution:
         self.user_counters: tuple[str, ...] = ()
         self.event_time: tuple[Progress, ...] = ()
         self.key_shares: tuple[KeyShare, ...] = ()
+        self.latencies: tuple[Latencies, ...] = ()
         self.metrics_complete = False
         self._end_of_data = False
         self.results_given = False
@@ -263,6 +273,8 @@ class Execution:
             }
         self.event_time = progress_in(metrics.get(WATERMARK_PROGRESS))
         self.key_shares = key_shares_in(metrics.get(HOT_KEYS))
+        if LATENCIES in metrics:  # few jobs have them
+            self.latencies = latencies_in(metrics[LATENCIES])
         counters = metrics.get(USER_COUNTERS)
         if isinstance(counters, list):
             self.user_counters = tuple(name for name in counters if isinstance(name, str))

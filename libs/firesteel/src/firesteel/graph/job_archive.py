@@ -20,6 +20,7 @@ from firesteel.graph.event_time import VertexEventTime
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, ExecutionJobVertex, FailureRecord
 from firesteel.graph.execution_states import TERMINAL_STATES, ExecutionState, aggregate_state
 from firesteel.graph.key_shares import KeyShare, largest_key
+from firesteel.graph.latencies import VertexLatencies
 from firesteel.graph.plan import job_plan
 from firesteel.graph.stage_work import StageWork
 
@@ -72,6 +73,8 @@ PENDING = "pendingRecords"
 """Of a vertex's loads: records that its sources have yet to read, where their connector tells (Flink's metric)."""
 RECENT_RESTARTS = "firesteel-restarts-in-last-hour"
 """Of a job: its restarts within the hour before ``now``."""
+LATENCIES = "firesteel-latencies"
+"""Of a vertex: how long latency markers took to it, by source (``firesteel.graph.latencies``)."""
 EVENTS = "firesteel-events"
 """Of a job: what has happened to it, when, and at whose request (``firesteel.graph.job_events``)."""
 _HOUR_MS = 3_600_000
@@ -342,6 +345,7 @@ class _Sums:
     complete: bool = True
     loads: _Loads = field(default_factory=lambda: _Loads())
     event_time: VertexEventTime = field(default_factory=VertexEventTime)
+    latencies: VertexLatencies = field(default_factory=VertexLatencies)
 
     def add(self, execution: Execution, at: Counter[str], keys: dict[str, list[KeyShare]]) -> None:
         """Add an attempt; ``at`` counts live attempts by TaskManager, ``keys`` gets their largest keys by reader."""
@@ -356,6 +360,8 @@ class _Sums:
         if state in TERMINAL_STATES:
             self.last = max(self.last, entered[state])
         self.complete = self.complete and execution.metrics_complete
+        if execution.latencies:
+            self.latencies.add(execution.latencies)
         if execution.metrics:
             for name, value in _totals(execution).items():
                 self.totals[name] += value
@@ -424,6 +430,7 @@ def _vertex(
         "metrics": _shown(sums.totals, sums.complete),
         WORST: sums.loads.shown(),
         **_event_time(graph, sums.event_time),
+        **({LATENCIES: shown} if (shown := sums.latencies.shown()) else {}),
         **({} if job_vertex.tasks is None else {TASKS: job_vertex.tasks}),
         **({} if work is None else {STAGE_WORK: work.figures()}),
         **_link(graph, job_vertex),

@@ -10,6 +10,7 @@ from firesteel.rest import (
     checkpoint_views,
     event_views,
     kafka_views,
+    latency_views,
     load_types,
     metric_views,
     operator_views,
@@ -160,6 +161,10 @@ STATE_ENDPOINTS: Final = (
         Parameter("checkpoint", "id; default: the last one that completed", "number", -1, least=-1, most=1 << 62),
         Parameter("base", "to compare with; default: the first known one", "number", -1, least=-1, most=1 << 62),
         ours=True,
+    ),
+    get(
+        f"{JOB}/latencies", of_job(latency_views.latencies),
+        "latency from sources to operators, as latency markers measure it", ours=True,
     ),
     get(f"{JOB}/kafka", kafka, "partitions that Kafka sources read: position, lag, committed offset", ours=True),
 )  # fmt: skip

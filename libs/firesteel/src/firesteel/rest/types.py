@@ -410,6 +410,7 @@ JobDetails = TypedDict(
         "firesteel-watermark-holds": NotRequired[list[WatermarkHold]],
         "firesteel-restarts": NotRequired[int],
         "firesteel-last-failure": NotRequired[str],
+        "firesteel-has-latencies": NotRequired[bool],
         "firesteel-findings": list[JobFinding],
     },
 )

@@ -18,6 +18,7 @@ from firesteel.rest import types as t
 from firesteel.rest.archive_cache import Archive
 from firesteel.rest.findings import cause_of, findings, health
 from firesteel.rest.job_settings import all_for_job
+from firesteel.rest.latency_views import has_latencies
 from firesteel.rest.picking import picked
 from firesteel.rest.stages import stages
 from firesteel.rest.subtask_views import aggregated
@@ -75,6 +76,7 @@ def job_details(archive: Archive) -> t.JobDetails:
             **({"firesteel-checkpoint-warning": warning} if warning else {}),
             **({"firesteel-watermark-holds": holds} if holds else {}),
             **_restarts(archive),
+            **({"firesteel-has-latencies": True} if has_latencies(archive) else {}),
             "application-id": application_id(archive),
             "schedulerType": _scheduler(archive),
             "vertices": [

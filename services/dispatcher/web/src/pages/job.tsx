@@ -16,6 +16,7 @@ import { EventsTab } from "./events";
 import { ExceptionsTab } from "./exceptions";
 import { JobLogsTab } from "./job_logs";
 import { KafkaTab } from "./kafka";
+import { LatencyTab } from "./latency";
 import { RescalesTab } from "./rescales";
 import { StateTab } from "./state";
 import { TimelineTab } from "./timeline";
@@ -34,13 +35,14 @@ const TABS: [string, string][] = [
 ];
 const RESCALES: [string, string] = ["rescales", "Rescales"];
 const KAFKA: [string, string] = ["kafka", "Kafka"];
+const LATENCY: [string, string] = ["latency", "Latency"];
 
 export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: string[] }) {
   const job = usePolled<JobDetails>(at("jobs", id));
   const history = useStore(config)?.features["web-history"] ?? false;
   const found = job.data;
   const readsKafka = useReadsKafka(id) || tab === "kafka";
-  const tabsOfAll = readsKafka ? [...TABS.slice(0, 5), KAFKA, ...TABS.slice(5)] : TABS;
+  const tabsOfAll = [...TABS.slice(0, 5), ...(readsKafka ? [KAFKA] : []), ...(found?.["firesteel-has-latencies"] ? [LATENCY] : []), ...TABS.slice(5)];
   const adaptive = found?.schedulerType === "Adaptive" ? [...tabsOfAll, RESCALES] : tabsOfAll;
   const tabs = history ? adaptive.filter(([key]) => !["charts", "logs"].includes(key)) : adaptive; // an archive has neither
   const now = tabs.some(([key]) => key === tab) ? tab : "overview";
@@ -65,6 +67,7 @@ export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: stri
       {now === "events" && <EventsTab id={id} />}
       {now === "checkpoints" && <CheckpointsTab job={found} rest={rest} />}
       {now === "kafka" && <KafkaTab job={found} />}
+      {now === "latency" && <LatencyTab job={found} />}
       {now === "state" && <StateTab job={found} />}
       {now === "timeline" && <TimelineTab job={found} rest={rest} />}
       {now === "charts" && <ChartsTab job={found} />}

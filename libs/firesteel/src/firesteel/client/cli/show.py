@@ -58,14 +58,15 @@ def show(parsed: argparse.Namespace, console: Console) -> int:
 
 async def _look(rest: RestClient, job_id: JobId) -> tuple[JobRows, Mapping[str, Any]]:
     """The figures of a job; its last ``failure``, the size of its ``state``, and its ``kafka`` sources."""
-    (rows,), exceptions, state, kafka = await asyncio.gather(
+    (rows,), exceptions, state, kafka, latencies = await asyncio.gather(
         Looking(rest, job_id).look(),
         rest.get(f"/jobs/{job_id}/exceptions?maxExceptions=1"),
         _if_any(rest, f"/jobs/{job_id}/state"),
         _if_any(rest, f"/jobs/{job_id}/kafka"),
+        _if_any(rest, f"/jobs/{job_id}/latencies"),
     )
     failures = exceptions["exceptionHistory"]["entries"]
-    return rows, {"failure": failures[0] if failures else None, "state": state, "kafka": kafka}
+    return rows, {"failure": failures[0] if failures else None, "state": state, "kafka": kafka, "latencies": latencies}
 
 
 async def _if_any(rest: RestClient, path: str) -> Mapping[str, Any] | None:
@@ -108,18 +109,32 @@ def kafka_lines(kafka: Mapping[str, Any] | None) -> list[str]:
     return texts
 
 
+def latency_lines(latencies: Mapping[str, Any] | None) -> list[str]:
+    """The latency from each source to each end of the job as a line."""
+    return [
+        f"latency: {path['source']:.40} to {path['vertex']:.40}: "
+        + ", ".join(f"{name} {duration_text(path[name])}" for name in ("p50", "p95", "p99", "max"))
+        for path in (latencies["paths"] if latencies is not None else ())
+        if path["is-end"] and path["source-id"] != path["vertex-id"]
+    ]
+
+
 def job_lines(rows: JobRows, plain: Mapping[str, Any], console: Console) -> list[str]:
     """A job as text for people.
 
     Args:
         rows: its figures.
-        plain: the same as JSON shows it, with ``dashboard``, ``failure``, ``state`` and ``kafka``.
+        plain: the same as JSON shows it, with ``dashboard``, ``failure``, ``state``, ``kafka``, ``latencies``.
         console: to which terminal names are cut.
     """
     failure = plain["failure"]
     title, *table = lines([rows], shutil.get_terminal_size().columns if console.is_terminal else None)
     text = [title, f"dashboard: {plain['dashboard']}"]
-    text += [line for line in (state_text(plain["state"]), *kafka_lines(plain["kafka"])) if line]
+    text += [
+        line
+        for line in (state_text(plain["state"]), *kafka_lines(plain["kafka"]), *latency_lines(plain["latencies"]))
+        if line
+    ]
     if failure is not None:
         when = _moment(failure["timestamp"])
         task = f" in {failure['taskName']}" if failure.get("taskName") else ""

@@ -135,9 +135,12 @@ class ChainPlan:
 
     def sketched_outputs(self) -> list[tuple[Output, KeySketch]]:
         """Outputs that count their most frequent keys; may be called from any thread."""
+        return [(output, output.sketch) for output in self.outputs() if output.sketch is not None]
+
+    def outputs(self) -> list[Output]:
+        """The edges that leave the chain; may be called from any thread."""
         outlets = [outlet for stage in self.stages for outlet in (stage.outlet, *list(stage.sides.values()))]
-        outputs = [output for outlet in outlets for output in outlet.outputs]
-        return [(output, output.sketch) for output in outputs if output.sketch is not None]
+        return [output for outlet in outlets for output in outlet.outputs]
 
     def own_times(self) -> list[float]:
         """Seconds that each operator has worked, in the order of ``flows``; may be called from any thread.

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any, Final, TypeGuard
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.records.batch import Barrier, CancelBarrier, EndOfInput, InBand, Watermark
+from firesteel.runtime.records.batch import Barrier, CancelBarrier, EndOfInput, InBand, LatencyMarker, Watermark
 
 _WATERMARK: Final = struct.Struct("<BBq")
 """Kind (1), idle, timestamp; its origin follows in UTF-8."""
@@ -21,6 +21,9 @@ _BARRIER_KIND: Final = 2
 _CANCEL: Final = struct.Struct("<Bq")
 """Kind (3), checkpoint."""
 _CANCEL_KIND: Final = 3
+_LATENCY: Final = struct.Struct("<BIq")
+"""Kind (4), subtask of the source, when it was marked; the id of the source's vertex follows in UTF-8."""
+_LATENCY_KIND: Final = 4
 
 
 def dump_element(element: InBand) -> bytes:
@@ -33,6 +36,8 @@ def dump_element(element: InBand) -> bytes:
         return _BARRIER.pack(_BARRIER_KIND, element.checkpoint_id, element.timestamp) + options
     if isinstance(element, CancelBarrier):
         return _CANCEL.pack(_CANCEL_KIND, element.checkpoint_id)
+    if isinstance(element, LatencyMarker):
+        return _LATENCY.pack(_LATENCY_KIND, element.subtask, element.marked_ms) + element.source.encode()
     raise TypeError(f"{element!r} has no form on the wire")  # our own bug
 
 
@@ -50,6 +55,9 @@ def load_element(data: memoryview, peer: str) -> InBand:
         return Barrier(checkpoint_id, timestamp, _options(data[_BARRIER.size :], peer))
     if len(data) == _CANCEL.size and data[0] == _CANCEL_KIND:
         return CancelBarrier(_CANCEL.unpack(data)[1])
+    if len(data) > _LATENCY.size and data[0] == _LATENCY_KIND:
+        _, subtask, marked_ms = _LATENCY.unpack_from(data)
+        return LatencyMarker(str(data[_LATENCY.size :], "utf-8", "ignore"), subtask, marked_ms)
     raise ProtocolError(peer, f"in-band element of unknown kind, {len(data)} bytes: {bytes(data[:8]).hex()}")
 
 
@@ -76,11 +84,14 @@ def may_overtake(element: Any) -> TypeGuard[Barrier | EndOfInput]:
 def append_element(queue: deque[Any], element: InBand) -> bool:
     """Append an element to a queue of batches and elements, or let it replace the last one if that is superseded.
 
-    Without this the queue of a reader that stands still would grow with every watermark.
+    A latency marker is dropped if one of the same source waits already behind the last records: that has come earlier.
+    Without this the queue of a reader that stands still would grow with every watermark and marker.
 
     Returns:
         Whether the queue has grown.
     """
+    if isinstance(element, LatencyMarker) and _waits(queue, element):
+        return False
     try:
         if supersedes(element, queue[-1]):
             queue[-1] = element
@@ -89,3 +100,16 @@ def append_element(queue: deque[Any], element: InBand) -> bool:
         pass
     queue.append(element)
     return True
+
+
+def _waits(queue: deque[Any], marker: LatencyMarker) -> bool:
+    """Whether a marker of the same source stands among the elements at the end of a queue."""
+    position = -1
+    try:
+        while isinstance(item := queue[position], InBand):
+            if marker.is_like(item):
+                return True
+            position -= 1
+    except IndexError:  # its reader, perhaps in another thread, may just have taken the first items
+        pass
+    return False

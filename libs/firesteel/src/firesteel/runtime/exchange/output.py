@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from firesteel.core.errors import FiresteelError
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
-from firesteel.runtime.exchange.elements import append_element, dump_element, supersedes
+from firesteel.runtime.exchange.elements import append_element, dump_element
 from firesteel.runtime.exchange.flow_control import FIRST_BYTES, WideWindows
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode
 from firesteel.runtime.exchange.serialization import MessageWriter, Segment
@@ -155,10 +155,7 @@ class RemoteOutputChannel(OutputChannel):
         # An element keeps its place: behind records that are not serialised yet, else behind the last message.
         if self._pending:
             append_element(self._pending, element)
-        elif self._outbox and supersedes(element, self._outbox[-1]):
-            self._outbox[-1] = element
-        else:
-            self._outbox.append(element)
+        elif append_element(self._outbox, element):
             self._sizes.append(0)
             if self.sendable:
                 self._link.activate(self)

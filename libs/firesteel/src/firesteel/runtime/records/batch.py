@@ -204,6 +204,34 @@ class Barrier(InBand):
         return f"Barrier({self.checkpoint_id})"
 
 
+class LatencyMarker(InBand):
+    """In-band: a source has sent it at some moment; each task that it comes to measures how long it took.
+
+    Attributes:
+        source: id of the source's vertex.
+        subtask: of the source.
+        marked_ms: when the source sent it, epoch milliseconds.
+    """
+
+    __slots__ = ("marked_ms", "source", "subtask")
+
+    def __init__(self, source: str, subtask: int, marked_ms: int) -> None:
+        self.source, self.subtask, self.marked_ms = source, subtask, marked_ms
+
+    def is_like(self, other: Any) -> bool:
+        """Whether another element is a marker of the same source subtask."""
+        return isinstance(other, LatencyMarker) and (self.source, self.subtask) == (other.source, other.subtask)
+
+    def __eq__(self, other: object) -> bool:
+        return self.is_like(other) and isinstance(other, LatencyMarker) and self.marked_ms == other.marked_ms
+
+    def __hash__(self) -> int:
+        return hash((self.source, self.subtask, self.marked_ms))
+
+    def __repr__(self) -> str:
+        return f"LatencyMarker({self.source}, {self.subtask}, {self.marked_ms})"
+
+
 class CancelBarrier(InBand):
     """In-band: the barrier of this checkpoint will not come, so nobody must wait for it.
 

@@ -34,6 +34,8 @@ from firesteel.config.options import (
     CHECKPOINTING_MAX_DELTA_RATIO,
     CHECKPOINTING_UNALIGNED,
     HOT_KEYS,
+    METRICS_LATENCY_HISTORY_SIZE,
+    METRICS_LATENCY_INTERVAL,
     METRICS_MAX_PER_TASK,
     PIPELINE_AUTO_WATERMARK_INTERVAL,
     PIPELINE_GLOBAL_JOB_PARAMETERS,
@@ -66,6 +68,7 @@ from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.task.channel_inputs import ChannelInputs
+from firesteel.runtime.task.latencies import LatencyTracker
 from firesteel.runtime.task.parts import TaskInput, TaskReporter
 from firesteel.runtime.task.task import StreamTask
 from firesteel.state.attempt_directories import attempt_name, remove_abandoned
@@ -252,6 +255,7 @@ class Deployer:
                 services.reporter,
                 needs_commit=descriptor.needs_commit,
                 watermark_interval=self._watermark_interval,
+                latencies=self._latencies(plan, descriptor, loop),
                 checkpoints=CheckpointServices(
                     self._beside(copies, self._open_stream),
                     services.submit_upload,
@@ -399,6 +403,13 @@ class Deployer:
             operator=head,
             finished=finished,
         )
+
+    def _latencies(self, plan: ChainPlan, descriptor: TaskDescriptor, loop: TaskLoop) -> LatencyTracker | None:
+        interval = self._settings.get(METRICS_LATENCY_INTERVAL).total_seconds()
+        if not interval:
+            return None
+        history = self._settings.get(METRICS_LATENCY_HISTORY_SIZE)
+        return LatencyTracker(plan.outputs(), loop.clock, interval, history, descriptor.vertex_id, descriptor.subtask)
 
     @property
     def _watermark_interval(self) -> float:

@@ -26,6 +26,7 @@ from firesteel.runtime.records.batch import (
     EndOfInput,
     InBand,
     InputBatch,
+    LatencyMarker,
     Watermark,
 )
 from firesteel.runtime.task.channel_watermarks import ChannelWatermarks
@@ -154,6 +155,8 @@ class ChannelInputs(TaskInput):
                 combined = self.watermarks.update(number, item)
                 if combined is not None:
                     return combined
+            elif isinstance(item, LatencyMarker):
+                return item
             elif isinstance(item, Barrier):
                 self._alignment_events.extend(aligner.barrier(number, item))
                 self._expect(item)

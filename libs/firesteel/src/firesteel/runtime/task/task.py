@@ -17,7 +17,14 @@ from firesteel.checkpoint.assign import TaskRestore
 from firesteel.core.errors import CheckpointError
 from firesteel.core.forks import end_if_child
 from firesteel.core.state_machine import StateMachine
-from firesteel.functions.metrics import HOT_KEYS, OPERATORS, USER_COUNTERS, USER_METRICS, WATERMARK_PROGRESS
+from firesteel.functions.metrics import (
+    HOT_KEYS,
+    LATENCIES,
+    OPERATORS,
+    USER_COUNTERS,
+    USER_METRICS,
+    WATERMARK_PROGRESS,
+)
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import CHECKPOINT_TIMES, POOL_USAGES, QUEUE_SIZES, TaskFailure
@@ -33,7 +40,15 @@ from firesteel.runtime.loop.metrics import OperatorRates
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.runtime.operator_base.failures import describe_failure
 from firesteel.runtime.operators import Consumer, WatermarksOperator
-from firesteel.runtime.records.batch import END_OF_INPUT, MAX_WATERMARK, Barrier, InputBatch, Watermark
+from firesteel.runtime.records.batch import (
+    END_OF_INPUT,
+    MAX_WATERMARK,
+    Barrier,
+    InputBatch,
+    LatencyMarker,
+    Watermark,
+)
+from firesteel.runtime.task.latencies import LatencyTracker
 from firesteel.runtime.task.parts import TaskInput, TaskReporter
 from firesteel.runtime.task.task_time import TaskTime
 
@@ -61,6 +76,7 @@ class StreamTask:
         reporter: gets states, acknowledgements and the end of data.
         needs_commit: whether sinks wait, after the end of the input, for the checkpoint whose completion commits.
         watermark_interval: seconds between periodic watermarks; 0 = none.
+        latencies: measures latency markers; None = the job has none.
         checkpoints: services of the slot for checkpoints.
         restore: state of the checkpoint from which the task goes on; None = it begins without state.
     """
@@ -79,6 +95,7 @@ class StreamTask:
         *,
         needs_commit: bool = False,
         watermark_interval: float = 0.2,
+        latencies: LatencyTracker | None = None,
         checkpoints: CheckpointServices | None = None,
         restore: TaskRestore | None = None,
     ) -> None:
@@ -87,7 +104,9 @@ class StreamTask:
         """Runs what the task does within its trace; None = the slot writes no traces."""
         self.runnable = False
         self.executor = ChainExecutor(plan, guard, token)
-        self._time = TaskTime(self.executor, loop, watermark_interval, self.wake)
+        self._latencies = latencies
+        markers = latencies if inputs.begins_barriers else None  # only sources send some
+        self._time = TaskTime(self.executor, loop, watermark_interval, self.wake, markers)
         self._delayed_calls: set[Handle] = set()
         """Timers of operators and checkpoints; cancelled at the end."""
         self._blocked_since: float | None = None
@@ -185,6 +204,7 @@ class StreamTask:
             OPERATORS: self._operator_rates.update(self.plan.flows(), self._own_times()),
             HOT_KEYS: self._hot_keys(),
             WATERMARK_PROGRESS: self._watermark_progress(),
+            **({} if self._latencies is None else {LATENCIES: self._latencies.rows()}),
             USER_METRICS: self._context.metrics.values(),
             USER_COUNTERS: self._context.metrics.counters(),
         }
@@ -427,6 +447,10 @@ class StreamTask:
                     continue
                 if isinstance(item, Watermark):
                     executor.advance(item)
+                    continue
+                if isinstance(item, LatencyMarker):
+                    if self._latencies is not None:
+                        self._latencies.passed(item)
                     continue
                 if item is not None and self._checkpoints.offer(item):
                     continue

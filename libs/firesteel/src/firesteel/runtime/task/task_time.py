@@ -1,4 +1,4 @@
-"""Decides when a task has to look at the clock: for processing-time timers, and for operators that make watermarks."""
+"""Decides when a task has to look at the clock: for processing-time timers, watermarks, and latency markers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from firesteel.runtime.chain.chain import ChainExecutor
 from firesteel.runtime.loop.loop import Handle, TaskLoop
+from firesteel.runtime.task.latencies import LatencyTracker
 
 
 class TaskTime:
@@ -16,11 +17,21 @@ class TaskTime:
         loop: loop of the task, by whose clock timers fire.
         watermark_interval: seconds between periodic watermarks; 0 = none.
         wake: makes the task step.
+        markers: sends latency markers; None = the task sends none.
     """
 
     def __init__(
-        self, executor: ChainExecutor, loop: TaskLoop, watermark_interval: float, wake: Callable[[], None]
+        self,
+        executor: ChainExecutor,
+        loop: TaskLoop,
+        watermark_interval: float,
+        wake: Callable[[], None],
+        markers: LatencyTracker | None = None,
     ) -> None:
+        self._markers = markers
+        self._marker_timer: Handle | None = None
+        self._marked_ms: int | None = None
+        """Since when a latency marker waits to be sent (epoch ms); while the outputs are full it is not."""
         self._executor, self._loop, self._interval, self._wake = executor, loop, watermark_interval, wake
         self._generators = [stage.operator for stage in executor.plan.watermark_stages]
         self._timer: Handle | None = None
@@ -32,16 +43,18 @@ class TaskTime:
     @property
     def due(self) -> bool:
         """Whether ``run`` has something to do."""
-        return self._timers_due or self._watermarks_due or self._fired
+        return self._timers_due or self._watermarks_due or self._fired or self._marked_ms is not None
 
     def start(self) -> None:
         self._arm_interval()
+        self._arm_marker()
 
     def stop(self) -> None:
         """Drop timers of processing time that were not due, as in Flink; called at the end of input or task."""
         self._stopped = True
         self._timers_due = self._watermarks_due = self._fired = False
-        for handle in (self._timer, self._interval_timer):
+        self._marked_ms = None
+        for handle in (self._timer, self._interval_timer, self._marker_timer):
             if handle is not None:
                 handle.cancel()
 
@@ -69,6 +82,9 @@ class TaskTime:
         elif self._timers_due:
             self._timers_due, self._fired = False, True
             self._executor.fire(self._loop.clock.epoch_ms())
+        elif self._markers is not None and self._marked_ms is not None:
+            marked_ms, self._marked_ms = self._marked_ms, None
+            self._markers.mark(marked_ms)
 
     def back_pressured(self, seconds: float) -> None:
         """Exclude a time of back pressure, in which no records could come, from idleness."""
@@ -89,4 +105,15 @@ class TaskTime:
         self._watermarks_due = not self._stopped
         self._arm_interval()
         if not self._stopped:
+            self._wake()
+
+    def _arm_marker(self) -> None:
+        if self._markers is not None and not self._stopped:
+            self._marker_timer = self._loop.call_later(self._markers.interval, self._marker_passed)
+
+    def _marker_passed(self) -> None:
+        if not self._stopped:
+            if self._marked_ms is None:  # else the one before waits still, and says more
+                self._marked_ms = self._loop.clock.epoch_ms()
+            self._arm_marker()
             self._wake()
