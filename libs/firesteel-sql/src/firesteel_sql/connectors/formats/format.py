@@ -85,7 +85,8 @@ class RowDecoder(ABC):
         except (ValueError, ArithmeticError):
             return None
         rows = [change for of_message in changes for change in of_message]
-        origins = np.repeat(np.arange(len(messages)), [len(of_message) for of_message in changes])
+        counts = np.fromiter(map(len, changes), np.int64, len(changes))
+        origins = np.repeat(np.arange(len(messages)), counts)
         keys = rows[0].metadata if rows else {}
         return DecodedRows(
             batch_of([change.values for change in rows], self.row_type),
