@@ -13,6 +13,7 @@ import functools
 import json
 import posixpath
 import re
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
@@ -170,9 +171,39 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
 
 def on_post_build(*, config: MkDocsConfig) -> None:
     """Called by MkDocs when all is written."""
-    for path in Path(config.site_dir).rglob("*.css"):
+    site = Path(config.site_dir)
+    for path in site.rglob("*.css"):
         if addresses := remote_assets(path.read_text(encoding="utf-8")):
             raise PluginError(f"{path.name} would load {', '.join(addresses)}; the site loads only its own files")
+    # MkDocs checks the links of texts, not those that this hook adds; without the reference, theirs lead nowhere.
+    addresses = [place for place in meanings().values() if has_reference(config) or not place.startswith("api/")]
+    if missing := missing_anchors(site, addresses):
+        raise PluginError(f"options and names of classes would lead to {', '.join(missing)}, which is not there")
+
+
+def has_reference(config: MkDocsConfig) -> bool:
+    """Whether pages describe the classes (``FIRESTEEL_API_REFERENCE``)."""
+    return bool(config.plugins["mkdocstrings"].config["enabled"])
+
+
+def missing_anchors(site: Path, addresses: Iterable[str]) -> list[str]:
+    """Addresses that no page has.
+
+    Args:
+        site: folder of the built pages.
+        addresses: pages with anchors, relative to the folder.
+    """
+    anchors: dict[str, set[str]] = {}
+    missing = []
+    for address in addresses:
+        page, _, name = address.partition("#")
+        if page not in anchors:
+            path = site / page
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            anchors[page] = set(re.findall(r'\bid="([^"]+)"', text))
+        if name not in anchors[page]:
+            missing.append(address)
+    return missing
 
 
 def remote_assets(text: str) -> list[str]:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,19 +80,22 @@ READERS: dict[str, list[list[str]]] = {
     ],
     "types": [[*MYPY, *CODE]],
     "imports": [["lint-imports", "--no-logo"]],
-    "docs": [["sh", "dev", "site", "--site-dir", str(BUILD / "site-without-api")]],
+    "docs": [["sh", "dev", "site", "--site-dir", str(BUILD / "site-of-tests")]],
 }
-QUICK_DOCS = {**os.environ, "FIRESTEEL_API_REFERENCE": "false"}
-"""Pages without the reference of classes, which takes longer than all else (tests/house/test_site.py builds it)."""
+QUICK_DOCS = {"FIRESTEEL_API_REFERENCE": "false"}
+"""Of ``./dev docs``: pages without the reference of classes, which takes longer than all else."""
 QUICK_READERS = {name: READERS[name] for name in ("lint", "imports")} | {"types": [[*MYPY, "libs", "services"]]}
 """Of ``./dev test`` without options: the types are those of the parts that are installed."""
 
 
-def read_code(readers: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, Result]:
+def read_code(
+    readers: Mapping[str, Sequence[Sequence[str]]], variables: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Result]:
     """Runs tiers that read the code, side by side; they use a core each.
 
     Args:
         readers: the commands of each tier.
+        variables: of their environment, beside those of this process.
     """
 
     def read(name: str) -> Result:
@@ -99,13 +103,14 @@ def read_code(readers: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, Resul
         for command in readers[name]:
             polite = ["nice", "-n", str(GIVES_WAY), *command]
             done = subprocess.run(
-                polite, cwd=ROOT, env=QUICK_DOCS, stdin=subprocess.DEVNULL, capture_output=True, text=True
+                polite, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
             )
             result.ran, result.failed = result.ran + 1, result.failed + (done.returncode != 0)
             result.said += done.stdout + done.stderr
         result.seconds = round(time.monotonic() - start, 1)
         return result
 
+    environment = {**os.environ, **variables}
     with ThreadPoolExecutor(CORES) as pool:
         running = {name: pool.submit(read, name) for name in readers}
         results = {}
@@ -470,7 +475,7 @@ def one(name: str, options: list[str]) -> int:
     if name in READERS:
         if options:
             sys.exit(f"dev: ./dev {name} takes no options")
-        results = read_code({name: READERS[name]})
+        results = read_code({name: READERS[name]}, QUICK_DOCS)
     else:
         session = next(session for session in SESSIONS if name in session.tiers)
         results = run_session(session.only(name), *options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -154,18 +153,11 @@ def test_each_public_class_is_in_the_reference() -> None:
     assert [name for name, value in public_classes().items() if value not in described] == []
 
 
-@pytest.mark.timeout(600)
-def test_the_site_with_its_reference_is_built_and_its_links_hold(tmp_path: Path) -> None:
-    subprocess.run(["sh", "dev", "site", "--site-dir", str(tmp_path)], cwd=site_pages.ROOT, check=True)
-    pages = {
-        path.relative_to(tmp_path).as_posix(): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")
-    }
-    assert {"index.html", "options.html", "examples/word_count.html", "api/state.html"} <= set(pages)
-    anchors = {name: set(re.findall(r'\bid="([^"]+)"', text)) for name, text in pages.items()}
-    for address in site_pages.meanings().values():  # to which all pages have links
-        page, _, anchor = address.partition("#")
-        assert anchor in anchors[page], address
-    assert [name for name, text in pages.items() if site_pages.remote_assets(text)] == []
+def test_links_of_the_hook_have_to_lead_somewhere(tmp_path: Path) -> None:
+    """The tier ``docs`` of ``./dev test --all`` builds the site, with the reference of classes."""
+    (tmp_path / "options.html").write_text('<tr id="rest.port"><td>')
+    addresses = ["options.html#rest.port", "options.html#rest", "api/state.html#firesteel.State"]
+    assert site_pages.missing_anchors(tmp_path, addresses) == addresses[1:]
 
 
 def texts_of_the_product() -> set[str]:
@@ -183,11 +175,13 @@ def texts_of_the_product() -> set[str]:
 def test_each_message_of_the_page_on_troubleshooting_is_one_of_the_product() -> None:
     page = (site_pages.ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     messages = re.findall(r"^### `(.+)`$", page, re.MULTILINE)
-    everything = "\n".join(texts_of_the_product())
+    lines = {line for text in texts_of_the_product() for line in text.splitlines()}
     assert len(messages) > 40
     for message in messages:
-        pattern = r"[^\n]*?".join(re.escape(part) for part in message.split("…"))
-        assert re.search(pattern, everything), message
+        parts = message.split("…")
+        longest = max(parts, key=len)  # few lines have it, and an expression over all of them takes seconds
+        pattern = re.compile(".*?".join(map(re.escape, parts)))
+        assert any(longest in line and pattern.search(line) for line in lines), message
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
