@@ -11,10 +11,11 @@ from firesteel.state import tables
 from firesteel.state.backend import KeyedStateParameters, load_state_backend
 from firesteel.state.heap import HeapKeyedState, HeapStateBackend
 from firesteel.testing.state_conformance import check_state_backend
+from tests.examples import examples
 
 
 def test_hashmap_keeps_the_contract() -> None:
-    check_state_backend(load_state_backend("hashmap"), seeds=range(6))
+    check_state_backend(load_state_backend("hashmap"), seeds=range(examples(6)))
 
 
 def test_an_unknown_backend_names_those_that_are_known() -> None:

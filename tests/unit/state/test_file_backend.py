@@ -12,11 +12,12 @@ from firesteel.state.heap import HeapKeyedState
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.snapshots import SnapshotContents, take_snapshot
 from firesteel.testing.state_conformance import check_state_backend
+from tests.examples import examples
 from tests.unit.state.file_backend import DONE, FileBackend, FileKeyedState
 
 
 def test_it_keeps_the_contract() -> None:
-    check_state_backend(FileBackend(), seeds=range(6))
+    check_state_backend(FileBackend(), seeds=range(examples(6)))
     assert DONE["put"]
     assert DONE["kept"]
     assert DONE["fetched"]
