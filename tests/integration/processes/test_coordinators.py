@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,14 @@ import pytest
 
 from firesteel.core import process
 from firesteel.core.process import ProcessId, identify
-from tests.integration.processes.cluster import Cluster, running_cluster, wait_until
+from tests.integration.processes.cluster import Cluster, wait_until
 from tests.integration.processes.doors import SLOT_SOCKET, doors_of
-from tests.integration.processes.test_open_doors import ENDLESS, records, running_tasks
+from tests.integration.processes.test_open_doors import ENDLESS, latest_job, records, running_tasks
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.leaks_ok(reason="services and executors that come anew end with the cluster, which looks for remains"),
+]
 LONGER_THAN_THE_TIMEOUT = 14.0
 """Seconds; heartbeats time out after ten."""
 
@@ -62,18 +64,30 @@ class Running:
 
 
 @pytest.fixture
-def running() -> Iterator[Running]:
-    """A job in both slots of the only TaskManager."""
-    with running_cluster() as cluster:
-        program = cluster.folder / "endless.py"
-        program.write_text(ENDLESS)
-        done = cluster.firesteel("run", "-d", "-p", "2", str(program))
-        assert done.returncode == 0, done.stdout + done.stderr
-        wait_until(lambda: running_tasks(cluster) == 4, "all tasks run")
-        (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
-        made = Running(cluster, job["jid"])
-        assert len(made.slots) == 2
-        yield made
+def running(cluster: Cluster) -> Running:
+    """A job in both slots of the only TaskManager; each test cancels its own."""
+    program = cluster.folder / "endless.py"
+    program.write_text(ENDLESS)
+    done = cluster.firesteel("run", "-d", "-p", "2", str(program))
+    assert done.returncode == 0, done.stdout + done.stderr
+    wait_until(lambda: running_tasks(cluster) == 4, "all tasks run")
+    made = Running(cluster, latest_job(cluster))
+    assert len(made.slots) == 2
+    return made
+
+
+def test_the_jobmaster_of_a_job_without_restart_strategy_is_followed_by_another_one(running: Running) -> None:
+    cluster, before = running.cluster, running.slots
+    (record,) = cluster.cluster_directory.glob("jobmasters/*.json")
+    killed = int(json.loads(record.read_text())["process"]["pid"])
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: (now := running.slots_now()) and not now & before, "it runs in slots of its own")
+    exceptions = cluster.rest("GET", f"/jobs/{running.job}/exceptions")[1]
+    assert f"(process {killed})" in json.dumps(exceptions)
+    assert cluster.rest("PATCH", f"/jobs/{running.job}")[0] == 202
+    wait_until(lambda: running.job_now().get("state") == "CANCELED", "the job is cancelled")
+    wait_until(lambda: not running.slots_now(), "its slots end")
+    wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 2, "its slots are free")
 
 
 def test_coordinators_die_one_after_the_other_and_the_job_goes_on(running: Running) -> None:
@@ -155,17 +169,3 @@ def executor_log(pid: int) -> str:
     """The name of an executor's log, which is beside that of its TaskManager."""
     arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     return f"executor-{socket.gethostname()}-{arguments[arguments.index('--executor-id') + 1]}.log"
-
-
-def test_the_jobmaster_of_a_job_without_restart_strategy_is_followed_by_another_one(running: Running) -> None:
-    cluster, before = running.cluster, running.slots
-    (record,) = cluster.cluster_directory.glob("jobmasters/*.json")
-    killed = int(json.loads(record.read_text())["process"]["pid"])
-    os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: (now := running.slots_now()) and not now & before, "it runs in slots of its own")
-    exceptions = cluster.rest("GET", f"/jobs/{running.job}/exceptions")[1]
-    assert f"(process {killed})" in json.dumps(exceptions)
-    assert cluster.rest("PATCH", f"/jobs/{running.job}")[0] == 202
-    wait_until(lambda: running.job_now().get("state") == "CANCELED", "the job is cancelled")
-    wait_until(lambda: not running.slots_now(), "its slots end")
-    wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 2, "its slots are free")

@@ -47,10 +47,15 @@ def running_tasks(cluster: Cluster) -> int:
     return sum(job["tasks"]["running"] for job in jobs)
 
 
+def latest_job(cluster: Cluster) -> str:
+    """The id of the job that was started last."""
+    jobs = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
+    return str(max(jobs, key=lambda job: int(job["start-time"]))["jid"])
+
+
 def records(cluster: Cluster) -> int:
-    """Records that the job's source has written so far."""
-    (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
-    vertices = cluster.rest("GET", f"/jobs/{job['jid']}")[1]["vertices"]
+    """Records that the source of the latest job has written so far."""
+    vertices = cluster.rest("GET", f"/jobs/{latest_job(cluster)}")[1]["vertices"]
     return int(vertices[0]["metrics"]["write-records"])
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.recovery import steps
 from tests.integration.recovery.places import SLOT, Embedded
+from tests.integration.recovery.stepped_sink import SteppedAtEnd
 from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
 
 pytestmark = pytest.mark.timeout(400)
@@ -41,3 +42,15 @@ def test_columns(here: Embedded, folder: Path, backend: str) -> None:
 def test_results_for_the_client(here: Embedded, folder: Path) -> None:
     deaths = [Death(steps.SYNC), Death(steps.AFTER_METADATA, SLOT), Death(ANY_MOMENT, SLOT)]
     Trial(here, folder, ["keyed"]).collect("keyed", deaths)
+
+
+# Jobs without checkpoints commit at their end, and have no restart strategy: what dies here is not theirs.
+
+
+def test_a_slot_dies_at_each_step_of_a_commit(here: Embedded, folder: Path) -> None:
+    deaths = [Death(step) for step in (steps.BEFORE_COMMIT, steps.WITHIN_COMMIT, steps.AFTER_COMMIT)]
+    Trial(here, folder, []).commit(deaths)
+
+
+def test_a_slot_dies_with_a_sink_that_knows_no_checkpoints(here: Embedded, folder: Path) -> None:
+    Trial(here, folder, []).commit([Death(steps.BEFORE_COMMIT), Death(steps.AFTER_COMMIT)], SteppedAtEnd)
