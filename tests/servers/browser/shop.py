@@ -70,7 +70,7 @@ def examples(folder: Path) -> dict[str, Any]:
             time.sleep(0.05)
         return pair
 
-    delays = {"restart_strategy__type": "fixed-delay", "restart_strategy__fixed_delay__delay": "2 s"}
+    delays = {"restart_strategy__type": "fixed-delay", "restart_strategy__fixed_delay__delay": "10 s"}
     env = new_environment(1, restart_strategy__fixed_delay__attempts="1000000", **delays)
     source = DataGeneratorSource(lambda number: number, None, RateLimiterStrategy.per_second(1))
     env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").map(no).name("broken").print()

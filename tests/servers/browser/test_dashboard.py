@@ -181,10 +181,14 @@ def examples(watched: Shop) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.timeout(600)  # 30 seconds on a machine that has nothing else to do
+@pytest.mark.parametrize(
+    "in_turn",
+    [pytest.param(True, id="light and dark in turn"), pytest.param(False, id="light and dark", marks=pytest.mark.long)],
+)
 def test_all_pages_are_free_of_errors_fit_a_phone_and_can_be_used_by_all(
-    browser: Chromium, watched: Shop, axe: Path, examples: dict[str, str]
+    browser: Chromium, watched: Shop, axe: Path, examples: dict[str, str], in_turn: bool
 ) -> None:
-    walk = Walk(browser, axe, examples)
+    walk = Walk(browser, axe, examples, in_turn)
     patterns = walk.go()
     assert walk.faults == []
     assert len(patterns) > 30, patterns
