@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from firesteel.datastream import DataStream
@@ -11,12 +13,14 @@ from firesteel.table.types import ElementsType, RowType
 from firesteel_sql.execution.computed_streams import Builders, BuildInput, computed, keyed
 from firesteel_sql.execution.stream_columns import names_of, row_type_of
 from firesteel_sql.execution.table_modes import table_mode
-from firesteel_sql.operators.plans import JoinPlan, RankPlan, TimeSortPlan, UnnestPlan
+from firesteel_sql.operators.plans import JoinPlan, OverPlan, RankPlan, TimeSortPlan, UnnestPlan, number_of
 from firesteel_sql.plan.changes import changelog_mode
 from firesteel_sql.plan.row_expressions import to_expression
 from firesteel_sql.plan.stateful_relations import (
     Join,
     Normalize,
+    Over,
+    OverCall,
     Rank,
     RankFunction,
     Replicate,
@@ -103,7 +107,36 @@ def _time_sort(relation: TimeSort, build: BuildInput) -> DataStream:
     return computed(relation, [keyed(build(relation.input), relation.input, ())], "time_sort:SortedByTime", plan)
 
 
+def _over(relation: Over, build: BuildInput) -> DataStream:
+    is_final = changelog_mode(relation, table_mode).is_append
+    order, calls = relation.order, relation.calls
+    is_by_clock = bool(order) and relation.input.columns[order[0].place].time_attribute == "PROCTIME"
+    if is_final and is_by_clock:
+        # Rows come in the order of the clock, and are never peers.
+        order, calls = (), tuple(replace(over, frame=replace(over.frame, by_rows=True)) for over in calls)
+    rows, millis = _kept(calls)
+    plan = OverPlan(order, calls, len(relation.input.columns), is_final and not is_by_clock, rows, millis)
+    inputs = [keyed(build(relation.input), relation.input, relation.partition)]
+    return computed(relation, inputs, "over:OverRows", plan)
+
+
+def _kept(calls: Sequence[OverCall]) -> tuple[int | None, int | None]:
+    """How many rows of a partition, and those of how many milliseconds, are in frames of later rows; None = all."""
+    rows, millis = 0, None
+    for over in calls:
+        if over.call.function == "LAG":
+            rows = max(rows, number_of(over.call))
+        elif over.frame.preceding is None or over.call.function in ("ROW_NUMBER", "RANK", "DENSE_RANK"):
+            return None, None
+        elif over.frame.by_rows:
+            rows = max(rows, over.frame.preceding)
+        else:
+            millis = max(millis or 0, over.frame.preceding)
+    return rows, millis
+
+
 BUILDERS: Final[Builders] = {
+    Over: _over,
     Join: _join,
     Rank: _rank,
     Normalize: _normalize,

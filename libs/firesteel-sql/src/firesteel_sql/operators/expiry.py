@@ -22,15 +22,16 @@ class ExpiryQueue:
     Args:
         table: with the number ``expires`` (epoch ms) for each row.
         width: of a bucket, ms.
+        rows: the restored rows that have not expired; None = all of the table.
     """
 
     NUMBER = "expires"
 
-    def __init__(self, table: RowTable, width: int) -> None:
+    def __init__(self, table: RowTable, width: int, rows: Ints | None = None) -> None:
         self._table, self._width = table, max(width, 1)
         self._buckets: dict[int, list[Ints]] = {}
         self._order: list[int] = []
-        rows = table.all_rows()
+        rows = table.all_rows() if rows is None else rows
         self._add(rows, table.numbers[self.NUMBER].get(rows))
 
     def set(self, rows: Ints, times: Ints) -> None:

@@ -10,6 +10,7 @@ from firesteel.expressions import Expression
 from firesteel_sql.plan.stateful_relations import (
     AggregateCall,
     JoinKind,
+    OverCall,
     RankFunction,
     SortKey,
     TimeBounds,
@@ -149,3 +150,32 @@ class TimeSortPlan:
 
     order: tuple[SortKey, ...]
     width: int
+
+
+@dataclass(frozen=True)
+class OverPlan:
+    """What is computed over the rows around each row.
+
+    Attributes:
+        order: of the rows within a partition.
+        calls: what is computed.
+        width: number of the columns that belong to the rows; further ones are left out.
+        is_by_time: rows are only inserted, and ordered by a time attribute first: each leaves once, as the watermark
+            passes it.
+        keeps_rows: number of rows of a partition that are in frames of later ones; None = all are. For ``is_by_time``.
+        keeps_millis: time before the watermark whose rows are in frames of later ones; None = ``keeps_rows`` suffices.
+    """
+
+    order: tuple[SortKey, ...]
+    calls: tuple[OverCall, ...]
+    width: int
+    is_by_time: bool = False
+    keeps_rows: int | None = None
+    keeps_millis: int | None = None
+
+
+def number_of(call: AggregateCall) -> int:
+    """The constant number of a call, such as the distance of LAG, which is 1 unless it is written."""
+    number = call.constants[0] if call.constants else 1
+    assert isinstance(number, int)
+    return number

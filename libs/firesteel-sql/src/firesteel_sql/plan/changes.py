@@ -17,6 +17,7 @@ from firesteel_sql.plan.stateful_relations import (
     LookupJoin,
     Normalize,
     Over,
+    OverCall,
     Rank,
     RankFunction,
     TemporalJoin,
@@ -145,8 +146,7 @@ def _mode_over(relation: Relation, modes: Sequence[ChangelogMode], source_mode: 
             is_first_rows = not relation.order and relation.function is RankFunction.ROW_NUMBER
             return INSERT_ONLY if is_append and (is_first_rows or relation.window is not None) else ALL_CHANGES
         case Over():
-            is_by_time = bool(relation.order) and _is_time(relation, relation.order[0].place)
-            return INSERT_ONLY if is_append and is_by_time else ALL_CHANGES
+            return INSERT_ONLY if is_append and results_are_final(relation) else ALL_CHANGES
         case TimeSort():
             return INSERT_ONLY if is_append else ALL_CHANGES
         case Join():
@@ -158,8 +158,22 @@ def _mode_over(relation: Relation, modes: Sequence[ChangelogMode], source_mode: 
     return ChangelogMode.of(kind for mode in modes for kind in mode.kinds)
 
 
-def _is_time(relation: Over, place: int) -> bool:
-    return relation.input.columns[place].time_attribute is not None
+def results_are_final(relation: Over) -> bool:
+    """Whether the result of a row is known once all rows up to its time are there: no frame looks ahead."""
+    if not relation.order:
+        return False
+    first = relation.order[0]
+    is_by_time = relation.input.columns[first.place].time_attribute is not None and first.ascending
+    return is_by_time and not any(_looks_ahead(over) for over in relation.calls)
+
+
+def _looks_ahead(over: OverCall) -> bool:
+    match over.call.function:
+        case "ROW_NUMBER" | "RANK" | "DENSE_RANK" | "LAG":
+            return False
+        case "PERCENT_RANK" | "CUME_DIST" | "NTILE" | "LEAD":
+            return True
+    return over.frame.following != 0
 
 
 def with_normalized_tables(relation: Relation, source_mode: SourceMode) -> Relation:
