@@ -118,7 +118,7 @@ def _call(call: AggregateCall, rows: Sequence[Row]) -> Any:
             return len(arguments)
         case "SUM":
             return sum(single) if single else None
-        case "SUM0":
+        case "$SUM0":
             return sum(single)
         case "MIN":
             return min(single, default=None)

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from statistics import pstdev, variance
+from statistics import median, pstdev, variance
 from typing import Any
 
 import pytest
@@ -72,6 +72,7 @@ LISTED: dict[str, tuple[AggregateCall, Any, Callable[[Values], Any]]] = {
         Types.STRING(),
         _or_null(lambda values: "-".join(sorted(values, reverse=True))),
     ),
+    "middle": (_call("PERCENTILE", REAL, constants=(0.5,)), Types.DOUBLE(), _or_null(median)),
     "bag": (
         _call("COLLECT", TEXT),
         Types.MAP(Types.STRING(), Types.INT()),
@@ -216,3 +217,14 @@ def test_deviations_of_large_numbers_keep_their_digits_when_rows_go() -> None:
     assert sample == pytest.approx(variance(numbers), rel=1e-3)
     rig.change([(-1, ("a", None, number, None, None, None)) for number in numbers[1:]])
     assert rig.table == {("a", 0.0, None): 1}
+
+
+def test_a_query_as_a_value_has_one_row() -> None:
+    output = RowTypeInfo([Types.STRING(), Types.INT()], ["key", "value"])
+    plan = AggregatePlan((_call("SINGLE_VALUE", WHOLE),), insert_only=False)
+    rig = ChangelogRig("firesteel_sql.operators.aggregates:GroupAggregate", plan, [INPUT], [(KEY,)], output, 1)
+    first, second = [("a", value, None, None, None, None) for value in (1, None)]
+    assert rig.change([(1, first)]) == Counter({("a", 1): 1})
+    assert rig.change([(-1, first), (1, second)]) == Counter({("a", None): 1})
+    with pytest.raises(ProgramError, match="a query as a value has 2 rows"):
+        rig.change([(1, first)])

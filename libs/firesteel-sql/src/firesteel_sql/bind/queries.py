@@ -259,7 +259,7 @@ class QueryBinder:
         )
         width = len(left.columns)
         union = Union(marked[0].columns, marked)
-        calls = tuple(AggregateCall("SUM0", (width + place,), one.type) for place in range(2))
+        calls = tuple(AggregateCall("$SUM0", (width + place,), one.type) for place in range(2))
         grouped_columns = (*[replace(column, time_attribute=None) for column in left.columns], *counts)
         grouped = Aggregate(grouped_columns, union, tuple(range(width)), calls)
         binder = self.expressions(Scope([]))

@@ -414,7 +414,7 @@ class QueryJoiner:
         row: list[RowExpression] = []
         for place, call in enumerate(relation.calls):
             column: RowExpression = column_at(self.relation, width + place)
-            if is_correlated_aggregate and call.function in ("COUNT", "SUM0"):
+            if is_correlated_aggregate and call.function in ("COUNT", "$SUM0"):
                 column = self._binder.call(query.node, "COALESCE", column, Constant(call.type, 0))
             row.append(column)
         having: list[RowExpression] = []

@@ -105,7 +105,7 @@ def _sum(name: str, operands: Sequence[RowExpression], session: Session) -> Aggr
     result = sum_type(operand.type)
     if name == "SUM":
         return AggregateUse("SUM", (operand,), result)
-    return AggregateUse("SUM0", (operand,), rules.with_null(result, False), is_empty_null=False)
+    return AggregateUse("$SUM0", (operand,), rules.with_null(result, False), is_empty_null=False)
 
 
 @_declare("AVG", operands=1)

@@ -95,7 +95,7 @@ class RowAccumulator(Accumulator):
     def __init__(self, call: AggregateCall, storage: Storage, rows: StoredRows) -> None:
         self._call, self._result, self._rows = call, storage.result, rows
         self._fold = FOLDS[call.function]
-        self._keeps_nulls = call.function == "ARRAY_AGG"
+        self._keeps_nulls = call.function in ("ARRAY_AGG", "SINGLE_VALUE")
 
     @override
     def add(self, changes: ArgumentChanges) -> None:
@@ -208,6 +208,21 @@ def _array(values: list[Any], constants: Sequence[Any]) -> list[Any]:
     return values
 
 
+def _single(values: list[Any], constants: Sequence[Any]) -> Any:
+    if len(values) > 1:
+        raise ProgramError(f"a query as a value has {len(values)} rows, where it may have one: {values[:3]}")
+    return values[0]
+
+
+def _percentile(values: list[Any], constants: Sequence[Any]) -> float:
+    """Between two values the result is on the line from the one to the other."""
+    ordered = sorted(float(value) for value in values)
+    place = constants[0] * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
 FOLDS: Final[Mapping[str, Callable[[list[Any], Sequence[Any]], Any]]] = {
     "FIRST_VALUE": _first,
     "LAST_VALUE": _last,
@@ -215,5 +230,7 @@ FOLDS: Final[Mapping[str, Callable[[list[Any], Sequence[Any]], Any]]] = {
     "STRING_AGG": _listed,
     "COLLECT": _collected,
     "ARRAY_AGG": _array,
+    "SINGLE_VALUE": _single,
+    "PERCENTILE": _percentile,
 }
 """What computes the result from the arguments of a group's rows, in their order."""
