@@ -115,6 +115,7 @@ def check(example: Example, folder: Path, run: Callable[[Path], subprocess.Compl
         assert (printed if example.ordered else sorted(printed)) == (shown if example.ordered else sorted(shown))
 
 
+@pytest.mark.long  # with others: below; programs by themselves: embedded/test_places.py and client/test_wheels.py
 def test_the_first_example_runs_by_itself(tmp_path: Path) -> None:
     first = next(example for example in EXAMPLES if example.runs and example.output is not None)
 

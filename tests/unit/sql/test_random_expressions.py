@@ -17,6 +17,7 @@ from firesteel_sql.parse.statements import parse_query
 from firesteel_sql.plan.relations import Column
 from firesteel_sql.plan.row_expressions import to_expression
 from firesteel_sql.types.columns import type_info_of
+from tests.examples import examples
 
 COLUMNS = {
     "a": DataTypes.INT(),
@@ -86,7 +87,7 @@ def ours(expression: str, batch: pa.RecordBatch) -> list[object]:
 
 
 @given(expression=st.one_of(numbers, texts, conditions), data=rows)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_an_expression_has_the_values_of_duckdb(expression: str, data: list[tuple[object, ...]]) -> None:
     types = [pa.int32(), pa.int32(), pa.bool_(), pa.bool_(), pa.string()]
     arrays = [pa.array([row[place] for row in data], kind) for place, kind in enumerate(types)]
