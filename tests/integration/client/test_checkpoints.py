@@ -71,16 +71,18 @@ def test_a_checkpoint_by_hand_is_retained_and_another_job_goes_on_from_it(
     try:
         remote.until_state(job, "RUNNING")
         until(lambda: remote.get(f"/jobs/{job}")["vertices"][-1]["status"] == "RUNNING", "all tasks run", 30)
-        with command(folder, "checkpoint", *remote.options, job) as taken:
-            assert taken.end() == 0, taken.err
-        found = re.search(rf"Checkpoint (\d+) for job {job} successfully completed: (\S+)$", taken.out, re.MULTILINE)
-        assert found is not None, taken.out
-        assert Path(found[2]) == tmp_path / job / f"chk-{found[1]}" / "_metadata"
+        with command(folder, "checkpoint", *remote.options, job) as checkpoint:
+            assert checkpoint.end() == 0, checkpoint.err
+        match = re.search(
+            rf"Checkpoint (\d+) for job {job} successfully completed: (\S+)$", checkpoint.out, re.MULTILINE
+        )
+        assert match is not None, checkpoint.out
+        assert Path(match[2]) == tmp_path / job / f"chk-{match[1]}" / "_metadata"
         overview = remote.get(f"/jobs/{job}/checkpoints")
         assert overview["counts"]["completed"] == 1
-        assert overview["latest"]["completed"]["external_path"] == found[2]
+        assert overview["latest"]["completed"]["external_path"] == match[2]
         vertex = remote.get(f"/jobs/{job}")["vertices"][-1]["id"]
-        details = remote.get(f"/jobs/{job}/checkpoints/details/{found[1]}/subtasks/{vertex}")
+        details = remote.get(f"/jobs/{job}/checkpoints/details/{match[1]}/subtasks/{vertex}")
         assert [subtask["status"] for subtask in details["subtasks"]] == ["completed"]
         assert remote.get(f"/jobs/{job}/checkpoints/config")["checkpoint_storage"] == "filesystem"
         (completed,) = remote.get(f"/jobs/{job}/metrics?get=numberOfCompletedCheckpoints")
@@ -91,7 +93,7 @@ def test_a_checkpoint_by_hand_is_retained_and_another_job_goes_on_from_it(
     finally:
         remote.cancel(job)
     assert _post(remote, f"/jobs/{job}/checkpoints", {})[0] == 409
-    path = str(Path(found[2]).parent)
+    path = str(Path(match[2]).parent)
     with command(folder, "run", "-d", "-s", path, *keep, *remote.options, "program.py", "other") as refused:
         refused.end()
     other = job_id_in(refused.out)
@@ -108,7 +110,7 @@ def test_a_checkpoint_by_hand_is_retained_and_another_job_goes_on_from_it(
         assert remote.get(f"/jobs/{second}/status")["status"] == "RUNNING"  # no record was lost or doubled
     finally:
         remote.cancel(second)
-    assert Path(found[2]).exists()
+    assert Path(match[2]).exists()
 
 
 def test_what_is_no_checkpoint_fails_the_job_and_the_command_by_name(
@@ -120,12 +122,12 @@ def test_what_is_no_checkpoint_fails_the_job_and_the_command_by_name(
     (flink / "_metadata").write_bytes(bytes.fromhex("4960672d00000004") + bytes(50))
     with command(folder, "run", "-s", str(flink), *remote.options, "program.py", "count") as refused:
         assert refused.end() == 1
-    told = f"{flink}/_metadata: it was written by Apache Flink, whose state Firesteel can't read"
-    assert told in refused.err, refused.err
+    message = f"{flink}/_metadata: it was written by Apache Flink, whose state Firesteel can't read"
+    assert message in refused.err, refused.err
     job = job_id_in(refused.out + refused.err)
     assert remote.get(f"/jobs/{job}")["state"] == "FAILED"
     exceptions = remote.get(f"/jobs/{job}/exceptions")
-    assert told in exceptions["root-exception"]
+    assert message in exceptions["root-exception"]
     assert "execution.state-recovery.path, -s" in exceptions["root-exception"]
     assert [path.name for path in flink.iterdir()] == ["_metadata"]
 
@@ -156,9 +158,9 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
     job = job_id_in(run.out)
     try:
         until(lambda: remote.get(f"/jobs/{job}")["vertices"][-1]["metrics"]["read-records"] > 0, "records come", 60)
-        with command(folder, "checkpoint", "--json", *remote.options, job) as taken:
-            assert taken.end() == 0, taken.err
-        number = json.loads(taken.out)["checkpoint"]
+        with command(folder, "checkpoint", "--json", *remote.options, job) as checkpoint:
+            assert checkpoint.end() == 0, checkpoint.err
+        number = json.loads(checkpoint.out)["checkpoint"]
     finally:
         remote.cancel(job)
     file = remote.archives / f"{job}.archive"
@@ -166,7 +168,7 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
     vertex = remote.get(f"/jobs/{job}")["vertices"][-1]["id"]
     of_vertex = f"/jobs/{job}/vertices/{vertex}"
     with history_server(remote.archives, folder) as (url, log):
-        until(lambda: any(one["jid"] == job for one in _read(f"{url}/jobs/overview")["jobs"]), "it is shown", 30)
+        until(lambda: any(row["jid"] == job for row in _read(f"{url}/jobs/overview")["jobs"]), "it is shown", 30)
         for path in (
             f"/jobs/{job}", f"/jobs/{job}/status", f"/jobs/{job}/config", f"/jobs/{job}/plan",
             f"/jobs/{job}/exceptions", f"/jobs/{job}/execution-result", f"/jobs/{job}/metrics?get=numRestarts",
@@ -185,11 +187,11 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
             assert _read(url + path) == remote.get(path), path
             assert _read(f"{url}/v1{path}") == remote.get(path), path
         assert float(_read(f"{url}{of_vertex}/subtasks/metrics?get=numRecordsIn&agg=sum")[0]["sum"]) > 0
-        (application,) = [one for one in _read(f"{url}/applications/overview")["applications"] if one["id"] == job]
+        (application,) = [row for row in _read(f"{url}/applications/overview")["applications"] if row["id"] == job]
         assert application in remote.get("/applications/overview")["applications"]
         environment = _read(f"{url}/jobs/{job}/jobmanager/environment")
         assert f"CPython {sys.version_info.major}.{sys.version_info.minor}" in environment["jvm"]["version"]
-        shown = {one["key"]: one["value"] for one in _read(f"{url}/jobs/{job}/jobmanager/config")}
+        shown = {row["key"]: row["value"] for row in _read(f"{url}/jobs/{job}/jobmanager/config")}
         assert shown["jobmanager.archive.fs.dir"] == str(remote.archives)
         assert _read(f"{url}/config")["features"]["web-history"] is True
         assert _refused(f"{url}/jobs/{'0' * 32}") == 404
@@ -200,7 +202,7 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
         file.write_bytes(file.read_bytes()[:-7])
         until(lambda: _refused(f"{url}/jobs/{job}/status") == 500, "the damage is seen", 30)
         assert f"the archive of job {job} in {remote.archives} is damaged and left out" in log.read_text()
-        assert all(one["jid"] != job for one in _read(f"{url}/jobs/overview")["jobs"])
+        assert all(row["jid"] != job for row in _read(f"{url}/jobs/overview")["jobs"])
         file.unlink()
         until(lambda: _refused(f"{url}/jobs/{job}/status") == 404, "it vanishes", 30)
 
@@ -208,7 +210,7 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
 def test_verbs_show_and_change_a_running_job(
     folder: Path, remote: Remote, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def told(*words: str, code: int = 0) -> Any:
+    def answer_of(*words: str, code: int = 0) -> Any:
         capsys.readouterr()
         assert main([words[0], "--json", *remote.options, *words[1:]]) == code, capsys.readouterr().err
         return json.loads(capsys.readouterr().out)
@@ -219,43 +221,45 @@ def test_verbs_show_and_change_a_running_job(
     (job,) = json.loads(run.out.splitlines()[-1])["jobs"]
     try:
         until(lambda: remote.get(f"/jobs/{job}")["vertices"][-1]["metrics"]["read-records"] > 0, "records come", 60)
-        assert [one["jid"] for one in told("list", "-r")["jobs"]] == [job]
-        (shown,) = told("top", job)["jobs"]
+        assert [row["jid"] for row in answer_of("list", "-r")["jobs"]] == [job]
+        (shown,) = answer_of("top", job)["jobs"]
         assert (shown["id"], shown["state"], shown["restarts"]) == (job, "RUNNING", 0)
         assert [vertex["running"] for vertex in shown["vertices"]] == [1] * len(shown["vertices"])
-        assert until(lambda: told("top", job)["jobs"][0]["vertices"][-1]["records_in"], "a rate is known", 30) > 0
+        assert until(lambda: answer_of("top", job)["jobs"][0]["vertices"][-1]["records_in"], "a rate is known", 30) > 0
         assert main(["top", *remote.options]) == 0
         text = capsys.readouterr().out
         assert "counting" in text
         assert "BACKPRESSURED" in text
 
-        found = told("loglevel", "counting.test", "DEBUG")["processes"]
-        assert {one["process"].partition(" ")[0] for one in found} == {
+        processes = answer_of("loglevel", "counting.test", "DEBUG")["processes"]
+        assert {row["process"].partition(" ")[0] for row in processes} == {
             "dispatcher", "resourcemanager", "jobmaster", "taskmanager",
         }  # fmt: skip
-        assert all(one["levels"]["counting.test"] == "DEBUG" for one in found)
-        lines = until(lambda: [one for one in caplog.records if one.name == "counting.test"], "a slot logs", 30)
+        assert all(row["levels"]["counting.test"] == "DEBUG" for row in processes)
+        lines = until(
+            lambda: [record for record in caplog.records if record.name == "counting.test"], "a slot logs", 30
+        )
         about = {name: lines[0].__dict__[name] for name in ("job", "vertex", "subtask", "attempt")}
         vertex = remote.get(f"/jobs/{job}")["vertices"][-1]["id"]
         assert about == {"job": job, "vertex": vertex, "subtask": 0, "attempt": 0}
-        told("loglevel", "counting.test", "INHERIT")
-        owners = told("logs")["owners"]
+        answer_of("loglevel", "counting.test", "INHERIT")
+        owners = answer_of("logs")["owners"]
         assert owners[0] == "jobmanager"
         assert job in owners
-        assert "there are no logs of 'nobody'" in told("logs", "nobody", code=1)["error"]
-        assert "counting.test" not in told("loglevel")["processes"][0]["levels"]
-        assert "'LOUD' is no level" in told("loglevel", "x", "LOUD", code=2)["error"]
+        assert "there are no logs of 'nobody'" in answer_of("logs", "nobody", code=1)["error"]
+        assert "counting.test" not in answer_of("loglevel")["processes"][0]["levels"]
+        assert "'LOUD' is no level" in answer_of("loglevel", "x", "LOUD", code=2)["error"]
         assert _post(remote, "/firesteel/loglevels", {})[0] in (404, 405)
 
-        checked = {one["area"]: one["level"] for one in told("doctor", "--all")["findings"]}
+        checked = {finding["area"]: finding["level"] for finding in answer_of("doctor", "--all")["findings"]}
         assert checked["cluster"] == checked["clock"] == checked["java"] == checked["packages"] == "ok"
-        assert "not found" in told("cancel", "0" * 32, code=1)["error"]
-        location = told("savepoint", job, str(tmp_path))["location"]
+        assert "not found" in answer_of("cancel", "0" * 32, code=1)["error"]
+        location = answer_of("savepoint", job, str(tmp_path))["location"]
         assert Path(location, "_metadata").is_file()
-        last = told("cancel", "-s", str(tmp_path), job)["location"]
+        last = answer_of("cancel", "-s", str(tmp_path), job)["location"]
         assert Path(last, "_metadata").is_file()
         remote.until_state(job, "CANCELED")
-        assert "has already ended" in told("cancel", job, code=1)["error"]
-        assert job in [one["jid"] for one in told("list", "-a")["jobs"]]
+        assert "has already ended" in answer_of("cancel", job, code=1)["error"]
+        assert job in [row["jid"] for row in answer_of("list", "-a")["jobs"]]
     finally:
         remote.cancel(job)

@@ -99,11 +99,11 @@ def test_a_cluster_that_comes_back_is_found_again() -> None:
             pass
         rest = RestClient(url, None, patience=ClientPatience(100.0, 0.01))
         async with asyncio.TaskGroup() as group:
-            asked = group.create_task(rest.get("/jobs/overview"))
-            done, _ = await asyncio.wait([asked], timeout=0.2)
+            request = group.create_task(rest.get("/jobs/overview"))
+            done, _ = await asyncio.wait([request], timeout=0.2)
             assert not done
             async with serving(web.get("/jobs/overview", overview), port=int(url.rpartition(":")[2])):
-                assert await asked == {"jobs": []}
+                assert await request == {"jobs": []}
         await rest.close()
 
     run(scenario)
@@ -123,10 +123,10 @@ def test_without_patience_the_first_failure_counts() -> None:
 
 def test_a_stall_of_this_process_is_not_the_clusters_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("firesteel.client.rest_client.STALL_SECONDS", 0.1)
-    asked = asyncio.Semaphore(0)
+    requests = asyncio.Semaphore(0)
 
     async def slow(_: web.Request) -> web.StreamResponse:
-        asked.release()
+        requests.release()
         await asyncio.sleep(0.05)
         return web.json_response({"jobs": []})
 
@@ -134,10 +134,10 @@ def test_a_stall_of_this_process_is_not_the_clusters_silence(monkeypatch: pytest
         async with serving(web.get("/jobs/overview", slow)) as url:
             rest = RestClient(url, None)
             answer = asyncio.ensure_future(rest.get("/jobs/overview", timeout_s=2))
-            await asked.acquire()
+            await requests.acquire()
             asyncio.get_running_loop().call_soon(time.sleep, 2.5)  # as a thread that holds the interpreter
             assert await answer == {"jobs": []}
-            await asked.acquire()  # it was asked again
+            await requests.acquire()  # it was asked again
             await rest.close()
 
     run(scenario)

@@ -65,9 +65,9 @@ def command(folder: Path, *words: str, **more: str):  # type: ignore[no-untyped-
 
 def job_id_in(text: str) -> str:
     """The id that the command prints."""
-    found = re.search(r"Job has been submitted with JobID ([0-9a-f]{32})", text)
-    assert found, text
-    return found[1]
+    match = re.search(r"Job has been submitted with JobID ([0-9a-f]{32})", text)
+    assert match, text
+    return match[1]
 
 
 def with_modules(folder: Path) -> None:

@@ -46,8 +46,8 @@ env.execute("counting")
 
 
 def lines(directory: Path) -> Counter[str]:
-    found = [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith((".", "_"))]
-    return Counter(line for path in found for line in path.read_text().splitlines())
+    files = [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith((".", "_"))]
+    return Counter(line for path in files for line in path.read_text().splitlines())
 
 
 def until_written(directory: Path, count: int) -> None:
@@ -68,12 +68,12 @@ def _edited(folder: Path, type_of_state: str) -> str:
 
 def _is_refused_as_it_was_told(folder: Path, remote: Remote, savepoint: Path, results: Path) -> None:
     program = _edited(folder, "STRING()")
-    with command(folder, "upgrade", "--dry-run", "--json", "-s", str(savepoint), program, str(results)) as told:
-        assert told.end() == 1, told.err
-    said: dict[str, Any] = json.loads(told.out)
+    with command(folder, "upgrade", "--dry-run", "--json", "-s", str(savepoint), program, str(results)) as upgrade:
+        assert upgrade.end() == 1, upgrade.err
+    said: dict[str, Any] = json.loads(upgrade.out)
     assert not said["works"]
-    states = next(one["states"] for one in said["operators"] if one["uid"] == "count")
-    state = next(one for one in states if one["name"] == "seen")
+    states = next(operator["states"] for operator in said["operators"] if operator["uid"] == "count")
+    state = next(row for row in states if row["name"] == "seen")
     assert (state["verdict"], state["how"]) == ("incompatible", "it was LONG and is STRING now")
     never = ["-Drestart-strategy.type=none", "-s", str(savepoint)]
     with command(folder, "run", "-d", *never, *remote.options, program, str(results)) as refused:
@@ -90,7 +90,7 @@ def test_a_job_is_drained_and_goes_on_with_other_parallelism_and_backend(
     folder: Path, remote: Remote, tmp_path: Path
 ) -> None:
     (folder / "program.py").write_text(PROGRAM)
-    results, kept = tmp_path / "results", tmp_path / "savepoints"
+    results, directory = tmp_path / "results", tmp_path / "savepoints"
     often = ["-Dexecution.checkpointing.interval=200ms", f"-Dexecution.checkpointing.dir={tmp_path / 'checkpoints'}"]
     program = ["program.py", str(results)]
     with command(folder, "run", "-d", "-p", "2", *often, *remote.options, *program) as run:
@@ -102,10 +102,10 @@ def test_a_job_is_drained_and_goes_on_with_other_parallelism_and_backend(
             assert refused.end() == 2 or refused.end() == 1
         said = refused.err.splitlines()[-1]
         assert said.startswith("firesteel savepoint: Config key [execution.checkpointing.savepoint-dir]")
-        with command(folder, "savepoint", *remote.options, job, str(kept)) as taken:
-            assert taken.end() == 0, taken.err
-        first = re.search(r"Savepoint completed. Path: (\S+)$", taken.out, re.MULTILINE)
-        assert first is not None, taken.out
+        with command(folder, "savepoint", *remote.options, job, str(directory)) as savepoint_:
+            assert savepoint_.end() == 0, savepoint_.err
+        first = re.search(r"Savepoint completed. Path: (\S+)$", savepoint_.out, re.MULTILINE)
+        assert first is not None, savepoint_.out
         assert remote.get(f"/jobs/{job}/checkpoints")["latest"]["savepoint"]["external_path"] == first[1]
         for path, body in (
             ("savepoints", {"target-directory": 7}),
@@ -119,7 +119,7 @@ def test_a_job_is_drained_and_goes_on_with_other_parallelism_and_backend(
             assert next(iter(body)) in answer["errors"][0], answer
         assert _post(remote, f"/jobs/{'0' * 32}/savepoints", {"target-directory": "/x"})[0] == 404
         assert _post(remote, f"/jobs/{'0' * 32}/stop", {"targetDirectory": "/x"})[0] == 404
-        with command(folder, "stop", "--drain", "-p", str(kept), *remote.options, job) as stopped:
+        with command(folder, "stop", "--drain", "-p", str(directory), *remote.options, job) as stopped:
             assert stopped.end() == 0, stopped.err
         second = re.search(r"Savepoint completed. Path: (\S+)$", stopped.out, re.MULTILINE)
         assert second is not None, stopped.out
@@ -130,17 +130,17 @@ def test_a_job_is_drained_and_goes_on_with_other_parallelism_and_backend(
     assert drained == of_first(sum(drained.values())), "a result is missing, or came twice"
     with command(folder, "savepoint", "inspect", "--json", second[1]) as inspected:
         assert inspected.end() == 0, inspected.err
-    found: dict[str, Any] = json.loads(inspected.out)
-    assert (found["type"], found["format"], found["stop"]) == ("savepoint", "CANONICAL", "drain")
-    state = next(s for o in found["operators"] if o["uid"] == "count" for s in o["states"] if s["name"] == "seen")
+    description: dict[str, Any] = json.loads(inspected.out)
+    assert (description["type"], description["format"], description["stop"]) == ("savepoint", "CANONICAL", "drain")
+    state = next(s for o in description["operators"] if o["uid"] == "count" for s in o["states"] if s["name"] == "seen")
     assert (state["entries"], state["kind"]) == (KEYS, "value")
     moved = tmp_path / "elsewhere"
     shutil.move(second[1], moved)
     wider = _edited(folder, "BIG_INT()")
-    with command(folder, "upgrade", "--dry-run", "-p", "1", "-s", str(moved), wider, str(results)) as told:
-        assert told.end() == 0, told.err
-    assert "(uid 'count'): restored, parallelism 2 -> 1" in told.out
-    assert re.search(r"seen +value +migrated  widened from LONG to BIG_INT$", told.out, re.MULTILINE), told.out
+    with command(folder, "upgrade", "--dry-run", "-p", "1", "-s", str(moved), wider, str(results)) as upgrade:
+        assert upgrade.end() == 0, upgrade.err
+    assert "(uid 'count'): restored, parallelism 2 -> 1" in upgrade.out
+    assert re.search(r"seen +value +migrated  widened from LONG to BIG_INT$", upgrade.out, re.MULTILINE), upgrade.out
     _is_refused_as_it_was_told(folder, remote, moved, results)
     other = ["-Dstate.backend.type=rocksdb", "-p", "1", "-s", str(moved)]
     with command(folder, "run", "-d", *other, *often, *remote.options, wider, str(results)) as again:
@@ -148,7 +148,7 @@ def test_a_job_is_drained_and_goes_on_with_other_parallelism_and_backend(
     job = job_id_in(again.out)
     try:
         until_written(results, sum(drained.values()) + 100)
-        with command(folder, "stop", "-p", str(kept), *remote.options, job) as stopped:
+        with command(folder, "stop", "-p", str(directory), *remote.options, job) as stopped:
             assert stopped.end() == 0, stopped.err
         assert remote.get(f"/jobs/{job}/status")["status"] == "FINISHED"
     finally:

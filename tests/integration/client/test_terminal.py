@@ -46,11 +46,11 @@ class Terminal:
     def until(self, pattern: str) -> re.Match[str]:
         """Reads until something stands there; what was read before does not count again."""
         deadline = time.monotonic() + PATIENCE
-        while (found := re.search(pattern, self.text, re.DOTALL)) is None:
+        while (match := re.search(pattern, self.text, re.DOTALL)) is None:
             assert time.monotonic() < deadline, f"waited for {pattern!r}: {self.text!r}"
             assert self._read(0.2), f"ended before {pattern!r}: {self.text!r}"
-        self.text = self.text[found.end() :]
-        return found
+        self.text = self.text[match.end() :]
+        return match
 
     def _read(self, seconds: float) -> bool:
         """Reads what comes within a while; False when the other end is closed."""

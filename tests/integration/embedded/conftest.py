@@ -98,7 +98,7 @@ def nothing_left_behind() -> Iterator[None]:
     before = leaks.snapshot()
     yield
     deadline = time.monotonic() + leaks.GRACE_SECONDS
-    while left := [one for one in leaks.leaks_since(before, grace=0) if not one.startswith(OF_THE_CLUSTER)]:
+    while left := [leak for leak in leaks.leaks_since(before, grace=0) if not leak.startswith(OF_THE_CLUSTER)]:
         if time.monotonic() > deadline:
             _refuse(left)
         time.sleep(0.05)

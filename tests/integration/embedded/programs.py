@@ -102,7 +102,7 @@ def family(pid: int) -> dict[str, list[ProcessId]]:
     Those of a cluster of processes, which tests of this folder share, are left out, and those of the process that runs
     the examples of the documentation.
     """
-    everything = {one.pid: one for one in process.descendants(pid)}
+    everything = {member.pid: member for member in process.descendants(pid)}
     about: dict[int, tuple[int, str]] = {}
     of_others: set[int] = set()
     for child in everything:  # parents first
@@ -119,23 +119,23 @@ def family(pid: int) -> dict[str, list[ProcessId]]:
     jvms = {child for child, (_, name) in about.items() if os.path.basename(name) == "java"}
     of_daemon = {child for child, (_, name) in about.items() if name == "firesteel.runtime.slot.daemon"}
     daemons = {child for child in of_daemon if about[child][0] not in of_daemon}
-    found: dict[str, list[ProcessId]] = {"jvm": [], "daemon": [], "slot": [], "other": []}
+    by_kind: dict[str, list[ProcessId]] = {"jvm": [], "daemon": [], "slot": [], "other": []}
     for child, (parent, _) in about.items():
         kind = "jvm" if child in jvms else "daemon" if child in daemons else "slot" if parent in daemons else "other"
-        found[kind].append(everything[child])
-    return found
+        by_kind[kind].append(everything[child])
+    return by_kind
 
 
 def described(processes: Iterable[ProcessId]) -> str:
     """Each with its parent and its command."""
     lines = []
-    for one in processes:
+    for member in processes:
         try:
-            parent = Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()[1]
-            words = Path(f"/proc/{one.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            parent = Path(f"/proc/{member.pid}/stat").read_text().rpartition(")")[2].split()[1]
+            words = Path(f"/proc/{member.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        lines.append(f"{one.pid}, child of {parent}: {' '.join(words)[:2000]}")
+        lines.append(f"{member.pid}, child of {parent}: {' '.join(words)[:2000]}")
     return "\n".join(lines)
 
 

@@ -92,7 +92,7 @@ def test_metrics_of_functions_are_in_flinks_paths() -> None:
     calls = 100 + 100 // 7
     assert job.get_accumulators().result() == {name: calls}
     assert job.get_job_execution_result().result().get_accumulator_result(name) == calls
-    assert sum(int(one["value"]) for one in plain) == calls
+    assert sum(int(metric["value"]) for metric in plain) == calls
     (total,) = rest_of(job, f"{where}/subtasks/metrics?get={name}&agg=sum,max")
     assert (total["sum"], set(total)) == (calls, {"id", "sum", "max"})
     (size,) = rest_of(job, f"{where}/subtasks/metrics?get=look_up.lookup.size_max&agg=max")

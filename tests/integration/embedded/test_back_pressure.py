@@ -66,7 +66,7 @@ def test_a_slow_sink_slows_the_source_and_memory_stays_flat(where: str, tmp_path
         sink.slot_sharing_group("slow")
     job = env.execute_async()
     running(job)
-    slots = [one.pid for one in family(os.getpid())["slot"]]
+    slots = [slot.pid for slot in family(os.getpid())["slot"]]
     assert len(slots) == (2 if where == "in another slot" else 1)
     sizes: list[int] = []
     while (details := rest_of(job))["state"] == "RUNNING":

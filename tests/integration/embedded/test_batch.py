@@ -95,9 +95,9 @@ LONG = pytest.mark.long
 def test_the_same_program_gives_the_same_in_both_modes(
     program: Callable[[StreamExecutionEnvironment], DataStream],
 ) -> None:
-    found = {mode: sorted(program(environment(mode)).execute_and_collect()) for mode in ("BATCH", "STREAMING")}
-    assert found["BATCH"] == found["STREAMING"]
-    assert found["BATCH"]
+    by_mode = {mode: sorted(program(environment(mode)).execute_and_collect()) for mode in ("BATCH", "STREAMING")}
+    assert by_mode["BATCH"] == by_mode["STREAMING"]
+    assert by_mode["BATCH"]
 
 
 def count_words(env: StreamExecutionEnvironment, source: Path, target: Path, refuse: bool = False) -> Any:
@@ -170,9 +170,9 @@ def test_nothing_is_visible_of_a_job_that_fails_and_its_author_is_told(
 
 @LONG
 def test_columns_go_through_sparks_shuffle() -> None:
-    found = {mode: sorted(columns(environment(mode)).execute_and_collect()) for mode in ("BATCH", "STREAMING")}
-    assert found["BATCH"] == found["STREAMING"]
-    assert found["BATCH"]
+    by_mode = {mode: sorted(columns(environment(mode)).execute_and_collect()) for mode in ("BATCH", "STREAMING")}
+    assert by_mode["BATCH"] == by_mode["STREAMING"]
+    assert by_mode["BATCH"]
     sums = {key: sum(n for k, n in RECORDS if k == key) for key, _ in RECORDS}
     assert dict(running(environment("BATCH")).execute_and_collect()) == sums
 
@@ -246,5 +246,5 @@ def test_queries_over_a_gigabyte_give_what_a_database_gives(name: str, tmp_path:
     """What is a GB as text: a million and a half orders, six million lines."""
     tpch.generate(tmp_path, 1_500_000)
     query = tpch.QUERIES[name]
-    found = sorted(map(tuple, query.program(environment("BATCH"), tmp_path).execute_and_collect()))
-    assert found == query.expected(tmp_path)
+    rows = sorted(map(tuple, query.program(environment("BATCH"), tmp_path).execute_and_collect()))
+    assert rows == query.expected(tmp_path)

@@ -31,20 +31,20 @@ def test_the_second_job_computes_nothing(tmp_path: Path) -> None:
         return len(Path(calls).read_text().splitlines())
 
     env = new_environment(2, firesteel__cache__directory=str(tmp_path))
-    kept = env.from_sequence(1, 300).map(square, Types.TUPLE([Types.INT(), Types.LONG()])).cache()
+    cached = env.from_sequence(1, 300).map(square, Types.TUPLE([Types.INT(), Types.LONG()])).cache()
     everything = sorted((n % 3, n * n) for n in range(1, 301))
-    assert sorted(kept.execute_and_collect()) == everything
+    assert sorted(cached.execute_and_collect()) == everything
     assert count() == 300
     files = sorted(path.name for path in tmp_path.glob("firesteel-cache-*/*/*"))
     assert files == ["part-0-of-2", "part-1-of-2"]
-    assert sorted(kept.execute_and_collect()) == everything
-    sums = list(kept.key_by(lambda pair: pair[0]).sum(1).execute_and_collect())
+    assert sorted(cached.execute_and_collect()) == everything
+    sums = list(cached.key_by(lambda pair: pair[0]).sum(1).execute_and_collect())
     assert {key: max(total for k, total in sums if k == key) for key in range(3)} == {
         key: sum(n * n for n in range(1, 301) if n % 3 == key) for key in range(3)
     }
     assert count() == 300
-    kept.invalidate()
-    assert sorted(kept.execute_and_collect()) == everything
+    cached.invalidate()
+    assert sorted(cached.execute_and_collect()) == everything
     assert count() == 600
     env.close()
     assert not list(tmp_path.glob("firesteel-cache-*"))
@@ -54,10 +54,10 @@ def test_the_second_job_computes_nothing(tmp_path: Path) -> None:
 def test_a_job_with_checkpoints_may_keep_results(tmp_path: Path) -> None:
     env = new_environment(2, firesteel__cache__directory=str(tmp_path))
     env.enable_checkpointing(50)
-    kept = env.from_sequence(1, 300).map(str, Types.STRING()).cache()
+    cached = env.from_sequence(1, 300).map(str, Types.STRING()).cache()
     expected = sorted(str(number) for number in range(1, 301))
     for _ in range(2):
-        assert sorted(kept.execute_and_collect()) == expected
+        assert sorted(cached.execute_and_collect()) == expected
     env.close()
 
 

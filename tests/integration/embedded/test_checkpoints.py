@@ -135,12 +135,12 @@ def slow_numbers(directory: Path, **settings: str) -> DataStream:
 def test_another_program_gets_the_results_that_come_behind_a_retained_checkpoint(tmp_path: Path) -> None:
     retention = {"execution__checkpointing__externalized_checkpoint_retention": "RETAIN_ON_CANCELLATION"}
     with slow_numbers(tmp_path, **retention).execute_and_collect() as results:
-        given = [next(results) for _ in range(500)]
+        first_results = [next(results) for _ in range(500)]
         job = results.get_job_client()
     until(lambda: state_of(job) == "CANCELED", "the end of the first program's job")
     metadata = the_one_left(lambda: tmp_path.glob("*/chk-*/_metadata"), "one checkpoint is left")
     rest = list(slow_numbers(tmp_path, execution__state_recovery__path=str(metadata.parent)).execute_and_collect())
-    assert given == list(range(500))
+    assert first_results == list(range(500))
     assert rest == list(range(rest[0], 2000))
     assert rest[0] > 0, "what the first program had said to have is not in the checkpoint"
 

@@ -75,17 +75,19 @@ def test_columns_from_source_to_sink(parallelism: int) -> None:
         .process(Running(), RUNNING)
     )
     result = counted.with_columns(when(col("n") == 1).then("first").otherwise("later").alias("which"))
-    found = [tuple(row) for row in result.execute_and_collect()]
-    kept = [row for row in map(bid, range(COUNT)) if row.channel is not None and row.price >= 100]
+    rows = [tuple(row) for row in result.execute_and_collect()]
+    passing_bids = [row for row in map(bid, range(COUNT)) if row.channel is not None and row.price >= 100]
     seen: dict[int, int] = {}
     expected = []
-    for row in kept:
+    for row in passing_bids:
         seen[row.auction] = seen.get(row.auction, 0) + 1
         expected.append((row.auction, seen[row.auction], "first" if seen[row.auction] == 1 else "later"))
-    assert sorted((auction, n, which) for auction, n, _, which in found) == sorted(expected)
-    assert sum(amount for _, _, amount, _ in found) == sum(row.price * 100 for row in kept)
+    assert sorted((auction, n, which) for auction, n, _, which in rows) == sorted(expected)
+    assert sum(amount for _, _, amount, _ in rows) == sum(row.price * 100 for row in passing_bids)
     if parallelism == 1:
-        assert [row[2] for row in found] == [row.price * 100 for row in kept]  # in order, each with its own value
+        assert [row[2] for row in rows] == [
+            row.price * 100 for row in passing_bids
+        ]  # in order, each with its own value
 
 
 def test_rows_become_columns_and_columns_rows_across_slots() -> None:
@@ -98,11 +100,11 @@ def test_rows_become_columns_and_columns_rows_across_slots() -> None:
         .filter(col("half") % 2 == 0)
         .broadcast()
         .key_by(["auction", "half"])
-        .reduce(lambda one, other: one)
+        .reduce(lambda row, other: row)
     )
-    found = sorted({tuple(row) for row in result.execute_and_collect()})
+    pairs_seen = sorted({tuple(row) for row in result.execute_and_collect()})
     halves = {(row.auction, row.price // 2) for row in map(bid, range(300))}
-    assert found == sorted(pair for pair in halves if pair[1] % 2 == 0)
+    assert pairs_seen == sorted(pair for pair in halves if pair[1] % 2 == 0)
 
 
 def test_a_number_that_overflows_names_operator_and_row_unless_it_may_wrap() -> None:
@@ -138,7 +140,7 @@ def test_columns_of_all_kinds_from_file_to_file(tmp_path: Path) -> None:
     lines = [f"{n},{n % 100}.50,2020-01-01T00:00:{n % 60:02d},t{n % 5}\n" for n in range(count)]
     (tmp_path / "in.csv").write_text("".join(lines))
     types = [Types.LONG(), Types.BIG_DEC(), Types.SQL_TIMESTAMP(), Types.STRING()]
-    given = Types.ROW_NAMED(["n", "price", "at", "tag"], types)
+    row_type = Types.ROW_NAMED(["n", "price", "at", "tag"], types)
     rich = Types.ROW_NAMED(
         ["n", "price", "at", "tags", "more"],
         [*types[:2], Types.INSTANT(), Types.LIST(Types.STRING()), Types.MAP(Types.STRING(), Types.LONG())],
@@ -149,23 +151,23 @@ def test_columns_of_all_kinds_from_file_to_file(tmp_path: Path) -> None:
 
     written = Types.ROW_NAMED(["n", "price", "at", "tag"], [*types[:2], Types.INSTANT(), Types.STRING()])
     env = new_environment(2)
-    lines_of = CsvReaderFormat.for_schema(CsvSchema(given)).rows_are_lines()
+    lines_of = CsvReaderFormat.for_schema(CsvSchema(row_type)).rows_are_lines()
     source = FileSource.for_record_stream_format(lines_of, tmp_path / "in.csv")
     flat = env.from_source(source.set_split_size(20_000).build(), WatermarkStrategy.no_watermarks(), "File").select(
         "n", "price", col("at").cast(Types.INSTANT()).alias("at"), "tag"
     )
     assert flat.get_type() == written
-    kept = flat.map(enriched, output_type=rich).rebalance().filter(col("tags").get(0) != "t1")
-    kept = kept.filter(col("more").get("n") > 10)
-    result = kept.select("n", "price", "at", col("tags").get(0).alias("tag"))
+    filtered = flat.map(enriched, output_type=rich).rebalance().filter(col("tags").get(0) != "t1")
+    filtered = filtered.filter(col("more").get("n") > 10)
+    result = filtered.select("n", "price", "at", col("tags").get(0).alias("tag"))
     sink = FileSink.for_bulk_format(tmp_path / "out", ParquetBulkWriters.for_row_type(written)).build()
     result.sink_to(sink)
     env.execute("there")
     back = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(written), tmp_path / "out").build()
     again = new_environment(2)
-    found = list(again.from_source(back, WatermarkStrategy.no_watermarks(), "Back").execute_and_collect())
+    rows = list(again.from_source(back, WatermarkStrategy.no_watermarks(), "Back").execute_and_collect())
     start = 1_577_836_800
-    assert sorted(found, key=lambda row: row.n) == [
+    assert sorted(rows, key=lambda row: row.n) == [
         Row(n=n, price=Decimal(f"{n % 100}.50"), at=Instant(start + n % 60, 0), tag=f"t{n % 5}")
         for n in range(11, count)
         if n % 5 != 1

@@ -76,7 +76,9 @@ class Lists(Source[Event]):
         return Boundedness.BOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
-        splits = [Split(str(n), {"events": [list(e) for e in one]}).to_plain() for n, one in enumerate(self.lists)]
+        splits = [
+            Split(str(n), {"events": [list(e) for e in events]}).to_plain() for n, events in enumerate(self.lists)
+        ]
         return EnumeratorSpec("static", {"splits": splits})
 
     def create_reader(self, context: ReaderContext) -> Any:
@@ -190,7 +192,7 @@ def test_timers_put_each_keys_records_in_order(parallelism: int, strategy: Water
         assert timestamp == at, "results of a timer carry its timestamp"
         by_key[key].append((key, at, number))
     expected: dict[str, list[Event]] = defaultdict(list)
-    for event in sorted((e for one in source.lists for e in one), key=lambda e: (e[1], e)):
+    for event in sorted((e for events in source.lists for e in events), key=lambda e: (e[1], e)):
         expected[event[0]].append(event)
     assert by_key == expected
 
@@ -237,8 +239,8 @@ def test_an_operator_with_two_inputs_waits_for_the_slower_one(parallelism: int) 
     env = new_environment(parallelism)
     rng = random.Random(3)
     events = [[(rng.choice("abc"), timestamp, timestamp) for timestamp in range(900)] for _ in range(2)]
-    one, other = (env.from_source(Lists((tuple(side),)), PUNCTUATED, "side") for side in events)
-    pairs = one.connect(other).key_by(lambda event: event[0], lambda event: event[0]).process(Pair())
+    first, second = (env.from_source(Lists((tuple(side),)), PUNCTUATED, "side") for side in events)
+    pairs = first.connect(second).key_by(lambda event: event[0], lambda event: event[0]).process(Pair())
     sums: dict[str, int] = defaultdict(int)
     for key, _, number in [*events[0], *events[1]]:
         sums[key] += number
@@ -270,12 +272,12 @@ def test_side_outputs(parallelism: int, chained: bool) -> None:
     even = main.get_side_output(EVEN).map(lambda value: ("even", value))
     text = main.get_side_output(TEXT).map(lambda value: ("text", value))
     results = run(main.map(lambda value: ("main", value)).union(even, text))
-    found: dict[str, list[Any]] = defaultdict(list)
+    by_output: dict[str, list[Any]] = defaultdict(list)
     for name, value in results:
-        found[name].append(value)
-    assert sorted(found["main"]) == list(range(1, 3001, 2))
-    assert sorted(found["even"]) == list(range(2, 3001, 2))
-    assert sorted(found["text"]) == sorted(f"three: {value}" for value in range(3, 3001, 3))
+        by_output[name].append(value)
+    assert sorted(by_output["main"]) == list(range(1, 3001, 2))
+    assert sorted(by_output["even"]) == list(range(2, 3001, 2))
+    assert sorted(by_output["text"]) == sorted(f"three: {value}" for value in range(3, 3001, 3))
 
 
 class Ticks(KeyedProcessFunction[int, int, Any]):

@@ -300,11 +300,11 @@ def test_flinks_keys_that_mean_nothing_here_are_named_once(caplog: pytest.LogCap
     env = new_environment(1, blob__client__socket__timeout="1 s", blob__fetch__backlog="7", my__own__key="x")
     for _ in range(2):
         assert list(env.from_collection([1]).execute_and_collect()) == [1]
-    told = [record for record in caplog.records if "blob.fetch.backlog" in record.getMessage()]
-    assert [record.levelname for record in told] == ["WARNING"], caplog.text
-    assert "blob.client.socket.timeout" in told[0].getMessage()
-    assert "of Flink have no effect" in told[0].getMessage()
-    assert "my.own.key" not in told[0].getMessage()
+    warnings = [record for record in caplog.records if "blob.fetch.backlog" in record.getMessage()]
+    assert [record.levelname for record in warnings] == ["WARNING"], caplog.text
+    assert "blob.client.socket.timeout" in warnings[0].getMessage()
+    assert "of Flink have no effect" in warnings[0].getMessage()
+    assert "my.own.key" not in warnings[0].getMessage()
     unknown = [record.getMessage() for record in caplog.records if "my.own.key" in record.getMessage()]
     assert len(unknown) == 1
     assert "Unknown configuration keys" in unknown[0]

@@ -40,7 +40,7 @@ def endless(per_second: float | None = None) -> DataGeneratorSource[int]:
 
 
 def slots() -> list[int]:
-    return [one.pid for one in family(os.getpid())["slot"]]
+    return [slot.pid for slot in family(os.getpid())["slot"]]
 
 
 @ANYWHERE
@@ -83,12 +83,12 @@ def test_a_slow_reader_holds_the_job_back() -> None:
         job = results.get_job_client()
         running(job)
         (slot,) = until(lambda: len(slots()) == 1 and slots(), "one slot process")
-        made = settled(lambda: vertex(job)["metrics"]["read-records"])
-        assert made < 3000  # 16 kB each: the buffers of slot and client
+        records_read = settled(lambda: vertex(job)["metrics"]["read-records"])
+        assert records_read < 3000  # 16 kB each: the buffers of slot and client
         assert resident(slot) < 300 * MIB
         assert resident(os.getpid()) < mine + 64 * MIB
         assert [next(results) for _ in range(10, 2000)] == [large(i) for i in range(10, 2000)]
-        until(lambda: vertex(job)["metrics"]["read-records"] > made, "the job going on")
+        until(lambda: vertex(job)["metrics"]["read-records"] > records_read, "the job going on")
 
 
 def vertex(job: Any, number: int = 0) -> Any:

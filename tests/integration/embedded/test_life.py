@@ -48,7 +48,10 @@ env.execute('division')
 
 @pytest.mark.parametrize(
     "how",
-    ["kill -9", *(pytest.param(one, marks=pytest.mark.long) for one in ("end", "ctrl-c", "terminate", "exception"))],
+    [
+        "kill -9",
+        *(pytest.param(ending, marks=pytest.mark.long) for ending in ("end", "ctrl-c", "terminate", "exception")),
+    ],
 )
 def test_a_client_that_ends_leaves_nothing(how: str, tmp_path: Path) -> None:
     last = {"exception": FAILING, "end": "job = env.execute_async(); sys.stdin.readline()"}.get(how, "env.execute()")

@@ -252,7 +252,7 @@ def test_the_notebook_of_csv_to_parquet(kernel: Notebook) -> None:
             distances.setdefault(flight["carrier"], []).append(int(flight["distance"]))
     outputs = run_example(kernel, "csv_to_parquet")
     assert result(outputs[-3])[0] == sum(map(len, distances.values()))
-    means = sorted((sum(found) / len(found) for found in distances.values()), reverse=True)
+    means = sorted((sum(of_pair) / len(of_pair) for of_pair in distances.values()), reverse=True)
     assert [row["distance_mean"] for row in result(outputs[-2])] == pytest.approx(means[:3])
 
 

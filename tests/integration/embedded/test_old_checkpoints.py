@@ -26,7 +26,7 @@ FIXTURES = sorted(path.parent.parent for path in HERE.glob("*/checkpoint/_metada
 
 
 def test_there_is_a_fixture_of_the_format_of_now_with_all_kinds_of_state() -> None:
-    versions = {int(found[1]) for path in FIXTURES if (found := re.match(r"v(\d+)-", path.name))}
+    versions = {int(version[1]) for path in FIXTURES if (version := re.match(r"v(\d+)-", path.name))}
     assert versions >= set(range(2, VERSION + 1)), "see the head of this module"
     path = FIXTURES[-1] / "checkpoint" / "_metadata"
     metadata = CheckpointMetadata.from_bytes(path.read_bytes(), str(path))
@@ -60,6 +60,6 @@ def test_a_job_goes_on_from_it(fixture: Path, tmp_path: Path) -> None:
     env.configure(Configuration.from_dict(settings))
     build(env, place / "lines.txt", place / "ledger", slow=False)
     env.execute("from a fixture")
-    found = committed(place / "ledger")
-    assert found - expected() == {}, "something is doubled or wrong"
-    assert expected() - found == {}, "something is lost"
+    counts = committed(place / "ledger")
+    assert counts - expected() == {}, "something is doubled or wrong"
+    assert expected() - counts == {}, "something is lost"

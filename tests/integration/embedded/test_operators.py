@@ -155,17 +155,17 @@ def _named(name: str) -> Callable[[Any], Any]:
 def in_one_job(branches: Mapping[str, DataStream]) -> dict[str, list[Any]]:
     """Runs all branches of a program together; the records of each, in the order of arrival."""
     first, *others = (stream.map(_named(name)) for name, stream in branches.items())
-    found: dict[str, list[Any]] = {name: [] for name in branches}
+    by_branch: dict[str, list[Any]] = {name: [] for name in branches}
     with first.union(*others).execute_and_collect() as results:
         for name, value in results:
-            found[name].append(value)
-    return found
+            by_branch[name].append(value)
+    return by_branch
 
 
 def test_map_flat_map_filter_process() -> None:
     env = new_environment(PARALLELISM)
     pairs, numbers = env.from_collection(PAIRS).rebalance(), env.from_sequence(-500, 500)
-    found = in_one_job(
+    by_branch = in_one_job(
         {
             "map": pairs.filter(Positive()).map(lambda pair: pair[1] * 2),
             "flat_map": numbers.flat_map(Digits(), Types.STRING()),
@@ -178,7 +178,7 @@ def test_map_flat_map_filter_process() -> None:
         "process": [(p, p[1] // 2) for p in PAIRS] + [(p, p[1] // 2 + 1) for p in PAIRS if p[1] % 2],
     }
     for name, values in expected.items():
-        assert Counter(found[name]) == Counter(values), name
+        assert Counter(by_branch[name]) == Counter(values), name
 
 
 def test_keyed_reduce_and_aggregations() -> None:
@@ -197,14 +197,14 @@ def test_keyed_reduce_and_aggregations() -> None:
         "min_by": min,
         "max_by": max,
     }
-    found = in_one_job(
+    by_branch = in_one_job(
         {
             "reduce": keyed.reduce(Add()),
             "lambda": keyed.reduce(lambda a, b: (a[0], a[1] + b[1])),
             **{name: getattr(keyed, name)(1) for name in ("sum", "min", "max", "min_by", "max_by")},
         }
     )
-    for name, results in found.items():
+    for name, results in by_branch.items():
         by_key: dict[str, list[int]] = defaultdict(list)
         for key, value in results:
             by_key[key].append(value)
@@ -229,12 +229,12 @@ def test_value_state_of_keys() -> None:
 def test_union_and_connect() -> None:
     left, right = PAIRS[:1000], PAIRS[1000:2000]
     env = new_environment(PARALLELISM)
-    one, other = env.from_collection(left).rebalance(), env.from_collection(right).rebalance()
-    both = one.connect(other)
+    first, second = env.from_collection(left).rebalance(), env.from_collection(right).rebalance()
+    both = first.connect(second)
     by_key = both.key_by(lambda p: p[0], lambda p: p[0])
-    found = in_one_job(
+    by_branch = in_one_job(
         {
-            "union": one.union(other, one),
+            "union": first.union(second, first),
             "map": both.map(LeftRight()),
             "flat_map": both.flat_map(Both()),
             "process": both.process(Sides()),
@@ -243,12 +243,12 @@ def test_union_and_connect() -> None:
         }
     )
     sided = [("left", p) for p in left] + [("right", p) for p in right if p[1] > 0]
-    assert Counter(found["union"]) == Counter(left + right + left)
-    assert Counter(found["map"]) == Counter(found["keyed map"]) == Counter(sided)
-    assert Counter(found["flat_map"]) == Counter([*left, *left, *(part for pair in right for part in pair)])
-    assert Counter(found["process"]) == Counter([(1, p) for p in left] + [(2, p) for p in right])
-    assert len(found["joined"]) == 2000
-    assert dict(found["joined"]) == {
+    assert Counter(by_branch["union"]) == Counter(left + right + left)
+    assert Counter(by_branch["map"]) == Counter(by_branch["keyed map"]) == Counter(sided)
+    assert Counter(by_branch["flat_map"]) == Counter([*left, *left, *(part for pair in right for part in pair)])
+    assert Counter(by_branch["process"]) == Counter([(1, p) for p in left] + [(2, p) for p in right])
+    assert len(by_branch["joined"]) == 2000
+    assert dict(by_branch["joined"]) == {
         key: (sum(v for k, v in left if k == key), sum(v for k, v in right if k == key)) for key in "abcdefghij"
     }
 
@@ -257,7 +257,7 @@ def test_partitioners() -> None:
     env = new_environment(PARALLELISM)
     source = env.from_sequence(0, 2999).set_parallelism(1).map(str).set_parallelism(1)
     wide = env.from_sequence(0, 2999).map(str)
-    found = in_one_job(
+    by_branch = in_one_job(
         {
             "shuffle": source.shuffle().map(AddIndex()),
             "rebalance": source.rebalance().map(AddIndex()),
@@ -271,16 +271,16 @@ def test_partitioners() -> None:
     )
     everything = Counter(str(i) for i in range(3000))
     for name in ("shuffle", "rebalance", "rescale", "global", "forward"):
-        assert Counter(value for _, value in found[name]) == everything, name
+        assert Counter(value for _, value in by_branch[name]) == everything, name
     for name in ("shuffle", "rebalance", "rescale"):
-        at = Counter(index for index, _ in found[name])
+        at = Counter(index for index, _ in by_branch[name])
         assert at.keys() == set(range(PARALLELISM)), (name, at)
-    assert {index for index, _ in found["global"]} == {0}
-    assert Counter(found["broadcast"]) == Counter(
+    assert {index for index, _ in by_branch["global"]} == {0}
+    assert Counter(by_branch["broadcast"]) == Counter(
         (index, value) for index in range(PARALLELISM) for value in everything
     )
-    assert Counter(found["class"]) == Counter((len(value) % PARALLELISM, value) for value in everything)
-    assert Counter(found["lambda"]) == Counter((int(value) % PARALLELISM, value) for value in everything)
+    assert Counter(by_branch["class"]) == Counter((len(value) % PARALLELISM, value) for value in everything)
+    assert Counter(by_branch["lambda"]) == Counter((int(value) % PARALLELISM, value) for value in everything)
 
 
 def test_a_parallelism_that_changes_along_the_stream() -> None:

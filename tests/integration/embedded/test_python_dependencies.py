@@ -72,9 +72,9 @@ def assert_shared(prefixes: set[str]) -> None:
 def test_packages_are_there_in_an_environment_of_their_own(tmp_path: Path, packages: Path) -> None:
     env = new_environment()  # each TaskManager takes ten seconds of a core to make it
     env.set_python_requirements(requirements(tmp_path, "tiny-answer==1.0\n"), str(packages))
-    found = collected(env, asks)
-    assert [answer for answer, _, _ in found] == [43, 44, 45, 46]
-    assert sys.prefix not in {prefix for _, prefix, _ in found}
+    answers = collected(env, asks)
+    assert [answer for answer, _, _ in answers] == [43, 44, 45, 46]
+    assert sys.prefix not in {prefix for _, prefix, _ in answers}
     assert "tiny_answer" not in sys.modules
     until(lambda: not environments(), "the environment removed when no job uses it")
     with pytest.raises(JobFailedError, match="tiny_answer"):

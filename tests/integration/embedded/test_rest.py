@@ -82,8 +82,8 @@ class Api:
         return body
 
 
-def has(fields: set[str], found: dict[str, Any]) -> None:
-    assert fields <= found.keys(), f"missing: {fields - found.keys()}"
+def has(fields: set[str], answer: dict[str, Any]) -> None:
+    assert fields <= answer.keys(), f"missing: {fields - answer.keys()}"
 
 
 def generated(per_second: float | None = None) -> DataGeneratorSource[int]:
@@ -104,16 +104,16 @@ def job(cluster: None) -> Iterator[Any]:
 
 
 def check_job(api: Api, job_id: str, state: str) -> None:
-    found = api.get(f"/jobs/{job_id}")
-    has(JOB, found)
-    assert (found["jid"], found["state"], found["isStoppable"]) == (job_id, state, False)
-    assert found["timestamps"].keys() == JOB_STATES
-    assert (found["end-time"] == -1) is (state == "RUNNING")
-    assert [node["id"] for node in found["plan"]["nodes"]] == [vertex["id"] for vertex in found["vertices"]]
-    assert found["plan"]["jid"] == job_id
-    for node in found["plan"]["nodes"]:
+    job_details = api.get(f"/jobs/{job_id}")
+    has(JOB, job_details)
+    assert (job_details["jid"], job_details["state"], job_details["isStoppable"]) == (job_id, state, False)
+    assert job_details["timestamps"].keys() == JOB_STATES
+    assert (job_details["end-time"] == -1) is (state == "RUNNING")
+    assert [node["id"] for node in job_details["plan"]["nodes"]] == [vertex["id"] for vertex in job_details["vertices"]]
+    assert job_details["plan"]["jid"] == job_id
+    for node in job_details["plan"]["nodes"]:
         has(PLAN_NODE, node)
-    for vertex in found["vertices"]:
+    for vertex in job_details["vertices"]:
         has(VERTEX, vertex)
         assert vertex["metrics"].keys() == IO
         details = api.get(f"/jobs/{job_id}/vertices/{vertex['id']}")
@@ -125,16 +125,16 @@ def check_job(api: Api, job_id: str, state: str) -> None:
         times = api.get(f"/jobs/{job_id}/vertices/{vertex['id']}/subtasktimes")
         has({"id", "name", "now", "subtasks"}, times)
         has({"id", "name", "now", "taskmanagers"}, api.get(f"/jobs/{job_id}/vertices/{vertex['id']}/taskmanagers"))
-    assert api.get(f"/jobs/{job_id}/plan") == {"plan": found["plan"]}
+    assert api.get(f"/jobs/{job_id}/plan") == {"plan": job_details["plan"]}
     assert api.get(f"/jobs/{job_id}/status") == {"status": state}
     config = api.get(f"/jobs/{job_id}/config")
     has({"restart-strategy", "job-parallelism", "object-reuse-mode", "user-config"}, config["execution-config"])
     history = api.get(f"/jobs/{job_id}/exceptions?maxExceptions=10")["exceptionHistory"]
     has({"entries", "truncated"}, history)
-    (mine,) = (one for one in api.get("/jobs/overview")["jobs"] if one["jid"] == job_id)
+    (mine,) = (job for job in api.get("/jobs/overview")["jobs"] if job["jid"] == job_id)
     has(JOBS_OVERVIEW, mine)
     assert mine["tasks"].keys() == TASKS
-    assert mine["tasks"]["total"] == sum(vertex["parallelism"] for vertex in found["vertices"])
+    assert mine["tasks"]["total"] == sum(vertex["parallelism"] for vertex in job_details["vertices"])
     assert {"id": job_id, "status": state} in api.get("/jobs")["jobs"]
 
 
@@ -152,9 +152,9 @@ def test_a_running_job(job: Any) -> None:
     (taskmanager,) = api.get("/taskmanagers")["taskmanagers"]
     has(TASKMANAGER, taskmanager)
     assert taskmanager["slotsNumber"] - taskmanager["freeSlots"] == 2
-    one = api.get(f"/taskmanagers/{taskmanager['id']}")
-    has({*TASKMANAGER, "allocatedSlots", "metrics"}, one)
-    assert {slot["jobId"] for slot in one["allocatedSlots"]} == {job_id}
+    taskmanager_details = api.get(f"/taskmanagers/{taskmanager['id']}")
+    has({*TASKMANAGER, "allocatedSlots", "metrics"}, taskmanager_details)
+    assert {slot["jobId"] for slot in taskmanager_details["allocatedSlots"]} == {job_id}
 
 
 def test_an_ended_job(cluster: None) -> None:

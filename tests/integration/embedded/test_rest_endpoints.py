@@ -57,7 +57,7 @@ class Counted(MapFunction[int, int]):
         return value
 
 
-PATTERNS = [(one, re.compile(re.sub(r"\{\w+\}", "[^/]+", one.path))) for one in ENDPOINTS]
+PATTERNS = [(endpoint, re.compile(re.sub(r"\{\w+\}", "[^/]+", endpoint.path))) for endpoint in ENDPOINTS]
 
 
 class World:
@@ -69,7 +69,7 @@ class World:
         self.job = str(client.get_job_id())
         self.seen: set[tuple[str, str, int]] = set()
         vertices = self.get(f"/jobs/{self.job}")["vertices"]
-        self.vertex = next(one["id"] for one in vertices if "work" in one["name"])
+        self.vertex = next(vertex["id"] for vertex in vertices if "work" in vertex["name"])
         self.taskmanager = self.get("/taskmanagers")["taskmanagers"][0]["id"]
         self.seen.clear()
 
@@ -83,15 +83,17 @@ class World:
         request = Request(self.base + path, data, method=method, headers=headers)
         try:
             with urlopen(request, timeout=SECONDS) as answer:
-                found = answer.status, answer.read(), answer.headers
+                response = answer.status, answer.read(), answer.headers
         except HTTPError as error:
             with error:
-                found = error.code, error.read(), error.headers
-        asked = path.partition("?")[0].removeprefix("/v1")
-        row = next((one for one, like in PATTERNS if one.method == method and like.fullmatch(asked)), None)
+                response = error.code, error.read(), error.headers
+        plain_path = path.partition("?")[0].removeprefix("/v1")
+        row = next(
+            (endpoint for endpoint, like in PATTERNS if endpoint.method == method and like.fullmatch(plain_path)), None
+        )
         if row is not None:
-            self.seen.add((method, row.flink_path, found[0]))
-        return found
+            self.seen.add((method, row.flink_path, response[0]))
+        return response
 
     def get(self, path: str) -> Any:
         status, body, _ = self.call("GET", path)
@@ -121,8 +123,8 @@ def a_job(folder: Path) -> Iterator[World]:
     numbers.rebalance().map(Counted()).name("work").filter(lambda _: False).print()
     client = env.execute_async("watched")
     running(client)
-    found = World(client, folder)
-    yield found
+    the_world = World(client, folder)
+    yield the_world
     client.cancel().result()
     assert ended(client) == "CANCELED"
 
@@ -148,7 +150,7 @@ ASKED_BELOW = (
 """In paths that are no plain reading: each has lines of its own in the test."""
 
 
-def path_of(world: World, one: Endpoint, checkpoint: int) -> str:
+def path_of(world: World, endpoint: Endpoint, checkpoint: int) -> str:
     """With this world's job, vertex and so on."""
     values = {
         "job_id": world.job,
@@ -160,7 +162,7 @@ def path_of(world: World, one: Endpoint, checkpoint: int) -> str:
         "taskmanager_id": quote(world.taskmanager, safe=""),
         "filename": "slot-0.out",
     }
-    return one.path.format_map(values)
+    return endpoint.path.format_map(values)
 
 
 def test_every_endpoint(tmp_path: Path) -> None:
@@ -168,9 +170,9 @@ def test_every_endpoint(tmp_path: Path) -> None:
     with a_job(tmp_path) as world:
         checkpoint = operations(world, faults)
         until(lambda: world.get(f"/jobs/{world.job}/accumulators")["user-task-accumulators"], "a counter")
-        for one in ENDPOINTS:
-            if one.method == "GET" and not any(word in one.path for word in ASKED_BELOW):
-                read(world, faults, one, path_of(world, one, checkpoint))
+        for endpoint in ENDPOINTS:
+            if endpoint.method == "GET" and not any(word in endpoint.path for word in ASKED_BELOW):
+                read(world, faults, endpoint, path_of(world, endpoint, checkpoint))
         stubs(world, faults)
         datasets(world, faults)
         logs(world, faults)
@@ -187,65 +189,67 @@ def test_every_endpoint(tmp_path: Path) -> None:
 
 def test_the_table_names_a_test_of_each_endpoint() -> None:
     rows = {(method, path): test for method, path, _, test in table()}
-    assert list(rows) == [(one.method, one.flink_path) for one in ENDPOINTS if not one.ours]
+    assert list(rows) == [(endpoint.method, endpoint.flink_path) for endpoint in ENDPOINTS if not endpoint.ours]
     for test in set(rows.values()):
         file, _, name = test.partition("::")
         assert f"def {name}(" in (TABLE.parents[2] / file).read_text(), test
 
 
-def read(world: World, faults: Faults, one: Endpoint, path: str) -> None:
+def read(world: World, faults: Faults, endpoint: Endpoint, path: str) -> None:
     """Flink's shape, under both prefixes, whatever body comes along."""
     no_file = path in ("/jobmanager/log", "/jobmanager/stdout", "/jobmanager/logs/slot-0.out") or path.endswith("/log")
     for prefix in ("", "/v1"):
         status, body, headers = world.call("GET", prefix + path, {}, token=False)  # Java's client sends a body on GET
         if no_file:  # an embedded cluster logs as its program does
             faults.expect(path, (status, list(json.loads(body))) == (404, ["errors"]), body)
-        elif one.is_text:
+        elif endpoint.is_text:
             faults.expect(path, (status, headers["Content-Type"]) == (200, "text/plain; charset=utf-8"), body)
         else:
             faults.expect(path, status == 200, body)
             if status == 200:
-                shape(faults, one, body)
+                shape(faults, endpoint, body)
     status, body, _ = world.call("GET", f"{path}?nobody-knows-this=1")
     faults.expect(f"{path} with an unknown parameter", status == 400 and b"nobody-knows-this" in body, body)
 
 
-def shape(faults: Faults, one: Endpoint, body: bytes) -> None:
+def shape(faults: Faults, endpoint: Endpoint, body: bytes) -> None:
     """The type that we have written down."""
     try:
-        msgspec.convert(json.loads(body), one.answer)
+        msgspec.convert(json.loads(body), endpoint.answer)
     except msgspec.ValidationError as error:
-        faults.expect(f"{one.method} {one.flink_path}", False, f"{error} in {body!r:.500}")
+        faults.expect(f"{endpoint.method} {endpoint.flink_path}", False, f"{error} in {body!r:.500}")
 
 
 def row(method: str, flink_path: str) -> Endpoint:
-    (found,) = [one for one in ENDPOINTS if (one.method, one.flink_path) == (method, flink_path)]
-    return found
+    (endpoint,) = [listed for listed in ENDPOINTS if (listed.method, listed.flink_path) == (method, flink_path)]
+    return endpoint
 
 
 def done(world: World, faults: Faults, method: str, flink_path: str, path: str, body: Any = None) -> Any:
     """Call something that changes the cluster: without the token it is refused."""
-    one = row(method, flink_path)
-    if one.access is CallerRights.CHANGE:
+    endpoint = row(method, flink_path)
+    if endpoint.access is CallerRights.CHANGE:
         refused = world.call(method, path, body, token=False)[0]
         faults.expect(f"{method} {flink_path} without a token", refused == 401, refused)
     status, answer, _ = world.call(method, path, body)
-    faults.expect(f"{method} {flink_path}", status == one.status, answer)
-    if status == one.status:
-        shape(faults, one, answer)
+    faults.expect(f"{method} {flink_path}", status == endpoint.status, answer)
+    if status == endpoint.status:
+        shape(faults, endpoint, answer)
     return json.loads(answer)
 
 
 def operations(world: World, faults: Faults) -> int:
     """Checkpoints, savepoints and their removal; returns the id of a checkpoint."""
     job = f"/jobs/{world.job}"
-    asked = done(world, faults, "POST", "/jobs/:jobid/checkpoints", f"{job}/checkpoints", {"checkpointType": "FULL"})
-    taken = completed(world, faults, "/jobs/:jobid/checkpoints/:triggerid", f"{job}/checkpoints/{asked['request-id']}")
-    asked = done(world, faults, "POST", "/jobs/:jobid/savepoints", f"{job}/savepoints", {"formatType": "CANONICAL"})
-    saved = completed(world, faults, "/jobs/:jobid/savepoints/:triggerid", f"{job}/savepoints/{asked['request-id']}")
+    trigger = done(world, faults, "POST", "/jobs/:jobid/checkpoints", f"{job}/checkpoints", {"checkpointType": "FULL"})
+    checkpoint = completed(
+        world, faults, "/jobs/:jobid/checkpoints/:triggerid", f"{job}/checkpoints/{trigger['request-id']}"
+    )
+    trigger = done(world, faults, "POST", "/jobs/:jobid/savepoints", f"{job}/savepoints", {"formatType": "CANONICAL"})
+    saved = completed(world, faults, "/jobs/:jobid/savepoints/:triggerid", f"{job}/savepoints/{trigger['request-id']}")
     path = {"savepoint-path": saved["location"]}
-    asked = done(world, faults, "POST", "/savepoint-disposal", "/savepoint-disposal", path)
-    completed(world, faults, "/savepoint-disposal/:triggerid", f"/savepoint-disposal/{asked['request-id']}")
+    trigger = done(world, faults, "POST", "/savepoint-disposal", "/savepoint-disposal", path)
+    completed(world, faults, "/savepoint-disposal/:triggerid", f"/savepoint-disposal/{trigger['request-id']}")
     faults.expect("the savepoint is gone", not Path(saved["location"].removeprefix("file:")).exists())
     for wrong, body, field in (
         (f"{job}/savepoints", {"cancel-job": "yes"}, b"cancel-job"),
@@ -258,7 +262,7 @@ def operations(world: World, faults: Faults) -> int:
         faults.expect(f"{wrong} with {body}", status == 400 and field in answer, answer)
     client = {"expiredTimestamp": 2**62}
     done(world, faults, "PATCH", "/jobs/:jobid/clientHeartbeat", f"{job}/clientHeartbeat", client)
-    return int(taken["checkpointId"])
+    return int(checkpoint["checkpointId"])
 
 
 def completed(world: World, faults: Faults, flink_path: str, path: str) -> Any:
@@ -271,16 +275,16 @@ def completed(world: World, faults: Faults, flink_path: str, path: str) -> Any:
 def datasets(world: World, faults: Faults) -> None:
     """What cache() keeps is listed; one that is deleted is computed again."""
     env = new_environment(1, firesteel__cache__directory=str(world.folder))
-    kept = env.from_collection([1, 2]).map(lambda i: i + 1).cache()
-    faults.expect("its results", sorted(kept.execute_and_collect()) == [2, 3])
-    found = world.get("/datasets")["dataSets"]
-    mine = {one.name for one in world.folder.glob("firesteel-cache-*/*")}
-    listed = [one for one in found if one["id"] in mine]
-    faults.expect("it is listed", [one["isComplete"] for one in listed] == [True], (found, mine))
-    asked = done(world, faults, "DELETE", "/datasets/:datasetid", f"/datasets/{listed[0]['id']}")
-    completed(world, faults, "/datasets/delete/:triggerid", f"/datasets/delete/{asked['request-id']}")
+    cached = env.from_collection([1, 2]).map(lambda i: i + 1).cache()
+    faults.expect("its results", sorted(cached.execute_and_collect()) == [2, 3])
+    datasets = world.get("/datasets")["dataSets"]
+    mine = {folder.name for folder in world.folder.glob("firesteel-cache-*/*")}
+    listed = [dataset for dataset in datasets if dataset["id"] in mine]
+    faults.expect("it is listed", [dataset["isComplete"] for dataset in listed] == [True], (datasets, mine))
+    trigger = done(world, faults, "DELETE", "/datasets/:datasetid", f"/datasets/{listed[0]['id']}")
+    completed(world, faults, "/datasets/delete/:triggerid", f"/datasets/delete/{trigger['request-id']}")
     faults.expect("its files are gone", not list(world.folder.glob("firesteel-cache-*/*")))
-    faults.expect("it is computed again", sorted(kept.execute_and_collect()) == [2, 3])
+    faults.expect("it is computed again", sorted(cached.execute_and_collect()) == [2, 3])
     env.close()
 
 
@@ -327,16 +331,16 @@ def stubs(world: World, faults: Faults) -> None:
 def logs(world: World, faults: Faults) -> None:
     """What slots print can be read by ranges, and from the end."""
     where = f"/taskmanagers/{quote(world.taskmanager, safe='')}"
-    names = {one["name"]: one["size"] for one in world.get(f"{where}/logs")["logs"]}
+    names = {log["name"]: log["size"] for log in world.get(f"{where}/logs")["logs"]}
     text = b"a subtask opens\n"
     faults.expect("logs of slots", {"slot-0.out", "slot-1.out"} <= names.keys(), names)
     path = f"{where}/logs/slot-0.out"
     whole = world.call("GET", path)[1]
     faults.expect("a log", whole.count(text) >= 1 and len(whole) == names["slot-0.out"], whole)
-    for wanted, expected in (("bytes=2-8", whole[2:9]), ("bytes=2-", whole[2:]), ("bytes=-6", whole[-6:])):
-        status, body, headers = world.call("GET", path, Range=wanted)
-        faults.expect(wanted, (status, body) == (206, expected), (status, body))
-        faults.expect(wanted, headers["Content-Range"].endswith(f"/{len(whole)}"), headers["Content-Range"])
+    for byte_range, expected in (("bytes=2-8", whole[2:9]), ("bytes=2-", whole[2:]), ("bytes=-6", whole[-6:])):
+        status, body, headers = world.call("GET", path, Range=byte_range)
+        faults.expect(byte_range, (status, body) == (206, expected), (status, body))
+        faults.expect(byte_range, headers["Content-Range"].endswith(f"/{len(whole)}"), headers["Content-Range"])
     faults.expect("beyond its end", world.call("GET", path, Range="bytes=9999999-")[0] == 416)
     faults.expect("its last line", world.call("GET", f"{path}?tail=1")[1] == text)
     faults.expect("no such log", world.call("GET", f"{where}/logs/..%2f..%2fetc%2fpasswd")[0] == 404)
@@ -351,16 +355,18 @@ def metrics(world: World, faults: Faults) -> None:
         "numRecordsInPerSecond", "busyTimeMsPerSecond", "backPressuredTimeMsPerSecond", "idleTimeMsPerSecond",
         "currentInputWatermark", "accumulateBusyTimeMs",
     )  # fmt: skip
-    found = {one["id"]: one for one in world.get(f"{vertex}?get={','.join(names)}")}
-    faults.expect("aggregates of subtasks", set(found) == set(names), found)
+    by_id = {metric["id"]: metric for metric in world.get(f"{vertex}?get={','.join(names)}")}
+    faults.expect("aggregates of subtasks", set(by_id) == set(names), by_id)
     some = world.get(f"{vertex}?get=numRecordsIn&agg=min,max&subtasks=0")
     faults.expect("of one", set(some[0]) == {"id", "min", "max"} and some[0]["min"] == some[0]["max"], some)
     jobs = world.get(f"/jobs/metrics?get=numRestarts,lastCheckpointDuration&agg=max&jobs={world.job}")
-    faults.expect("of jobs", [one["id"] for one in jobs] == ["numRestarts", "lastCheckpointDuration"], jobs)
-    asked = "Status.JVM.Memory.Heap.Max,Status.JVM.Memory.Heap.Used,Status.JVM.Memory.Metaspace.Used"
-    asked += ",Status.Flink.Memory.Managed.Used,Status.JVM.GarbageCollector.All.TimeMsPerSecond"
-    of_all = world.get(f"/taskmanagers/metrics?get={asked}&agg=min,max,avg")
-    faults.expect("what the autoscaler asks", [one["id"] for one in of_all] == asked.split(","), of_all)
+    faults.expect("of jobs", [metric["id"] for metric in jobs] == ["numRestarts", "lastCheckpointDuration"], jobs)
+    names_of_autoscaler = "Status.JVM.Memory.Heap.Max,Status.JVM.Memory.Heap.Used,Status.JVM.Memory.Metaspace.Used"
+    names_of_autoscaler += ",Status.Flink.Memory.Managed.Used,Status.JVM.GarbageCollector.All.TimeMsPerSecond"
+    of_all = world.get(f"/taskmanagers/metrics?get={names_of_autoscaler}&agg=min,max,avg")
+    faults.expect(
+        "what the autoscaler asks", [metric["id"] for metric in of_all] == names_of_autoscaler.split(","), of_all
+    )
     faults.expect("heap", of_all and 0 < of_all[1]["max"] <= of_all[0]["max"], of_all)
     slots = world.get("/jobmanager/metrics?get=taskSlotsTotal,taskSlotsAvailable,numRunningJobs")
     faults.expect("slots", len(slots) == 3 and int(slots[0]["value"]) >= 2, slots)
@@ -436,7 +442,7 @@ def programs(world: World, faults: Faults) -> None:
     program = answer["filename"].rpartition("/")[2]
     listed = world.get("/jars")
     shape(faults, row("GET", "/jars"), json.dumps(listed).encode())
-    faults.expect("it is listed", [one["id"] for one in listed["files"]] == [program], listed)
+    faults.expect("it is listed", [file["id"] for file in listed["files"]] == [program], listed)
     for name, content, word in (
         ("x.py", b"def :", "no program of Python"),
         ("x.jar", archive(), "is empty"),
@@ -483,7 +489,7 @@ def wheels(world: World, faults: Faults) -> None:
     status, answer = world.upload("sums-1.2-py3-none-any.whl", content.getvalue())
     faults.expect("a wheel", (status, answer.get("status")) == (200, "success"), answer)
     (listed,) = world.get("/jars")["files"]
-    entries = [one["name"] for one in listed["entry"]]
+    entries = [entry["name"] for entry in listed["entry"]]
     faults.expect("its scripts", entries == ["sums.main:other", "sums.main:run"], listed)
     where = f"/jars/{listed['id']}"
     status, body, _ = world.call("POST", f"{where}/run", {})
@@ -514,18 +520,18 @@ def ends(world: World, faults: Faults) -> None:
 
     def runs(job: str) -> bool:
         status, body, _ = world.call("GET", f"/jobs/{job}")
-        return status == 200 and all(one["status"] == "RUNNING" for one in json.loads(body)["vertices"])
+        return status == 200 and all(vertex["status"] == "RUNNING" for vertex in json.loads(body)["vertices"])
 
     begun = done(world, faults, "POST", "/jars/:jarid/run-application", f"{where}/run-application", {"parallelism": 1})
-    one = begun["applicationid"]
-    until(lambda: runs(one), "the application runs")
-    done(world, faults, "POST", "/applications/:applicationid/cancel", f"/applications/{one}/cancel")
-    until(lambda: world.get(f"/jobs/{one}/status")["status"] == "CANCELED", "the application is cancelled")
+    application_id = begun["applicationid"]
+    until(lambda: runs(application_id), "the application runs")
+    done(world, faults, "POST", "/applications/:applicationid/cancel", f"/applications/{application_id}/cancel")
+    until(lambda: world.get(f"/jobs/{application_id}/status")["status"] == "CANCELED", "the application is cancelled")
     other = done(world, faults, "POST", "/jars/:jarid/run", f"{where}/run", {"parallelism": 1})["jobid"]
     until(lambda: runs(other), "the job runs")
     body = {"targetDirectory": str(world.folder / "stopped"), "drain": False}
-    asked = done(world, faults, "POST", "/jobs/:jobid/stop", f"/jobs/{other}/stop", body)
-    path = f"/jobs/{other}/savepoints/{asked['request-id']}"
+    trigger = done(world, faults, "POST", "/jobs/:jobid/stop", f"/jobs/{other}/stop", body)
+    path = f"/jobs/{other}/savepoints/{trigger['request-id']}"
     saved = completed(world, faults, "/jobs/:jobid/savepoints/:triggerid", path)
     faults.expect("the savepoint", Path(saved["location"].removeprefix("file:"), "_metadata").exists(), saved)
     until(lambda: world.get(f"/jobs/{other}/status")["status"] == "FINISHED", "the job is stopped")
@@ -533,7 +539,11 @@ def ends(world: World, faults: Faults) -> None:
 
 
 HARMFUL = {("DELETE", "/cluster"), ("PATCH", "/jobs/{job_id}"), ("GET", "/jobs/{job_id}/yarn-cancel")}
-FUZZED = [one for one in ENDPOINTS if (one.method, one.path) not in HARMFUL and "profiler" not in one.path]
+FUZZED = [
+    endpoint
+    for endpoint in ENDPOINTS
+    if (endpoint.method, endpoint.path) not in HARMFUL and "profiler" not in endpoint.path
+]
 ODD = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["-1", "0", "1e3", "9" * 30, "\x00", "..", "%", "a,b", "0-9,3", "é", "0" * 32, "all"]),
@@ -555,18 +565,20 @@ def never_a_500(world: World) -> None:
     @of_hypothesis(max_examples=examples(60), deadline=None)
     @given(st.data())
     def ask(data: st.DataObject) -> None:
-        one = data.draw(st.sampled_from(FUZZED))
-        parts = {part: data.draw(st.just(valid[part]) | ODD if part in valid else ODD) for part in one.parts}
-        names = [parameter.name for parameter in one.query if parameter.name != "wait-ms"]
+        endpoint = data.draw(st.sampled_from(FUZZED))
+        parts = {part: data.draw(st.just(valid[part]) | ODD if part in valid else ODD) for part in endpoint.parts}
+        names = [parameter.name for parameter in endpoint.query if parameter.name != "wait-ms"]
         query = data.draw(st.dictionaries(st.sampled_from(names), ODD, max_size=3)) if names else {}
-        fields = list(one.body.__annotations__) if isinstance(one.body, type) else ["x"]
+        fields = list(endpoint.body.__annotations__) if isinstance(endpoint.body, type) else ["x"]
         body = data.draw(st.dictionaries(st.sampled_from(fields), JSON, max_size=3) | JSON | st.binary(max_size=20))
-        if "run" in one.path or "cancel" in one.path or "stop" in one.path:  # what is in order would be done
+        if (
+            "run" in endpoint.path or "cancel" in endpoint.path or "stop" in endpoint.path
+        ):  # what is in order would be done
             body = ["nothing"]
-        text = one.path.format_map({name: quote(part, safe="") or "%20" for name, part in parts.items()})
-        status, answer, _ = world.call(one.method, f"{text}?{urlencode(query)}" if query else text, body)
-        assert status < 500 or status == 503, (one, text, query, body, answer)
+        text = endpoint.path.format_map({name: quote(part, safe="") or "%20" for name, part in parts.items()})
+        status, answer, _ = world.call(endpoint.method, f"{text}?{urlencode(query)}" if query else text, body)
+        assert status < 500 or status == 503, (endpoint, text, query, body, answer)
         if status >= 400:
-            assert list(json.loads(answer)) == ["errors"], (one, text, query, body, answer)
+            assert list(json.loads(answer)) == ["errors"], (endpoint, text, query, body, answer)
 
     ask()

@@ -89,9 +89,9 @@ class CountBatches(KeyedBatchFunction):
         self.count: Any = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
 
     def process_batch(self, batch: pa.RecordBatch, ctx: Any) -> pa.RecordBatch:
-        found = pc.add(self.count.get(ctx.keys).fill_null(0), 1)
-        self.count.put(ctx.keys, found)
-        return pa.RecordBatch.from_pydict({"key": batch["key"], "n": found})
+        counts = pc.add(self.count.get(ctx.keys).fill_null(0), 1)
+        self.count.put(ctx.keys, counts)
+        return pa.RecordBatch.from_pydict({"key": batch["key"], "n": counts})
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_columns_larger_than_memory_count_each_record_once_over_a_restart(tmp_pa
     else:
         counted = rows.process_batches(CountBatches(), COUNTED)
     with counted.execute_and_collect() as results:
-        found = Counter((row.key, row.n) for row in results)
+        totals = Counter((row.key, row.n) for row in results)
     assert (tmp_path / "mark").exists()
-    assert found == Counter((key * 7919, n) for key in range(MANY // 2) for n in (1, 2))
+    assert totals == Counter((key * 7919, n) for key in range(MANY // 2) for n in (1, 2))
 
 
 class Seen(KeyedProcessFunction[Any, Any, Any]):
@@ -178,9 +178,9 @@ def test_another_parallelism_goes_on_from_a_retained_checkpoint(tmp_path: Path, 
     for kind, key, number in rest:
         if kind == "count":
             counts.setdefault(key, []).append(number)
-    for key, found in counts.items():
-        assert found == list(range(found[0], NUMBERS // KEYS + 1)), key
-    assert min(found[0] for found in counts.values()) > 1, "the state of the first program is not there"
+    for key, numbers_seen in counts.items():
+        assert numbers_seen == list(range(numbers_seen[0], NUMBERS // KEYS + 1)), key
+    assert min(numbers[0] for numbers in counts.values()) > 1, "the state of the first program is not there"
     seen = sorted((key, numbers) for kind, key, numbers in rest if kind == "seen")
     assert seen == [(key, tuple(range(key, NUMBERS, KEYS))) for key in range(KEYS)]
 
@@ -192,8 +192,8 @@ def test_windows(parallelism: int) -> None:
         TumblingEventTimeWindows.of(Time.milliseconds(500)),
         EventTimeSessionWindows.with_gap(Time.milliseconds(20)),
     ):
-        found = collected(stream.window(window).aggregate(MaxAndCount()))
+        results_on_disk = collected(stream.window(window).aggregate(MaxAndCount()))
         on_heap = timed(new_environment(parallelism), EVENTS_IN_TIME).key_by(first).window(window)
-        assert found == collected(on_heap.aggregate(MaxAndCount()))
-        assert len(found) > 50
+        assert results_on_disk == collected(on_heap.aggregate(MaxAndCount()))
+        assert len(results_on_disk) > 50
         stream = timed(with_rocksdb(new_environment(parallelism)), EVENTS_IN_TIME).key_by(first)

@@ -53,10 +53,10 @@ def start() -> Iterator[tuple[int, str, list[str]]]:
     logger.addHandler(notes)
     logger.setLevel(logging.INFO)
     try:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            port = taken.getsockname()[1]
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            port = listener.getsockname()[1]
             env = new_environment(2, rest__port=str(port), rest__bind_port=f"{port}-{port + 99}", **TWO_SLOTS)
             with env.from_collection([1]).execute_and_collect() as results:
                 client: Any = results.get_job_client()
@@ -148,8 +148,8 @@ class Computing(Stuck):
 
 class OnASocket(Stuck):
     def hang(self) -> None:
-        one, _other = socket.socketpair()
-        one.recv(1)
+        reader, _other = socket.socketpair()
+        reader.recv(1)
 
 
 class Swallowing(Stuck):
@@ -205,7 +205,11 @@ def test_what_can_be_interrupted_ends_by_itself(function: type[Stuck], tmp_path:
 
 @pytest.mark.parametrize(
     "function",
-    [Computing, BlockingSleep, *(pytest.param(one, marks=pytest.mark.long) for one in (SwallowingAll, BlockingSocket))],
+    [
+        Computing,
+        BlockingSleep,
+        *(pytest.param(function, marks=pytest.mark.long) for function in (SwallowingAll, BlockingSocket)),
+    ],
 )
 def test_what_cannot_be_interrupted_ends_with_its_process(function: type[Stuck], tmp_path: Path) -> None:
     assert closed_after_cancel(function, "1500 ms", tmp_path) == []
@@ -223,10 +227,10 @@ def kill_and_look(kinds: Sequence[str], message: str, tmp_path: Path) -> None:
     env.from_sequence(1, 4).map(wait).rebalance().map(str).print()
     job = env.execute_async()
     running(job)
-    found = family(os.getpid())
+    processes = family(os.getpid())
     for kind in kinds:
-        assert found[kind], (kind, found)
-        os.kill(found[kind][0].pid, signal.SIGKILL)
+        assert processes[kind], (kind, processes)
+        os.kill(processes[kind][0].pid, signal.SIGKILL)
     with pytest.raises(JobFailedError, match=message) as caught:
         job.get_job_execution_result().result(50)
     assert "py4j" not in str(caught.value)

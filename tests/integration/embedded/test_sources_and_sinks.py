@@ -70,10 +70,10 @@ def test_words_of_lines_in_a_column_are_counted_by_text_that_repeats(tmp_path: P
     def words_of(batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([pc.list_flatten(pc.ascii_split_whitespace(batch.column(0)))], ["word"])
 
-    found = env.from_source(source, NO_WATERMARKS, "lines").map_batches(
+    word_batches = env.from_source(source, NO_WATERMARKS, "lines").map_batches(
         words_of, Types.ROW_NAMED(["word"], [Types.STRING()])
     )
-    counted = found.key_by("word").aggregate(count().alias("n"))
+    counted = word_batches.key_by("word").aggregate(count().alias("n"))
     results = list(counted.execute_and_collect())
     expected = Counter(pc.list_flatten(pc.ascii_split_whitespace(pa.array(lines))).to_pylist())  # "" at their ends, too
     assert Counter(row.word for row in results) == expected

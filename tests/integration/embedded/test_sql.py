@@ -32,9 +32,9 @@ def test_a_query_over_generated_rows(capfd: pytest.CaptureFixture[str]) -> None:
         "SELECT id, twice + 1 AS more, CASE WHEN id < 500 THEN 'low' ELSE 'high' END AS size, CHAR_LENGTH(name) AS n "
         "FROM odd UNION ALL SELECT -1, 0, 'none', 0"
     )
-    found = sorted(tuple(row) for row in tables.sql_query(query).execute().collect())
+    rows = sorted(tuple(row) for row in tables.sql_query(query).execute().collect())
     expected = [(i, 2 * i + 1, "low" if i < 500 else "high", 3) for i in range(1, 1001, 2)]
-    assert found == [(-1, 0, "none", 0), *expected]
+    assert rows == [(-1, 0, "none", 0), *expected]
     tables.execute_sql("SELECT * FROM (VALUES (1, 'a', 1.50), (2, NULL, 0.5)) AS t(a, b, c)").print()
     shown = capfd.readouterr().out
     assert "2 rows in set" in shown

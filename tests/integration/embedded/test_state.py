@@ -94,14 +94,14 @@ class Everything(KeyedProcessFunction[str, Any, Any]):
 def expected_of_everything() -> list[Any]:
     numbers: dict[str, list[int]] = defaultdict(list)
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
-    found = []
+    results = []
     for key, kind, number in EVENTS:
         numbers[key].append(number)
         kinds[key][kind] += 1
         seen = numbers[key]
         counts = tuple(sorted(kinds[key].items()))
-        found.append((key, len(seen), max(seen), tuple(seen[-3:]), counts, sum(seen), sum(seen) / len(seen)))
-    return sorted(found, key=repr)
+        results.append((key, len(seen), max(seen), tuple(seen[-3:]), counts, sum(seen), sum(seen) / len(seen)))
+    return sorted(results, key=repr)
 
 
 def collected(stream: DataStream) -> list[Any]:
@@ -141,11 +141,11 @@ def test_each_subtask_gets_each_broadcast_record(parallelism: int) -> None:
     env = new_environment(parallelism)
     rules = env.from_collection([1, 2, 3], Types.INT()).broadcast(RULES)
     numbers = env.from_sequence(1, 100)
-    found = collected(numbers.connect(rules).process(Mark()))
-    assert sorted(value for kind, *value in found if kind == "record") == [[n] for n in range(1, 101)]
+    results = collected(numbers.connect(rules).process(Mark()))
+    assert sorted(value for kind, *value in results if kind == "record") == [[n] for n in range(1, 101)]
     seen = [["1"], ["1", "2"], ["1", "2", "3"]]
-    told = [tuple(value) for kind, *value in found if kind == "rule"]
-    assert sorted(told) == sorted((index, keys) for index in range(parallelism) for keys in seen)
+    rules_seen = [tuple(value) for kind, *value in results if kind == "rule"]
+    assert sorted(rules_seen) == sorted((index, keys) for index in range(parallelism) for keys in seen)
 
 
 class Totals(KeyedBroadcastProcessFunction[str, Any, Any, Any]):
@@ -161,9 +161,9 @@ class Totals(KeyedBroadcastProcessFunction[str, Any, Any, Any]):
         yield "sum", value[0], self.sum.value()
 
     def process_broadcast_element(self, value: int, ctx: Any) -> Any:
-        found: list[Any] = []
-        ctx.apply_to_keyed_state(self.descriptor, lambda key, state: found.append((key, state.value())))
-        return [("keys", key, total > 0) for key, total in found]
+        totals: list[Any] = []
+        ctx.apply_to_keyed_state(self.descriptor, lambda key, state: totals.append((key, state.value())))
+        return [("keys", key, total > 0) for key, total in totals]
 
 
 @PARALLELISMS
@@ -171,17 +171,17 @@ def test_keyed_state_beside_broadcast_state(parallelism: int) -> None:
     env = new_environment(parallelism)
     rules = env.from_collection([1], Types.INT()).broadcast(RULES)
     events = env.from_collection([e for e in EVENTS if e[2] > 0], EVENT)
-    found = collected(events.key_by(first).connect(rules).process(Totals()))
+    results = collected(events.key_by(first).connect(rules).process(Totals()))
     sums: Counter[str] = Counter()
     expected = []
     for key, _, number in EVENTS:
         if number > 0:
             sums[key] += number
             expected.append(("sum", key, sums[key]))
-    assert [value for value in found if value[0] == "sum"] == sorted(expected, key=repr)
-    told = [value for value in found if value[0] == "keys"]
-    assert all(positive for _, _, positive in told)
-    assert len(set(told)) == len(told), "a key was told of by two subtasks"
+    assert [value for value in results if value[0] == "sum"] == sorted(expected, key=repr)
+    keys_seen = [value for value in results if value[0] == "keys"]
+    assert all(positive for _, _, positive in keys_seen)
+    assert len(set(keys_seen)) == len(keys_seen), "a key was told of by two subtasks"
 
 
 class Numbered(MapFunction[Any, Any], CheckpointedFunction):

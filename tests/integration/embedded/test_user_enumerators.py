@@ -122,9 +122,9 @@ def test_the_process_of_the_enumerator_is_killed(tmp_path: Path, place: Mapping[
     env.enable_checkpointing(50)
     numbers = env.from_source(Killed(tmp_path), WatermarkStrategy.no_watermarks(), "numbers")
     with numbers.key_by(lambda n: n % 7).map(lambda n: n).execute_and_collect() as results:
-        found = Counter(results)
+        counts = Counter(results)
     expected = Counter(number * 1000 + i for number in range(SPLITS) for i in range(LENGTH))
-    assert found == expected, f"lost: {expected - found}, doubled: {found - expected}"
+    assert counts == expected, f"lost: {expected - counts}, doubled: {counts - expected}"
     assert (tmp_path / "killed").exists(), "it was killed on the way"
     begins = [line for line in (tmp_path / "story").read_text().splitlines() if line.startswith("begins")]
     assert len(begins) == 2

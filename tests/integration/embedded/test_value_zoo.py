@@ -139,7 +139,7 @@ def test_all_kinds_of_values(mode: str, tmp_path: Path) -> None:
     timed = bounded.with_timestamp_assigner(Times())
     echoed = AsyncDataStream.unordered_wait(zoo.rebalance(), Echoes(), Time.seconds(60))
     by_name = echoed.assign_timestamps_and_watermarks(timed).key_by(lambda value: value[0])
-    held = by_name.process(Holds())
+    from_state = by_name.process(Holds())
     window = SlidingEventTimeWindows.of(Time.milliseconds(2 * EACH), Time.milliseconds(EACH))
     windows = by_name.window(window).process(Gives())
     side = zoo.get_side_output(SIDE).broadcast().map(lambda value: ("side", value[0], value[2]))
@@ -147,7 +147,7 @@ def test_all_kinds_of_values(mode: str, tmp_path: Path) -> None:
     in_tuples = env.from_collection([(name, make()) for name, make in ZOO.items()])
     client = in_tuples.rebalance().map(lambda value: ("client", *value))
     bare = env.from_collection([make() for make in ZOO.values()]).rebalance().map(lambda value: ("bare", "", value))
-    with held.union(windows, side, client, bare, of_keys.process(Counts())).execute_and_collect() as collected:
+    with from_state.union(windows, side, client, bare, of_keys.process(Counts())).execute_and_collect() as collected:
         results = list(collected)
     assert mark.exists()
 

@@ -89,11 +89,11 @@ def expected_windows(size: int, slide: int) -> list[Any]:
         for start in range(at // slide * slide, at - size, -slide):
             groups[start + size, start, key].append(value)
     seen: Counter[str] = Counter()
-    found = []
+    results = []
     for (end, start, key), values in sorted(groups.items()):
         seen[key] += 1
-        found.append((key, start, end, (max(values), len(values)), seen[key]))
-    return sorted(found, key=repr)
+        results.append((key, start, end, (max(values), len(values)), seen[key]))
+    return sorted(results, key=repr)
 
 
 @pytest.mark.parametrize(("parallelism", "size", "slide"), [(1, 500, 500), (5, 700, 200)])
@@ -115,16 +115,16 @@ def test_sessions_with_late_data(parallelism: int) -> None:
     results = windowed.window(EventTimeSessionWindows.with_gap(Time.milliseconds(20))).side_output_late_data(late)
     sums = results.reduce(lambda a, b: (a[0], a[1] + b[1], max(a[2], b[2])))
     both = sums.map(lambda r: ("sum", r)).union(sums.get_side_output(late).map(lambda r: ("late", r)))
-    found: dict[str, list[Any]] = {"sum": [], "late": []}
+    by_output: dict[str, list[Any]] = {"sum": [], "late": []}
     with both.execute_and_collect() as outcomes:
         for name, record in outcomes:
-            found[name].append(record)
+            by_output[name].append(record)
     # Watermarks are made from time to time: whether a straggler is late depends on whether one was made before it.
-    total = sum(record[1] for record in found["sum"]) + sum(record[1] for record in found["late"])
+    total = sum(record[1] for record in by_output["sum"]) + sum(record[1] for record in by_output["late"])
     assert total == sum(record[1] for record in records)
-    assert set(found["late"]) <= set(stragglers)
+    assert set(by_output["late"]) <= set(stragglers)
     for sure in (("a", 4, 400), ("b", 5, 1000), ("a", 6, 1002)):
-        assert sure in found["sum"]
+        assert sure in by_output["sum"]
 
 
 @PARALLELISMS
@@ -133,16 +133,16 @@ def test_count_windows_and_evictors(parallelism: int) -> None:
     keyed = env.from_collection(EVENTS).key_by(lambda e: e[0])
     sums = keyed.count_window(10).reduce(lambda a, b: (a[0], a[1] + b[1], 0)).map(lambda r: ("sum", r[:2]))
     last = keyed.count_window(10).evictor(CountEvictor.of(2)).process(Last()).map(lambda r: ("last", r))
-    found: dict[str, list[Any]] = {"sum": [], "last": []}
+    by_output: dict[str, list[Any]] = {"sum": [], "last": []}
     with sums.union(last).execute_and_collect() as results:
         for name, record in results:
-            found[name].append(record)
+            by_output[name].append(record)
     by_key: dict[str, list[int]] = defaultdict(list)
     for key, value, _ in EVENTS:
         by_key[key].append(value)
     tens = [(key, values[i : i + 10]) for key, values in by_key.items() for i in range(0, len(values) - 9, 10)]
-    assert Counter(found["sum"]) == Counter((key, sum(ten)) for key, ten in tens)
-    assert Counter(found["last"]) == Counter((key, tuple(ten[-2:])) for key, ten in tens)
+    assert Counter(by_output["sum"]) == Counter((key, sum(ten)) for key, ten in tens)
+    assert Counter(by_output["last"]) == Counter((key, tuple(ten[-2:])) for key, ten in tens)
 
 
 class Last(ProcessWindowFunction[Any, Any, Any, Any]):
@@ -161,9 +161,9 @@ def test_windows_over_the_whole_stream(parallelism: int) -> None:
     totals: Counter[int] = Counter()
     for _, value, at in EVENTS:
         totals[at // 1000 * 1000] += value
-    found = collected(stream.window_all(TumblingEventTimeWindows.of(Time.seconds(1))).process(Totals()))
-    assert dict(found) == totals
-    assert len(found) == len(totals)
+    window_totals = collected(stream.window_all(TumblingEventTimeWindows.of(Time.seconds(1))).process(Totals()))
+    assert dict(window_totals) == totals
+    assert len(window_totals) == len(totals)
 
 
 class Pairs(ProcessJoinFunction[Any, Any, Any]):
@@ -177,27 +177,29 @@ class Pairs(ProcessJoinFunction[Any, Any, Any]):
 def test_joins(parallelism: int) -> None:
     env = new_environment(parallelism)
     left, right = EVENTS[:400], EVENTS[200:600]
-    one, other = timed(env, left), timed(env, right)
+    first, other = timed(env, left), timed(env, right)
     second = TumblingEventTimeWindows.of(Time.milliseconds(100))
-    joined = one.join(other).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(second).apply(lambda a, b: (a, b))
+    joined = first.join(other).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(second).apply(lambda a, b: (a, b))
     groups = (
-        one.co_group(other)
+        first.co_group(other)
         .where(lambda e: e[0])
         .equal_to(lambda e: e[0])
         .window(second)
         .apply(lambda a, b: [(len(list(a)), len(list(b)))])
     )
-    near = one.key_by(lambda e: e[0]).interval_join(other.key_by(lambda e: e[0]))
+    near = first.key_by(lambda e: e[0]).interval_join(other.key_by(lambda e: e[0]))
     pairs = near.between(Time.milliseconds(-30), Time.milliseconds(50)).upper_bound_exclusive().process(Pairs())
-    found: dict[str, list[Any]] = {"join": [], "group": [], "interval": []}
+    by_join: dict[str, list[Any]] = {"join": [], "group": [], "interval": []}
     together = joined.map(lambda r: ("join", r)).union(
         groups.map(lambda r: ("group", r)), pairs.map(lambda r: ("interval", r))
     )
     with together.execute_and_collect() as results:
         for name, record in results:
-            found[name].append(record)
+            by_join[name].append(record)
     same = [(a, b) for a in left for b in right if a[0] == b[0]]
-    assert Counter(found["join"]) == Counter((a, b) for a, b in same if a[2] // 100 == b[2] // 100)
-    assert Counter(found["interval"]) == Counter((a, b) for a, b in same if -30 <= b[2] - a[2] < 50)
+    assert Counter(by_join["join"]) == Counter((a, b) for a, b in same if a[2] // 100 == b[2] // 100)
+    assert Counter(by_join["interval"]) == Counter((a, b) for a, b in same if -30 <= b[2] - a[2] < 50)
     sides = [Counter((e[0], e[2] // 100) for e in side) for side in (left, right)]
-    assert Counter(found["group"]) == Counter((sides[0][at], sides[1][at]) for at in sides[0].keys() | sides[1].keys())
+    assert Counter(by_join["group"]) == Counter(
+        (sides[0][at], sides[1][at]) for at in sides[0].keys() | sides[1].keys()
+    )

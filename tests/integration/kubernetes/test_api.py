@@ -108,16 +108,16 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    made.close()
+    api_server = Server()
+    yield api_server
+    api_server.close()
 
 
 @pytest.fixture
 def api(server: Server) -> Iterator[KubernetesApi]:
-    made = KubernetesApi(ApiServerAccess(f"http://127.0.0.1:{server.port}", None, Changing()))
-    yield made
-    made.close()
+    kubernetes = KubernetesApi(ApiServerAccess(f"http://127.0.0.1:{server.port}", None, Changing()))
+    yield kubernetes
+    kubernetes.close()
 
 
 @pytest.mark.smoke
@@ -134,7 +134,7 @@ def test_answers_and_what_they_mean(api: KubernetesApi, server: Server) -> None:
         assert (caught.value.status, caught.value.retry_after) == (status, 7.0)
     with pytest.raises(UnansweredError, match=r"has not answered for 0\.2 s"):
         api.ask("PUT", "/slow", {}, seconds=0.2)
-    assert sum("slow" in one for one in server.asked) == 1, "nobody else repeats a write"
+    assert sum("slow" in request for request in server.asked) == 1, "nobody else repeats a write"
 
 
 def test_a_token_that_was_refused_is_replaced_at_once(api: KubernetesApi, server: Server) -> None:
@@ -166,20 +166,20 @@ def test_a_watch_goes_on_where_it_was_and_begins_anew_where_its_place_is_forgott
         [event("ADDED", "c", "12"), None],
     ]
     changes: list[set[str]] = []
-    watched = api.watch("/things", {}, lambda found: changes.append(set(found.snapshot())))
+    watched = api.watch("/things", {}, lambda watch: changes.append(set(watch.snapshot())))
     wait_until(lambda: changes and changes[-1] == {"a", "c"}, lambda: f"all is told: {changes}, {server.asked}")
     assert changes == [{"a"}, {"a", "b"}, {"b"}, {"a"}, {"a", "c"}]
-    assert [one for one in server.asked if one.startswith("from")] == ["from 1", "from 9", "from 2"]
+    assert [request for request in server.asked if request.startswith("from")] == ["from 1", "from 9", "from 2"]
     watched.end()
 
 
 def test_a_program_is_asked_again_when_its_token_has_ended(tmp_path: Path) -> None:
-    told, program = tmp_path / "told", tmp_path / "program"
-    program.write_text(f'#!/bin/sh\n[ "$1 $EXTRA" = "get-token x" ] || exit 4\ncat {told}\n')
+    token_file, program = tmp_path / "told", tmp_path / "program"
+    program.write_text(f'#!/bin/sh\n[ "$1 $EXTRA" = "get-token x" ] || exit 4\ncat {token_file}\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
     def tell(token: str, ends: str) -> None:
-        told.write_text(json.dumps({"status": {"token": token, "expirationTimestamp": ends}}))
+        token_file.write_text(json.dumps({"status": {"token": token, "expirationTimestamp": ends}}))
 
     credentials = CredentialProgram(
         [str(program), "get-token"], {"EXTRA": "x"}, "client.authentication.k8s.io/v1", "install it"
@@ -196,6 +196,6 @@ def test_a_program_is_asked_again_when_its_token_has_ended(tmp_path: Path) -> No
         CredentialProgram([str(program)], {}, "v1", "").token()
     with pytest.raises(OSError, match=r"can't be run: .*install it"):
         CredentialProgram([str(tmp_path / "none")], {}, "v1", "install it").token()
-    told.write_text("?")
+    token_file.write_text("?")
     with pytest.raises(OSError, match="returned none"):
         CredentialProgram([str(program), "get-token"], {"EXTRA": "x"}, "v1", "").token()

@@ -10,13 +10,13 @@ from firesteel_kubernetes.pods import CONFIGURATION, GIVEN, PREPARE
 
 
 def test_a_container_that_starts_again_has_the_configuration_of_now(tmp_path: Path) -> None:
-    given, own = tmp_path / "given", tmp_path / "run" / "conf"
-    given.mkdir()
-    command = PREPARE.replace(GIVEN, str(given)).replace(CONFIGURATION, str(own))
+    mounted, own = tmp_path / "given", tmp_path / "run" / "conf"
+    mounted.mkdir()
+    command = PREPARE.replace(GIVEN, str(mounted)).replace(CONFIGURATION, str(own))
     for text in ("first", "second"):
-        (given / "config.yaml").unlink(missing_ok=True)
-        (given / "config.yaml").write_text(text)
-        (given / "config.yaml").chmod(0o440)
+        (mounted / "config.yaml").unlink(missing_ok=True)
+        (mounted / "config.yaml").write_text(text)
+        (mounted / "config.yaml").chmod(0o440)
         subprocess.run(["/bin/sh", "-c", command], check=True)
         (file,) = own.iterdir()
         assert file.read_text() == text

@@ -65,8 +65,8 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.api, self.rest, self.clock, self.folder = StandIn(), RestDouble(), ManualClock(), folder
         worlds = {
-            DEPLOYMENTS: Clusters(self.api, "default", lambda found: self.rest),  # type: ignore[arg-type]
-            SESSION_JOBS: SessionJobs(self.api, "default", lambda found: self.rest),  # type: ignore[arg-type]
+            DEPLOYMENTS: Clusters(self.api, "default", lambda address: self.rest),  # type: ignore[arg-type]
+            SESSION_JOBS: SessionJobs(self.api, "default", lambda address: self.rest),  # type: ignore[arg-type]
         }
         self.reconciler = Reconciler(self.api, "default", worlds, self.clock)  # type: ignore[arg-type]
 
@@ -96,18 +96,20 @@ class World:
 
     def kubelets(self) -> None:
         """Each workload has a pod that is ready; what has no owner any more goes."""
-        kept = {path: one for path, one in self.api.objects.items() if "/jobs/" in path or "/deployments/" in path}
-        for path, one in list(self.api.objects.items()):
-            owners = one["metadata"].get("ownerReferences") or ()
+        owners_living = {
+            path: manifest for path, manifest in self.api.objects.items() if "/jobs/" in path or "/deployments/" in path
+        }
+        for path, manifest in list(self.api.objects.items()):
+            owners = manifest["metadata"].get("ownerReferences") or ()
             if any(owner["kind"] in ("Job", "Deployment") for owner in owners) and not any(
-                owner["uid"] == there["metadata"]["uid"] for owner in owners for there in kept.values()
+                owner["uid"] == there["metadata"]["uid"] for owner in owners for there in owners_living.values()
             ):
                 del self.api.objects[path]
-        for one in kept.values():
-            name = one["metadata"]["name"]
-            number = one["metadata"]["annotations"][INCARNATION]
+        for manifest in owners_living.values():
+            name = manifest["metadata"]["name"]
+            number = manifest["metadata"]["annotations"][INCARNATION]
             if f"{PODS}/{name}-{number}" not in self.api.objects:
-                self._start(name, number, one)
+                self._start(name, number, manifest)
 
     def _start(self, name: str, number: str, workload: dict[str, Any]) -> None:
         template = workload["spec"]["template"]
@@ -116,7 +118,11 @@ class World:
         status = {"conditions": [{"type": "Ready", "status": "True"}]}
         self.api.ask("POST", PODS, {"metadata": metadata, "spec": template["spec"], "status": status})
         self.api.objects[f"/api/v1/namespaces/default/services/{name}-rest"]["spec"]["clusterIP"] = "10.0.0.1"
-        words = [word for one in template["spec"]["containers"] for word in (*one["command"], *one.get("args", ()))]
+        words = [
+            word
+            for container in template["spec"]["containers"]
+            for word in (*container["command"], *container.get("args", ()))
+        ]
         text = " ".join(words)
         uid = self.get(name)["metadata"]["uid"]
         job_id = job_id_of(uid, int(number))
@@ -126,12 +132,14 @@ class World:
     def arguments(self, name: str) -> str:
         """Of the container of the JobManager."""
         pod = self.api.ask("GET", f"{JOBS}/{name}")["spec"]["template"]["spec"]
-        return " ".join(str(word) for one in pod["containers"] for word in (*one["command"], *one.get("args", ())))
+        return " ".join(
+            str(word) for container in pod["containers"] for word in (*container["command"], *container.get("args", ()))
+        )
 
     def events(self) -> dict[str, int]:
         """Reason -> how often."""
-        found = {path: one for path, one in self.api.objects.items() if path.startswith(f"{EVENTS}/")}
-        return {one["reason"]: one["count"] for one in found.values()}
+        events = {path: manifest for path, manifest in self.api.objects.items() if path.startswith(f"{EVENTS}/")}
+        return {event["reason"]: event["count"] for event in events.values()}
 
 
 @pytest.fixture
@@ -178,7 +186,9 @@ def test_what_a_crash_has_left_half_made_is_made_whole(world: World) -> None:
     world.api.fault = lambda method, path: ""
     world.look("demo", times=3)
     assert "/api/v1/namespaces/default/secrets/demo-config" in world.api.objects
-    assert len([one for method, one in world.api.asked if (method, one) == ("POST", JOBS)]) == 1
+    assert (
+        len([request_path for method, request_path in world.api.asked if (method, request_path) == ("POST", JOBS)]) == 1
+    )
     assert world.status("demo")["lifecycleState"] == "STABLE"
 
 
@@ -188,7 +198,7 @@ def test_an_upgrade_by_savepoint(world: World) -> None:
     world.change("demo", image="firesteel:2")
     world.look("demo", times=8)
     said, status = world.arguments("demo"), world.status("demo")
-    (location,) = {one.location for one in world.rest.savepoints.values()}
+    (location,) = {savepoint.location for savepoint in world.rest.savepoints.values()}
     assert f"--fromSavepoint {location}" in said
     assert "claim-mode=NO_CLAIM" in said
     assert status["lifecycleState"] == "STABLE"
@@ -303,8 +313,8 @@ def test_a_status_that_somebody_else_has_written_is_not_overwritten(world: World
     world.create("FiresteelDeployment", "demo", application(world.folder))
     path = f"{OURS}/{DEPLOYMENTS}/demo"
 
-    def fault(method: str, asked: str) -> str:
-        if method == "PUT" and asked == f"{path}/status":
+    def fault(method: str, requested: str) -> str:
+        if method == "PUT" and requested == f"{path}/status":
             world.api.fault = lambda method, path: ""
             world.api.touch(path)
         return ""

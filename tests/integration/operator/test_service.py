@@ -49,13 +49,13 @@ def test_one_leads_and_the_other_follows_it(monkeypatch: pytest.MonkeyPatch) -> 
 
     async def run() -> None:
         api = StandIn()
-        made: list[OperatorService] = []
+        services: list[OperatorService] = []
         for _ in range(2):
             service = create_service(settings=Settings(SETTINGS), clock=SystemClock(), api=api)  # type: ignore[arg-type]
             await service.start()
-            made.append(service)
-            await until(lambda: made[0].leads, "the first one leads")
-        first, second = made
+            services.append(service)
+            await until(lambda: services[0].leads, "the first one leads")
+        first, second = services
         api.ask("POST", OURS, session("one"))
         await until(lambda: f"{DEPLOYMENTS}/one" in api.objects, "it has seen the object")
         assert not second.leads

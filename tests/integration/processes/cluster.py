@@ -188,12 +188,12 @@ class Cluster:
     def environment(self) -> dict[str, str]:
         """For processes of this cluster and programs that it runs."""
         everything = os.environ.items()
-        kept = {k: v for k, v in everything if k == NO_ARCHIVES or not k.startswith("FIRESTEEL_OPTION_")}
-        return kept | {MARK: self._mark, "FIRESTEEL_CONF_DIR": str(self.config_dir)} | self._variables
+        variables = {k: v for k, v in everything if k == NO_ARCHIVES or not k.startswith("FIRESTEEL_OPTION_")}
+        return variables | {MARK: self._mark, "FIRESTEEL_CONF_DIR": str(self.config_dir)} | self._variables
 
     def launch(self, name: str, *definitions: str, prefix: Sequence[str] = ()) -> ServiceProcess:
         """Start a service, without waiting; ``prefix`` as in ``ServiceProcess``."""
-        number = sum(one.name == name for one in self.services)
+        number = sum(service.name == name for service in self.services)
         arguments = [part for definition in definitions for part in ("-D", definition)]
         folder = self.folder / f"{name}-{number}"
         service = ServiceProcess(name, arguments, folder, self.environment(), prefix)
@@ -216,7 +216,7 @@ class Cluster:
 
     def the(self, name: str, index: int = -1) -> ServiceProcess:
         """One of the services of a name, by default the one that was started last."""
-        return [one for one in self.services if one.name == name][index]
+        return [service for service in self.services if service.name == name][index]
 
     def wait_slots(self, count: int) -> None:
         """Until so many slots are registered."""
@@ -253,7 +253,7 @@ class Cluster:
     def processes(self) -> list[ProcessId]:
         """All processes of the cluster: those that inherited its mark, and those below its services."""
         mark = f"{MARK}={self._mark}".encode()
-        found = []
+        identities = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
@@ -262,8 +262,8 @@ class Cluster:
                     continue
                 identity = identify(int(entry.name)) if marked else None
                 if identity is not None:
-                    found.append(identity)
-        return found
+                    identities.append(identity)
+        return identities
 
     def executors(self) -> list[ProcessId]:
         """The JVMs of Spark's executors."""
@@ -271,7 +271,7 @@ class Cluster:
 
     def logs(self) -> str:
         """The logs of all services."""
-        return "".join(f"----- {one.name} ({one.pid})\n{one.log()}\n" for one in self.services)
+        return "".join(f"----- {service.name} ({service.pid})\n{service.log()}\n" for service in self.services)
 
     def stop(self) -> None:
         """End the cluster as ``stop-cluster.sh`` does: the coordinators hand over, and what they have left is ended."""

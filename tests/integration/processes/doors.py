@@ -40,14 +40,14 @@ class Door:
         """
         if self.tcp is not None:
             return socket.create_connection(self.tcp, timeout=10)
-        made = socket.socket(socket.AF_UNIX)
-        made.settimeout(10)
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(10)
         try:
-            made.connect(self.unix or "")
+            client.connect(self.unix or "")
         except BaseException:
-            made.close()
+            client.close()
             raise
-        return made
+        return client
 
 
 def doors_of(pids: Iterable[int], network_of: int | str = "self") -> list[Door]:
@@ -65,17 +65,17 @@ def doors_of(pids: Iterable[int], network_of: int | str = "self") -> list[Door]:
                 continue
             if target.startswith("socket:["):
                 owners.setdefault(target[8:-1], pid)
-    found = []
+    doors = []
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for fields in _table(network_of, name):
             if fields[3] == _LISTENING and fields[9] in owners:
                 host, _, port = fields[1].partition(":")
-                found.append(Door(owners[fields[9]], tcp=(_host(host, family), int(port, 16))))
+                doors.append(Door(owners[fields[9]], tcp=(_host(host, family), int(port, 16))))
     for fields in _table(network_of, "unix"):
         if int(fields[3], 16) & _ACCEPTS and fields[6] in owners and len(fields) > 7:
             path = fields[7]
-            found.append(Door(owners[fields[6]], unix="\0" + path[1:] if path.startswith("@") else path))
-    return found
+            doors.append(Door(owners[fields[6]], unix="\0" + path[1:] if path.startswith("@") else path))
+    return doors
 
 
 def _table(process: int | str, name: str) -> list[list[str]]:

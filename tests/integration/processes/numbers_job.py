@@ -114,8 +114,8 @@ class NumbersJob(Running):
         program = cluster.folder / "numbers.py"
         program.write_text(SOURCE + rest)
         definitions = [word for option in options for word in ("-D", option)]
-        given = (str(program), str(self.folder), str(rate), *arguments)
-        done = cluster.firesteel("run", "-d", "-p", str(parallelism), *definitions, *given)
+        words = (str(program), str(self.folder), str(rate), *arguments)
+        done = cluster.firesteel("run", "-d", "-p", str(parallelism), *definitions, *words)
         assert done.returncode == 0, done.stdout + done.stderr
         wait_until(lambda: running_tasks(cluster) == 2 * parallelism, "all tasks run", seconds)
         (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]

@@ -12,10 +12,12 @@ def largest(numbers: int, mode: RuntimeExecutionMode) -> tuple[int, int]:
     """Number of results and the largest one of a job that sums up numbers by their remainders."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_runtime_mode(mode).set_parallelism(2)
-    sums = env.from_collection(list(range(numbers))).key_by(lambda x: x % 3).reduce(lambda one, other: one + other)
+    sums = (
+        env.from_collection(list(range(numbers))).key_by(lambda x: x % 3).reduce(lambda number, other: number + other)
+    )
     with sums.execute_and_collect() as results:
-        found = list(results)
-    return len(found), max(found)
+        values = list(results)
+    return len(values), max(values)
 
 
 if __name__ == "__main__":

@@ -130,10 +130,10 @@ class Receiver:
 
     def named(self, name: str, **attributes: Any) -> list[Received]:
         """Spans of a name that have these attributes (``_`` for the dots)."""
-        wanted = {key.replace("_", "."): value for key, value in attributes.items()}
+        expected = {key.replace("_", "."): value for key, value in attributes.items()}
         return [
             span for span in list(self.spans)
-            if span.name == name and all(span.attributes.get(key) == value for key, value in wanted.items())
+            if span.name == name and all(span.attributes.get(key) == value for key, value in expected.items())
         ]  # fmt: skip
 
     def below(self, parent: Received, name: str = "") -> list[Received]:
@@ -188,15 +188,15 @@ def _answers(receiver: Receiver, keep: Callable[[Any], None], answer: Callable[[
     return Service()
 
 
-def _attributes(found: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in found}
+def _attributes(key_values: Any) -> dict[str, Any]:
+    return {key_value.key: getattr(key_value.value, key_value.value.WhichOneof("value")) for key_value in key_values}
 
 
 @contextmanager
 def receiver() -> Iterator[Receiver]:
     """A receiver that listens."""
-    made = Receiver()
+    otlp_receiver = Receiver()
     try:
-        yield made
+        yield otlp_receiver
     finally:
-        made.close()
+        otlp_receiver.close()

@@ -83,13 +83,13 @@ def filled(folder: Path) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A cluster that is well: one TaskManager with two slots. Its directory is on a disk of its own."""
-    made = Cluster()
+    cluster = Cluster()
     with ExitStack() as end:
-        end.callback(made.close)
-        end.enter_context(small_disk(made.cluster_directory))
-        end.callback(made.stop)
-        made.start_all()
-        yield made
+        end.callback(cluster.close)
+        end.enter_context(small_disk(cluster.cluster_directory))
+        end.callback(cluster.stop)
+        cluster.start_all()
+        yield cluster
 
 
 @pytest.fixture
@@ -137,15 +137,15 @@ def test_a_taskmanager_with_another_python_is_refused_by_name(well: Cluster) -> 
     script = well.folder / "other_python.py"
     script.write_text(OTHER_PYTHON)
     words = [sys.executable, str(script), "--config-dir", str(well.config_dir)]
-    definitions = [word for one in QUICK for word in ("-D", one)]
+    definitions = [word for definition in QUICK for word in ("-D", definition)]
     done = subprocess.run(
         [*words, *definitions], env=well.environment(), capture_output=True, text=True, timeout=120,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
-    told = f"python 3.99 instead of {sys.version_info.major}.{sys.version_info.minor}"
-    assert told in done.stderr.splitlines()[-1], done.stderr
-    assert told in well.the("resourcemanager").log()
+    message = f"python 3.99 instead of {sys.version_info.major}.{sys.version_info.minor}"
+    assert message in done.stderr.splitlines()[-1], done.stderr
+    assert message in well.the("resourcemanager").log()
 
 
 def test_a_taskmanager_whose_java_is_too_old_says_so_and_gets_no_work(well: Cluster) -> None:
@@ -163,7 +163,7 @@ def test_a_slot_that_takes_too_much_memory_fails_its_job_by_name(well: Cluster) 
     assert "and its share is 512 MiB" in said, said
     assert "taskmanager.memory.process.size" in said, said
     jobs = well.rest("GET", "/jobs/overview")[1]["jobs"]
-    (job,) = [one["jid"] for one in jobs if one["name"] == "greedy"]
+    (job,) = [row["jid"] for row in jobs if row["name"] == "greedy"]
     assert "TaskMemoryExceededError" in json.dumps(well.rest("GET", f"/jobs/{job}/exceptions")[1])
 
 

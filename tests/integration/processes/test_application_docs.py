@@ -32,18 +32,18 @@ print("main has ended", flush=True)
 
 def blocks() -> list[list[str]]:
     """The commands of each block."""
-    found = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return [block.strip().splitlines() for block in found]
+    texts = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [block.strip().splitlines() for block in texts]
 
 
 @pytest.fixture
 def home() -> Iterator[OneCommand]:
     """Of somebody who has no cluster."""
-    made = OneCommand()
+    process_of_page = OneCommand()
     try:
-        yield made
+        yield process_of_page
     finally:
-        made.close()
+        process_of_page.close()
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_service(installation: Installation) -> None:
 
 def test_every_block_is_known() -> None:
     """That of containers is what deploy/compose says; it needs an engine."""
-    one, service, containers = blocks()
-    assert len(one) == 2
+    command, service, containers = blocks()
+    assert len(command) == 2
     assert service[-1].endswith("taskmanager.sh stop")
     assert containers[-1].startswith("docker compose -f docker-compose.yml -f deploy/compose/application.yaml")

@@ -91,8 +91,8 @@ class Home:
 
     def environment(self) -> dict[str, str]:
         name, _, value = self.mark.partition("=")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}
-        return {**kept, "FIRESTEEL_CONF_DIR": str(self.conf), name: value, "TMPDIR": str(self.folder)}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}
+        return {**inherited, "FIRESTEEL_CONF_DIR": str(self.conf), name: value, "TMPDIR": str(self.folder)}
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "firesteel_dispatcher.standalone_job", *words]
@@ -110,13 +110,13 @@ class Home:
         return answer if status == 200 else None
 
     def jobs(self) -> dict[str, str]:
-        return {one["name"]: one["state"] for one in (self.rest("/jobs/overview") or {"jobs": []})["jobs"]}
+        return {row["name"]: row["state"] for row in (self.rest("/jobs/overview") or {"jobs": []})["jobs"]}
 
     def said(self) -> str:
         return self.output.read_text(errors="replace") if self.output.exists() else ""
 
     def processes(self, *, command: str = "") -> list[Any]:
-        found = []
+        identities = []
         for entry in Path("/proc").iterdir():
             try:
                 marked = self.mark.encode() in (entry / "environ").read_bytes().split(b"\0")
@@ -125,8 +125,8 @@ class Home:
                 continue
             identity = identify(int(entry.name)) if marked and entry.name.isdigit() else None
             if identity is not None and (not command or command.encode() in words):
-                found.append(identity)
-        return found
+                identities.append(identity)
+        return identities
 
     def logs_of(self, said: str) -> Path:
         """Where ``run-application`` says that its logs are."""
@@ -147,11 +147,11 @@ class Home:
 
 @pytest.fixture
 def home() -> Iterator[Home]:
-    made = Home()
+    application_home = Home()
     try:
-        yield made
+        yield application_home
     finally:
-        made.close()
+        application_home.close()
 
 
 def test_the_cluster_ends_with_the_program_and_has_its_exit_code(home: Home) -> None:
@@ -182,15 +182,15 @@ def test_jobs_of_execute_async_are_waited_for_and_exceptions_of_main_are_told(ho
     process = home.start(*options, "--python", "two_jobs.py", "raise")
 
     def failed() -> Any:
-        found = home.rest("/applications/overview") or {"applications": []}
-        return next((one["id"] for one in found["applications"] if one["status"] == "FAILED"), None)
+        overview = home.rest("/applications/overview") or {"applications": []}
+        return next((row["id"] for row in overview["applications"] if row["status"] == "FAILED"), None)
 
     application = wait_until(failed, "the application failed", PATIENCE * 4)
     (entry,) = home.rest(f"/applications/{application}/exceptions")["exceptionHistory"]["entries"]
     assert entry["exceptionName"] == "ValueError"
     assert "main is broken" in entry["stacktrace"]
     assert "helper_module" not in entry["stacktrace"]
-    assert {one["name"] for one in home.rest(f"/applications/{application}")["jobs"]} == {"first", "second"}
+    assert {row["name"] for row in home.rest(f"/applications/{application}")["jobs"]} == {"first", "second"}
     assert home.rest(f"/jobs/{application}")["application-id"] == application
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 143
@@ -200,20 +200,20 @@ def test_jobs_of_execute_async_are_waited_for_and_exceptions_of_main_are_told(ho
 def test_a_killed_dispatcher_runs_main_again_but_no_job_that_has_ended(home: Home) -> None:
     process = home.start("--python", "endless.py")
     wait_until(lambda: home.jobs() == {"first": "FINISHED", "endless": "RUNNING"}, "the second job runs", PATIENCE * 4)
-    before = {one["jid"]: one["start-time"] for one in home.rest("/jobs/overview")["jobs"]}
+    before = {row["jid"]: row["start-time"] for row in home.rest("/jobs/overview")["jobs"]}
     (main,) = home.processes(command="firesteel.client.program_process")
     (dispatcher,) = home.processes(command="firesteel_dispatcher")
     kill(dispatcher)
     assert not wait_gone([main], PATIENCE), "main() dies with its Dispatcher"
     wait_until(lambda: home.said().count("was submitted before") == 2, "main() runs again", PATIENCE * 4)
-    assert {one["jid"]: one["start-time"] for one in home.rest("/jobs/overview")["jobs"]} == before
+    assert {row["jid"]: row["start-time"] for row in home.rest("/jobs/overview")["jobs"]} == before
     # all of it stops, and the next start goes on
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 143
     process = home.start("--python", "endless.py")
     wait_until(lambda: home.jobs() == {"first": "FINISHED", "endless": "RUNNING"}, "it goes on", PATIENCE * 4)
-    assert {one["jid"] for one in home.rest("/jobs/overview")["jobs"]} == set(before)
-    application = next(one["id"] for one in home.rest("/applications/overview")["applications"])
+    assert {row["jid"] for row in home.rest("/jobs/overview")["jobs"]} == set(before)
+    application = next(row["id"] for row in home.rest("/applications/overview")["applications"])
     url = f"http://127.0.0.1:{home.port}"
     assert rest_call(url, "POST", f"/applications/{application}/cancel", secret=SECRET)[0] == 202
     assert process.wait(PATIENCE * 2) == 0, home.said()
@@ -224,11 +224,11 @@ def test_a_killed_dispatcher_runs_main_again_but_no_job_that_has_ended(home: Hom
 def test_a_killed_main_runs_again_and_the_end_of_the_cluster_cancels_it(home: Home) -> None:
     process = home.start("--python", "endless.py")
     wait_until(lambda: home.jobs() == {"first": "FINISHED", "endless": "RUNNING"}, "the second job runs", PATIENCE * 4)
-    before = {one["jid"]: one["start-time"] for one in home.rest("/jobs/overview")["jobs"]}
+    before = {row["jid"]: row["start-time"] for row in home.rest("/jobs/overview")["jobs"]}
     (main,) = home.processes(command="firesteel.client.program_process")
     kill(main)
     wait_until(lambda: home.said().count("was submitted before") == 2, "main() runs again", PATIENCE * 4)
-    assert {one["jid"]: one["start-time"] for one in home.rest("/jobs/overview")["jobs"]} == before
+    assert {row["jid"]: row["start-time"] for row in home.rest("/jobs/overview")["jobs"]} == before
     (resourcemanager,) = home.processes(command="firesteel_resourcemanager")
     kill(resourcemanager)
     wait_until(lambda: "resourcemanager has ended (killed by signal 9)" in home.said(), "it is started again", PATIENCE)

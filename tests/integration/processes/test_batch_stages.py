@@ -126,8 +126,8 @@ env.execute("endless")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with running_cluster(2, slots=2) as made:
-        yield made
+    with running_cluster(2, slots=2) as cluster_of_two:
+        yield cluster_of_two
 
 
 class Counting:
@@ -148,16 +148,16 @@ class Counting:
         done = cluster.firesteel("run", "-d", "-p", "2", str(program), str(self.folder))
         assert done.returncode == 0, done.stdout + done.stderr
         jobs = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
-        self.job = max(jobs, key=lambda one: one["start-time"])["jid"]
+        self.job = max(jobs, key=lambda row: row["start-time"])["jid"]
 
     def held(self) -> tuple[ProcessId, str]:
         """The process of a task that stands at the place, as soon as there is one, and its executor."""
 
-        def found() -> list[tuple[ProcessId, str]]:
+        def tasks_at_place() -> list[tuple[ProcessId, str]]:
             names = [path.name.split("-") for path in self.folder.glob(f"at-{self.place}-*")]
-            return [(one, name[3]) for name in names if (one := identify(int(name[2]))) is not None]
+            return [(process, name[3]) for name in names if (process := identify(int(name[2]))) is not None]
 
-        at: list[tuple[ProcessId, str]] = wait_until(found, f"a task is at {self.place}")
+        at: list[tuple[ProcessId, str]] = wait_until(tasks_at_place, f"a task is at {self.place}")
         return at[0]
 
     def visible(self) -> list[str]:
@@ -202,8 +202,10 @@ def strike(job: Counting, victim: str) -> None:
         case "executor":
             die(executor)
         case "taskmanager":
-            taskmanagers = [one for one in cluster.services if one.name == "taskmanager" and one.is_running()]
-            next(one for one in taskmanagers if executor in descendants(one.pid)).kill()
+            taskmanagers = [
+                service for service in cluster.services if service.name == "taskmanager" and service.is_running()
+            ]
+            next(service for service in taskmanagers if executor in descendants(service.pid)).kill()
             cluster.start("taskmanager")
             cluster.wait_slots(4)
         case "driver":
@@ -219,7 +221,7 @@ def strike(job: Counting, victim: str) -> None:
 
 
 def executor_of(cluster: Cluster, executor_id: str) -> ProcessId:
-    return next(one for one in cluster.executors() if f"--executor-id {executor_id} " in command_of(one))
+    return next(process for process in cluster.executors() if f"--executor-id {executor_id} " in command_of(process))
 
 
 def command_of(process: ProcessId) -> str:
@@ -276,7 +278,7 @@ def test_stages_take_the_cores_of_the_jobs_slots_and_streams_keep_theirs(cluster
         assert most_at_once([(began, ended) for _, began, ended in tasks]) == 2, "the job has two slots"
         used = Counter(executor for executor, _, _ in tasks)
         for executor in used:
-            here = [(began, ended) for one, began, ended in tasks if one == executor]
+            here = [(began, ended) for executor_of_task, began, ended in tasks if executor_of_task == executor]
             assert most_at_once(here) <= 2 // len(used), used
         vertices = cluster.rest("GET", f"/jobs/{endless}")[1]["vertices"]
         assert {vertex["status"] for vertex in vertices} == {"RUNNING"}

@@ -34,9 +34,9 @@ class Running:
 
     def slots_now(self) -> set[ProcessId]:
         """The slot processes: each listens for its peers."""
-        doors = doors_of(one.pid for one in self.cluster.processes())
+        doors = doors_of(member.pid for member in self.cluster.processes())
         pids = {door.pid for door in doors if door.unix and SLOT_SOCKET.search(door.unix)}
-        return {found for found in map(identify, pids) if found is not None}
+        return {identity for identity in map(identify, pids) if identity is not None}
 
     def job_now(self) -> dict[str, Any]:
         """What the Dispatcher says about the job; nothing while it does not know."""
@@ -71,9 +71,9 @@ def running(cluster: Cluster) -> Running:
     done = cluster.firesteel("run", "-d", "-p", "2", str(program))
     assert done.returncode == 0, done.stdout + done.stderr
     wait_until(lambda: running_tasks(cluster) == 4, "all tasks run")
-    made = Running(cluster, latest_job(cluster))
-    assert len(made.slots) == 2
-    return made
+    job_at_work = Running(cluster, latest_job(cluster))
+    assert len(job_at_work.slots) == 2
+    return job_at_work
 
 
 def test_the_jobmaster_of_a_job_without_restart_strategy_is_followed_by_another_one(running: Running) -> None:

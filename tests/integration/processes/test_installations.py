@@ -28,9 +28,9 @@ class Installations:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="i", dir="/tmp"))
         self._running: list[subprocess.Popen[str]] = []
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("FIRESTEEL_OPTION_")}
-        kept.pop("FIRESTEEL_CONF_DIR", None)
-        self.environment = {**kept, "TMPDIR": str(self.folder), "FIRESTEEL_SECRET": SECRET}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("FIRESTEEL_OPTION_")}
+        inherited.pop("FIRESTEEL_CONF_DIR", None)
+        self.environment = {**inherited, "TMPDIR": str(self.folder), "FIRESTEEL_SECRET": SECRET}
 
     def make(self, name: str, rest: int, rpc: int) -> Path:
         conf = self.folder / name
@@ -74,11 +74,11 @@ class Installations:
 
 @pytest.fixture
 def installations() -> Iterator[Installations]:
-    made = Installations()
+    several = Installations()
     try:
-        yield made
+        yield several
     finally:
-        made.end()
+        several.end()
 
 
 def ask(rest: int, submit: bool = False) -> list[Any]:
@@ -120,27 +120,29 @@ def test_a_second_copy_has_jobs_of_its_own(installations: Installations) -> None
 
 def test_the_command_finds_the_cluster_that_runs(installations: Installations) -> None:
     rests, rpcs = free_ports(2), free_ports(2)
-    one, two = (installations.make(name, 1, rpc) for name, rpc in zip(("one", "two"), rpcs, strict=True))
+    first_conf, second_conf = (installations.make(name, 1, rpc) for name, rpc in zip(("one", "two"), rpcs, strict=True))
     code, said = installations.firesteel("list", "-m", f"127.0.0.1:{rests[0]}")
     assert (code, "Using the cluster" in said) == (1, False)
-    first, _ = installations.start(one, "-D", f"rest.port={rests[0]}")
+    first, _ = installations.start(first_conf, "-D", f"rest.port={rests[0]}")
     assert ask(rests[0], submit=True) == [JOB]
     code, said = installations.firesteel("list")
-    assert f"Using the cluster that runs on this host: --config-dir {one}" in said
+    assert f"Using the cluster that runs on this host: --config-dir {first_conf}" in said
     assert (code, JOB in said) == (0, True), said
-    second, _ = installations.start(two, "-D", f"rest.port={rests[1]}")
+    second, _ = installations.start(second_conf, "-D", f"rest.port={rests[1]}")
     code, said = installations.firesteel("list")
     assert code == 2
     assert "several clusters run on this host" in said
-    assert all(f"-m 127.0.0.1:{rest} ({conf})" in said for rest, conf in zip(rests, (one, two), strict=True)), said
+    assert all(
+        f"-m 127.0.0.1:{rest} ({conf})" in said for rest, conf in zip(rests, (first_conf, second_conf), strict=True)
+    ), said
     code, said = installations.firesteel("list", "-m", f"localhost:{rests[1]}")
-    assert f"--config-dir {two}" in said
+    assert f"--config-dir {second_conf}" in said
     assert (code, JOB in said) == (0, False), said
-    code, said = installations.firesteel("list", "--config-dir", str(one), "-m", f"localhost:{rests[0]}")
+    code, said = installations.firesteel("list", "--config-dir", str(first_conf), "-m", f"localhost:{rests[0]}")
     assert (code, "Using the cluster" in said) == (0, False)
     second.kill()
     second.wait()
-    assert f"--config-dir {one}" in installations.firesteel("cancel", JOB)[1]
+    assert f"--config-dir {first_conf}" in installations.firesteel("cancel", JOB)[1]
     assert ask(rests[0]) == [JOB]
     installations.stop(first)
     assert list(installations.folder.glob("firesteel-*/running-cluster-*")) == []

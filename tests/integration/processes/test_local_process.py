@@ -20,25 +20,29 @@ pytestmark = pytest.mark.timeout(400)
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     """A Dispatcher, a JobMaster host and a ResourceManager."""
-    made = Cluster(
+    local_cluster = Cluster(
         slots=1,
         options={"firesteel.resourcemanager.driver": "local-process", "resourcemanager.taskmanager-timeout": "3 s"},
     )
     try:
-        for service in [made.launch(name) for name in ("resourcemanager", "jobmaster", "dispatcher")]:
+        for service in [local_cluster.launch(name) for name in ("resourcemanager", "jobmaster", "dispatcher")]:
             service.wait_listening()
-        yield made
+        yield local_cluster
     except BaseException:
-        print(made.logs(), *(f.read_text() for f in made.cluster_directory.glob("workers/*.log")), sep="\n")
+        print(
+            local_cluster.logs(),
+            *(f.read_text() for f in local_cluster.cluster_directory.glob("workers/*.log")),
+            sep="\n",
+        )
         raise
     finally:
-        made.close()
+        local_cluster.close()
 
 
 def workers(cluster: Cluster) -> set[ProcessId]:
     """Those whose pid files are there."""
-    found = map(read_pid_file, (cluster.cluster_directory / "workers").glob("*.pid"))
-    return {process for process in found if process is not None}
+    processes = map(read_pid_file, (cluster.cluster_directory / "workers").glob("*.pid"))
+    return {process for process in processes if process is not None}
 
 
 def goes_on(cluster: Cluster) -> None:

@@ -48,7 +48,7 @@ def test_sixty_four_slots_count_exactly_whatever_of_them_dies() -> None:
         _checkpoint(running)
 
         with _recovers(running):
-            os.kill(min(one.pid for one in running.slots), signal.SIGKILL)
+            os.kill(min(slot.pid for slot in running.slots), signal.SIGKILL)
         assert restarts(running) == 1, "one slot, one failure"
 
         with _recovers(running):
@@ -57,9 +57,9 @@ def test_sixty_four_slots_count_exactly_whatever_of_them_dies() -> None:
         assert restarts(running) == 2, "one TaskManager, one failure"
 
         running.finish(PATIENTLY)
-        wanted, got = expected(running.read()), visible_counts(running.folder / "out")
-        lost, doubled = wanted - got, got - wanted
-        print(f"{wanted.total()} records, {lost.total()} lost, {doubled.total()} doubled")
+        wanted_counts, got = expected(running.read()), visible_counts(running.folder / "out")
+        lost, doubled = wanted_counts - got, got - wanted_counts
+        print(f"{wanted_counts.total()} records, {lost.total()} lost, {doubled.total()} doubled")
         assert len(running.read()) == ALL
         assert not lost
         assert not doubled

@@ -74,8 +74,8 @@ def ports() -> tuple[int, int]:
 
 @pytest.fixture(scope="module")
 def traces() -> Iterator[Receiver]:
-    with receiver() as made:
-        yield made
+    with receiver() as collector:
+        yield collector
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +108,12 @@ def watched(ports: tuple[int, int], traces: Receiver) -> Iterator[Cluster]:
 
 def values_at(address: str) -> Values:
     """Name -> labels and values."""
-    found: Values = {}
+    by_name: Values = {}
     with urlopen(f"{address}/metrics", timeout=20) as answer:
         for family in text_string_to_metric_families(answer.read().decode()):
             for sample in family.samples:
-                found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return found
+                by_name.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return by_name
 
 
 def test_a_taskmanager_shows_its_tasks_and_their_functions(watched: Cluster, ports: tuple[int, int]) -> None:
@@ -142,8 +142,8 @@ def test_a_taskmanager_shows_its_tasks_and_their_functions(watched: Cluster, por
     ]
     for attempt in parts[0]:
         assert sum(part[attempt] for part in parts) == pytest.approx(1000, abs=20)
-    taken = values["flink_taskmanager_job_task_operator_numRecordsIn"]
-    assert len({(labels["task_id"], labels["operator_name"]) for labels, _ in taken}) > 2, "not of heads alone"
+    samples_in = values["flink_taskmanager_job_task_operator_numRecordsIn"]
+    assert len({(labels["task_id"], labels["operator_name"]) for labels, _ in samples_in}) > 2, "not of heads alone"
     rooms = [value for _, value in values["flink_taskmanager_job_task_buffers_outPoolUsage"]]
     assert len(rooms) == 4
     assert all(0 <= value <= 1.5 for value in rooms)
@@ -176,18 +176,20 @@ def test_the_dispatcher_shows_the_jobs(watched: Cluster) -> None:
 
 def test_the_board_of_compose_asks_for_what_there_is(watched: Cluster, ports: tuple[int, int]) -> None:
     board = json.loads(BOARD.read_text())
-    asked = {
+    asked_for = {
         name
         for panel in board["panels"] for target in panel["targets"] for name in re.findall(r"flink_\w+", target["expr"])
     }  # fmt: skip
-    assert len(asked) > 15
+    assert len(asked_for) > 15
     slots_are_limited = {"flink_taskmanager_Status_Memory_Slots_Max"}  # here the TaskManager's memory is not configured
 
     def shown() -> set[str]:
         addresses = (f"http://127.0.0.1:{ports[0]}", watched.rest_url, watched.the("resourcemanager").address)
         return {name for address in addresses for name in values_at(address)}
 
-    wait_until(lambda: asked - shown() <= slots_are_limited, lambda: f"all of it is shown, but {asked - shown()}")
+    wait_until(
+        lambda: asked_for - shown() <= slots_are_limited, lambda: f"all of it is shown, but {asked_for - shown()}"
+    )
 
 
 def test_the_resourcemanager_shows_slots(watched: Cluster) -> None:
@@ -202,15 +204,15 @@ def attempts_below(traces: Receiver, root: Received) -> list[Received]:
 
 def test_threads_of_all_that_coordinate_are_shown(watched: Cluster) -> None:
     (job,) = watched.rest("GET", "/jobs/overview")[1]["jobs"]
-    names = {one["threadName"] for one in watched.rest("GET", "/jobmanager/thread-dump")[1]["threadInfos"]}
+    names = {thread["threadName"] for thread in watched.rest("GET", "/jobmanager/thread-dump")[1]["threadInfos"]}
     of_job = f"jobmaster of job {job['jid']}"
     assert names >= {"MainThread", "resourcemanager: MainThread", "jobmaster host: MainThread", f"{of_job}: MainThread"}
     status, begun = watched.rest("POST", "/jobmanager/profiler", {"mode": "WALL", "duration": 1})
     assert status == 200, begun
 
     def finished() -> str | None:
-        (one,) = watched.rest("GET", "/jobmanager/profiler")[1]["profilingList"]
-        return one["outputFile"] if one["status"] == "FINISHED" else None
+        (profile,) = watched.rest("GET", "/jobmanager/profiler")[1]["profilingList"]
+        return profile["outputFile"] if profile["status"] == "FINISHED" else None
 
     name = wait_until(finished, "the profile is complete")
     with urlopen(f"{watched.rest_url}/jobmanager/profiler/{name}", timeout=20) as answer:
@@ -228,14 +230,14 @@ def test_logs_of_services_and_slots_are_read(watched: Cluster) -> None:
     (job,) = watched.rest("GET", "/jobs/overview")[1]["jobs"]
     assert job["jid"] in text("/jobmanager/log")
     text("/jobmanager/stdout")
-    names = [one["name"] for one in watched.rest("GET", "/jobmanager/logs")[1]["logs"]]
+    names = [log["name"] for log in watched.rest("GET", "/jobmanager/logs")[1]["logs"]]
     (of_dispatcher,) = [name for name in names if name.startswith("dispatcher") and name.endswith(".log")]
     assert job["jid"] in text(f"/jobmanager/logs/{of_dispatcher}")
     (worker,) = watched.rest("GET", "/taskmanagers")[1]["taskmanagers"]
     where = f"/taskmanagers/{quote(worker['id'], safe='')}"
     assert "slot" in text(f"{where}/log")
-    slots = {one["firesteel-slot"] for v in watched.rest("GET", f"/jobs/{job['jid']}")[1]["vertices"]
-             for one in watched.rest("GET", f"/jobs/{job['jid']}/vertices/{v['id']}")[1]["subtasks"]}  # fmt: skip
+    slots = {subtask["firesteel-slot"] for v in watched.rest("GET", f"/jobs/{job['jid']}")[1]["vertices"]
+             for subtask in watched.rest("GET", f"/jobs/{job['jid']}/vertices/{v['id']}")[1]["subtasks"]}  # fmt: skip
     assert slots == {0, 1}
     wait_until(lambda: any("five" in text(f"{where}/logs/slot-{slot}.log") for slot in slots), "a function has logged")
 
@@ -250,8 +252,8 @@ def test_a_submission_and_the_start_of_its_job_are_one_trace(watched: Cluster, t
     wait_until(lambda: len(traces.below(start)) >= 6, "steps and attempts are there")
     assert {span.name for span in traces.below(start)} == {"Slots", "Deployment", "Attempt"}
     attempts = attempts_below(traces, start)
-    assert {(one.attributes["vertex.id"], one.attributes["subtask"]) for one in attempts} == {
-        (vertex, subtask) for vertex in {one.attributes["vertex.id"] for one in attempts} for subtask in (0, 1)
+    assert {(span.attributes["vertex.id"], span.attributes["subtask"]) for span in attempts} == {
+        (vertex, subtask) for vertex in {span.attributes["vertex.id"] for span in attempts} for subtask in (0, 1)
     }
     assert len(attempts) == 4
     for attempt in attempts:
@@ -266,7 +268,7 @@ def test_a_submission_and_the_start_of_its_job_are_one_trace(watched: Cluster, t
 
 def test_spans_of_functions_are_below_those_of_their_attempts(watched: Cluster, traces: Receiver) -> None:
     (start,) = wait_until(lambda: traces.named("JobInitialization"), "the job's start is traced") or []
-    maps = [one for one in attempts_below(traces, start) if "look" in one.attributes["vertex.name"]]
+    maps = [span for span in attempts_below(traces, start) if "look" in span.attributes["vertex.name"]]
     assert len(maps) == 2
     for attempt in maps:
         (first, *_) = wait_until(lambda a=attempt: traces.below(a, "my work"), "a user's span is there") or []  # type: ignore[misc]
@@ -309,8 +311,8 @@ def test_metrics_arrive_by_a_reporter_that_sends(watched: Cluster, traces: Recei
     assert all(point.is_sum and point.resource["firesteel.part"] == "taskmanager" for point in records)
     parts = {"numRunningJobs": "dispatcher", "job.uptime": "dispatcher", "taskSlotsTotal": "resourcemanager"}
     for name, part in parts.items():
-        found = wait_until(lambda n=name: traces.points_named(f"flink.jobmanager.{n}"), f"{name} is there") or []  # type: ignore[misc]
-        assert {point.resource["firesteel.part"] for point in found} == {part}
+        points = wait_until(lambda n=name: traces.points_named(f"flink.jobmanager.{n}"), f"{name} is there") or []  # type: ignore[misc]
+        assert {point.resource["firesteel.part"] for point in points} == {part}
     assert not [point.name for point in traces.points if ".Status." in point.name], "they are excluded"
     mine = wait_until(lambda: traces.points_named("orders"), "a meter of the user is there") or []
     assert {point.resource["job.id"] for point in mine} == {job["jid"]}
@@ -318,13 +320,13 @@ def test_metrics_arrive_by_a_reporter_that_sends(watched: Cluster, traces: Recei
 
 def test_logs_arrive_from_services_and_functions(watched: Cluster, traces: Receiver) -> None:
     def logged() -> list[str]:
-        return [one.span for one in list(traces.logs) if (one.logger, one.text) == ("of.the.user", "five")]
+        return [record.span for record in list(traces.logs) if (record.logger, record.text) == ("of.the.user", "five")]
 
     spans = wait_until(logged, "a log record of a function is there") or []
     (start,) = wait_until(lambda: traces.named("JobInitialization"), "the job's start is traced") or []
     assert set(spans) <= {attempt.id for attempt in attempts_below(traces, start)}
     parts = {"dispatcher", "resourcemanager", "jobmaster", "taskmanager"}
-    wait_until(lambda: {one.resource["firesteel.part"] for one in list(traces.logs)} == parts, "all services log")
+    wait_until(lambda: {record.resource["firesteel.part"] for record in list(traces.logs)} == parts, "all services log")
 
 
 def test_each_checkpoint_is_a_trace_with_its_phases(watched: Cluster, traces: Receiver) -> None:

@@ -96,15 +96,15 @@ def odd_environment(folder: Path) -> dict[str, str]:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A short directory with an odd name, which everybody may write into."""
-    made = Path(tempfile.mkdtemp(prefix="o", dir="/tmp"))
-    odd = made / ODD
+    folder = Path(tempfile.mkdtemp(prefix="o", dir="/tmp"))
+    odd = folder / ODD
     odd.mkdir()
-    for path in (made, odd):
+    for path in (folder, odd):
         path.chmod(0o777)
     try:
         yield odd
     finally:
-        shutil.rmtree(made)
+        shutil.rmtree(folder)
         shutil.rmtree(f"/tmp/firesteel-{NOBODY}", ignore_errors=True)
 
 

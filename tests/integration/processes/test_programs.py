@@ -56,8 +56,8 @@ env.execute("prints")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Two TaskManagers of two slots."""
-    with running_cluster(taskmanagers=2) as made:
-        yield made
+    with running_cluster(taskmanagers=2) as cluster_of_two:
+        yield cluster_of_two
 
 
 def run(cluster: Cluster, name: str, program: str, *options: str) -> tuple[int, str, str]:
@@ -76,15 +76,15 @@ def test_records_cross_between_taskmanagers(cluster: Cluster) -> None:
         sums[number % 7] += number
     assert str(sorted(sums.items())) in out
     taskmanagers = cluster.rest("GET", "/taskmanagers")[1]["taskmanagers"]
-    assert [one["slotsNumber"] for one in taskmanagers] == [2, 2]
+    assert [taskmanager["slotsNumber"] for taskmanager in taskmanagers] == [2, 2]
     jobs = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
-    job = next(one["jid"] for one in jobs if one["name"] == "sums")
+    job = next(row["jid"] for row in jobs if row["name"] == "sums")
     vertices = [vertex["id"] for vertex in cluster.rest("GET", f"/jobs/{job}")[1]["vertices"]]
     places = [
-        {one["taskmanager-id"] for one in cluster.rest("GET", f"/jobs/{job}/vertices/{vertex}")[1]["subtasks"]}
+        {subtask["taskmanager-id"] for subtask in cluster.rest("GET", f"/jobs/{job}/vertices/{vertex}")[1]["subtasks"]}
         for vertex in vertices
     ]
-    assert sum(len(found) == 2 for found in places) >= 2, "the ends of a keyed exchange ran on both TaskManagers"
+    assert sum(len(hosts) == 2 for hosts in places) >= 2, "the ends of a keyed exchange ran on both TaskManagers"
 
 
 def test_a_failure_names_operator_and_record(cluster: Cluster) -> None:
@@ -125,7 +125,7 @@ def test_the_logs_of_jobmasters_and_executors_stay_beside_those_of_their_service
     (log,) = [log for folder in folders for log in folder.glob(f"jobmasters/{job}.log")]
     assert job in log.read_text()
     executors = [log for folder in folders for log in folder.glob(f"executor-{socket.gethostname()}-*.log")]
-    assert len(executors) == len([one for one in cluster.services if one.name == "taskmanager"])
+    assert len(executors) == len([service for service in cluster.services if service.name == "taskmanager"])
     assert not list(cluster.run_root.glob("*/jobmasters/*.log"))
 
 
@@ -189,7 +189,7 @@ def test_jobs_use_one_cluster_side_by_side(cluster: Cluster) -> None:
 
     def running() -> list[str]:
         jobs = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
-        return [one["jid"] for one in jobs if one["state"] == "RUNNING" and one["tasks"]["running"]]
+        return [row["jid"] for row in jobs if row["state"] == "RUNNING" and row["tasks"]["running"]]
 
     jobs = wait_until(lambda: len(running()) == 2 and running(), "both run")
     listed = cluster.firesteel("list", "-r").stdout
@@ -199,5 +199,5 @@ def test_jobs_use_one_cluster_side_by_side(cluster: Cluster) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
     wait_until(lambda: not running(), "both are cancelled")
     wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 4, "their slots are free")
-    states = {one["jid"]: one["state"] for one in cluster.rest("GET", "/jobs/overview")[1]["jobs"]}
+    states = {row["jid"]: row["state"] for row in cluster.rest("GET", "/jobs/overview")[1]["jobs"]}
     assert [states[job] for job in jobs] == ["CANCELED", "CANCELED"], json.dumps(states)

@@ -127,10 +127,10 @@ def die(cluster: Cluster, seed: int, rounds: int) -> None:
             deaths.ways[victim]()
     running.goes_on()
     running.finish()
-    wanted = expected(running.read())
-    assert committed_counts(running.folder) == wanted
-    assert len(wanted) == 6
-    assert wanted["a count"] > 1000
+    expected_counts = expected(running.read())
+    assert committed_counts(running.folder) == expected_counts
+    assert len(expected_counts) == 6
+    assert expected_counts["a count"] > 1000
     wait_until(lambda: not running.slots_now(), "its slots end")
     wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 2, "its slots are free")
 

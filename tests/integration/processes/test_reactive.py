@@ -125,7 +125,7 @@ def test_taskmanagers_come_and_go_under_an_exactly_once_job() -> None:
         reactive.more_checkpoints()
         job_id = reactive.job()["jid"]
         bounds = cluster.rest("GET", f"/jobs/{job_id}/resource-requirements")[1]
-        assert [one["parallelism"] for one in bounds.values()] == [{"lowerBound": 1, "upperBound": 128}] * 2
+        assert [bound["parallelism"] for bound in bounds.values()] == [{"lowerBound": 1, "upperBound": 128}] * 2
 
         third = cluster.launch("taskmanager")
         reactive.runs_with(3)
@@ -133,7 +133,7 @@ def test_taskmanagers_come_and_go_under_an_exactly_once_job() -> None:
         overview = cluster.rest("GET", f"/jobs/{job_id}/rescales/overview")[1]
         assert overview["rescalesCounts"]["completed"] >= 2
         newest = cluster.rest("GET", f"/jobs/{job_id}/rescales/history")[1][0]
-        assert {one["postRescaleParallelism"] for one in newest["vertices"].values()} == {3}
+        assert {vertex["postRescaleParallelism"] for vertex in newest["vertices"].values()} == {3}
         details = cluster.rest("GET", f"/jobs/{job_id}/rescales/details/{newest['rescaleUuid']}")[1]
         assert details["schedulerStates"]
         config = cluster.rest("GET", f"/jobs/{job_id}/rescales/config")[1]

@@ -63,12 +63,12 @@ def test_a_job_goes_on_whatever_of_it_dies() -> None:
         assert running.slots_now() == running.slots, "in the same processes"
         assert "the trap has snapped at" in str(entries(running)[0]["stacktrace"])
 
-        killed, kept = sorted(running.slots, key=lambda one: one.pid)
+        killed, survivor = sorted(running.slots, key=lambda process: process.pid)
         os.kill(killed.pid, signal.SIGKILL)
         wait_until(lambda: restarts(running) == 2, "the job is restarted")
         wait_until(lambda: attempts(running) == {2}, "third attempts run")
         now = running.slots_now()
-        assert kept in now, "the other process goes on"
+        assert survivor in now, "the other process goes on"
         assert killed not in now
         assert len(now) == 2
         assert str(killed.pid) in str(entries(running)[0]["stacktrace"])
@@ -95,11 +95,11 @@ def restarts(running: Running) -> int:
 def attempts(running: Running) -> set[int]:
     """Of the subtasks, once all of them run."""
     vertices = running.job_now().get("vertices", [])
-    found: set[int] = set()
+    attempts: set[int] = set()
     for vertex in vertices:
         for subtask in running.cluster.rest("GET", f"/jobs/{running.job}/vertices/{vertex['id']}")[1]["subtasks"]:
-            found.add(subtask["attempt"] if subtask["status"] == "RUNNING" else -1)
-    return found
+            attempts.add(subtask["attempt"] if subtask["status"] == "RUNNING" else -1)
+    return attempts
 
 
 def entries(running: Running) -> list[dict[str, Any]]:

@@ -115,7 +115,11 @@ class Rolling:
     def restart(self, name: str) -> None:
         """Stop a coordinator in order; another one follows."""
         waiting = self._waiting.get(name)
-        (leader,) = [one for one in self.cluster.services if one.name == name and one.is_running() and one != waiting]
+        (leader,) = [
+            service
+            for service in self.cluster.services
+            if service.name == name and service.is_running() and service != waiting
+        ]
         leader.signal(signal.SIGTERM)
         assert leader.wait() == 0, leader.log()
         if waiting is None:
@@ -143,10 +147,10 @@ class Rolling:
     def finish(self) -> None:
         """Let the job end; its output is complete and right."""
         self.running.finish(300)
-        wanted, got = expected(self.running.read()), visible_counts(self.folder / "out")
-        assert len(wanted) > 2 * KEYS
-        lost, doubled = wanted - got, got - wanted
-        print(f"{wanted.total()} records, {lost.total()} lost, {doubled.total()} doubled")
+        expected_counts, got = expected(self.running.read()), visible_counts(self.folder / "out")
+        assert len(expected_counts) > 2 * KEYS
+        lost, doubled = expected_counts - got, got - expected_counts
+        print(f"{expected_counts.total()} records, {lost.total()} lost, {doubled.total()} doubled")
         print(f"{longest_gap(self.folder):.3f} s at most between two records at the sink")
         assert not lost
         assert not doubled

@@ -64,9 +64,9 @@ class Home:
         (fakes / "ssh").write_text(FAKE_SSH)
         (fakes / "ssh").chmod(0o700)
         self.ssh_log = self.folder / "ssh.log"
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("FIRESTEEL_")}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("FIRESTEEL_")}
         name, _, value = self.mark.partition("=")
-        self.environment = kept | {
+        self.environment = inherited | {
             name: value,
             "FAKE_SSH_LOG": str(self.ssh_log),
             "FIRESTEEL_PYTHON": sys.executable,
@@ -82,24 +82,24 @@ class Home:
             arguments: of it.
             holding: a file that its caller has open, as ``flock`` has one.
         """
-        held: list[str | Path] = [] if holding is None else ["sh", "-c", 'exec 9>"$0"; exec "$@"', holding]
+        holder: list[str | Path] = [] if holding is None else ["sh", "-c", 'exec 9>"$0"; exec "$@"', holding]
         done = subprocess.run(
-            [*held, self.home / "bin" / script, *arguments], env=self.environment, cwd="/", text=True, timeout=150,
+            [*holder, self.home / "bin" / script, *arguments], env=self.environment, cwd="/", text=True, timeout=150,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         return done.returncode, done.stdout.splitlines()
 
     def pid_files(self) -> dict[str, ProcessId]:
         """Processes that run, by the ends of the names of their pid files."""
-        found = {}
+        by_service = {}
         for file in self.pids.glob("*.pid"):
             pid, start, *_ = file.read_text().split()
-            found["-".join(file.stem.split("-")[-2:])] = ProcessId(int(pid), int(start))
-        return found
+            by_service["-".join(file.stem.split("-")[-2:])] = ProcessId(int(pid), int(start))
+        return by_service
 
     def processes(self) -> list[ProcessId]:
         """All that descend from the scripts."""
-        found = []
+        identities = []
         for entry in Path("/proc").iterdir():
             try:
                 ours = entry.name.isdigit() and self.mark.encode() in (entry / "environ").read_bytes().split(b"\0")
@@ -107,8 +107,8 @@ class Home:
                 continue
             identity = identify(int(entry.name)) if ours else None
             if identity is not None:
-                found.append(identity)
-        return found
+                identities.append(identity)
+        return identities
 
     def get(self, path: str) -> Any:
         """An answer of the REST API; None while there is none."""
@@ -158,16 +158,16 @@ def second() -> Iterator[Home]:
 
 def installed() -> Iterator[Home]:
     """One that leaves nothing behind."""
-    made = Home()
+    script_home = Home()
     try:
-        yield made
+        yield script_home
     except BaseException:
         raise
     finally:
-        for process in made.processes():
+        for process in script_home.processes():
             kill(process)
-        wait_gone(made.processes(), 10)
-        shutil.rmtree(made.folder)
+        wait_gone(script_home.processes(), 10)
+        shutil.rmtree(script_home.folder)
 
 
 def here() -> str:
@@ -330,7 +330,7 @@ def test_a_history_server_is_started_and_stopped(home: Home) -> None:
     code, said = home.run("historyserver.sh", "start", holding=home.folder / "lock")
     assert (code, said[-1]) == (0, f"Starting historyserver on host {here()}."), said
     (process,) = home.pid_files().values()
-    assert home.folder / "lock" not in [one.readlink() for one in Path(f"/proc/{process.pid}/fd").iterdir()]
+    assert home.folder / "lock" not in [link.readlink() for link in Path(f"/proc/{process.pid}/fd").iterdir()]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/jobs/overview", timeout=PATIENCE) as answer:
         assert json.load(answer) == {"jobs": []}
     assert home.run("historyserver.sh", "start") == (
@@ -417,8 +417,8 @@ def test_a_jobmanager_stands_by_and_takes_over(home: Home, second: Home) -> None
         lambda: all(line.startswith("http://127.0.0.1:") for line in third_lines(second).values()), "all three lead"
     )
     wait_until(lambda: second.get("/overview"), "the next Dispatcher finds the next ResourceManager")
-    for one in (second, home):
-        code, said = one.run("jobmanager.sh", "stop-all")
+    for place in (second, home):
+        code, said = place.run("jobmanager.sh", "stop-all")
         assert code == 0, said
     assert not second.left()
     assert not home.left()

@@ -75,11 +75,11 @@ def looked() -> Iterator[Looked]:
 def secrets_of(cluster: Cluster) -> dict[str, str]:
     """Everything that only the cluster may know."""
     driver = json.loads((cluster.cluster_directory / "driver.json").read_text())
-    found = {name: str(value) for name, value in driver.items() if "secret" in name}
-    assert len(found) == 1, driver.keys()
-    found["of Spark"] = spark_secret(cluster.secret, driver["spark_salt"])
-    found |= {f"derived for {purpose}": derive(cluster.secret, purpose) for purpose in ("rpc", "rest")}
-    return {**found, "cluster": cluster.secret, "token": rest_token(cluster.secret)}
+    secrets = {name: str(value) for name, value in driver.items() if "secret" in name}
+    assert len(secrets) == 1, driver.keys()
+    secrets["of Spark"] = spark_secret(cluster.secret, driver["spark_salt"])
+    secrets |= {f"derived for {purpose}": derive(cluster.secret, purpose) for purpose in ("rpc", "rest")}
+    return {**secrets, "cluster": cluster.secret, "token": rest_token(cluster.secret)}
 
 
 def test_user_code_finds_none_in_its_environment(looked: Looked) -> None:
@@ -130,13 +130,13 @@ def test_whoever_listens_to_calls_learns_neither_the_secret_of_spark_nor_that_of
     driver = json.loads((cluster.cluster_directory / "driver.json").read_text())
     # The order to start an executor and the tasks of both slots have come by.
     wait_until(lambda: len(salts(listener)["job"]) == 1, "the salt of the job")
-    found, heard = salts(listener), listener.heard()
-    assert found["spark"] == {driver["spark_salt"]}
+    salts_heard, heard = salts(listener), listener.heard()
+    assert salts_heard["spark"] == {driver["spark_salt"]}
     secrets = {
         "the cluster's": cluster.secret,
         "that of calls": derive(cluster.secret, "rpc"),
         "Spark's": spark_secret(cluster.secret, driver["spark_salt"]),
-        "the job's": job_secret(cluster.secret, found["job"].pop()),
+        "the job's": job_secret(cluster.secret, salts_heard["job"].pop()),
         "that of the driver's gateway": driver["gateway_secret"],
     }
     for whose, secret in secrets.items():
@@ -146,6 +146,6 @@ def test_whoever_listens_to_calls_learns_neither_the_secret_of_spark_nor_that_of
 def salts(listener: Listener) -> dict[str, set[str]]:
     """Salts in what was heard."""
     heard = listener.heard()
-    found = {"spark": re.findall(rb'"spark_salt":"([0-9a-f]{64})"', heard)}
-    found["job"] = re.findall(rb'"salt":"([0-9a-f]{64})"', heard)
-    return {kind: {salt.decode() for salt in several} for kind, several in found.items()}
+    by_kind = {"spark": re.findall(rb'"spark_salt":"([0-9a-f]{64})"', heard)}
+    by_kind["job"] = re.findall(rb'"salt":"([0-9a-f]{64})"', heard)
+    return {kind: {salt.decode() for salt in several} for kind, several in by_kind.items()}

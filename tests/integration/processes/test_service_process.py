@@ -68,9 +68,9 @@ class Tiny:
 
 @pytest.fixture
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
-    made = Tiny(tmp_path_factory.mktemp("t"))
-    yield made
-    for process in made.started:
+    tiny_services = Tiny(tmp_path_factory.mktemp("t"))
+    yield tiny_services
+    for process in tiny_services.started:
         if process.poll() is None:
             process.kill()
         process.communicate(timeout=PATIENCE)
@@ -140,8 +140,8 @@ def test_children_do_not_inherit_the_secret(tiny: Tiny) -> None:
 
 
 def test_a_taken_port_is_one_sentence(tiny: Tiny) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         code, said = tiny.refusal(listen=("127.0.0.1", str(port), ""))
     refusal = f"firesteel-tiny: tiny can't listen on 127.0.0.1:{port}: Address already in use: process {os.getpid()} ("
     assert code == 1

@@ -70,6 +70,6 @@ def test_stand_bys_take_over_from_leaders_that_are_killed() -> None:
 
         gate.touch()
         wait_until(lambda: state(cluster, job) == "FINISHED", "the job ends", 200)
-        found = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
+        lines = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
         expected = Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
-        assert found == expected, f"{len(expected - found)} results are missing, {len(found - expected)} too many"
+        assert lines == expected, f"{len(expected - lines)} results are missing, {len(lines - expected)} too many"

@@ -88,9 +88,9 @@ def test_a_job_goes_on_from_its_checkpoint_whoever_of_its_coordinators_dies() ->
         assert attempts(cluster, job) == {2}
         assert 0 not in {value for value, pid in lines_of(read) if pid in third}, "it began anew"
         assert start_time(cluster, job) == began, "it runs since its submission, whoever has led it"
-        found = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
+        lines = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
         expected = Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
-        assert found == expected, f"{len(expected - found)} results are missing, {len(found - expected)} too many"
+        assert lines == expected, f"{len(expected - lines)} results are missing, {len(lines - expected)} too many"
 
         cluster.the("dispatcher").kill()
         cluster.start("dispatcher")
@@ -123,8 +123,8 @@ def test_a_job_need_not_wait_when_its_coordinators_die_together_and_its_taskmana
         wait_until(lambda: restored(cluster, job) >= 2, "the job goes on", 60)  # not 152 s
         gate.touch()
         wait_until(lambda: state(cluster, job) == "FINISHED", "the job ends")
-        found = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
-        assert found == Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
+        lines = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
+        assert lines == Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
 
 
 def counting(cluster: Cluster) -> tuple[str, Path, Path, Path]:
@@ -144,7 +144,7 @@ def lines_of(path: Any) -> list[tuple[int, int]]:
     """Numbers that were read, each with the process that read it."""
     if not path.exists():
         return []
-    return [(int(value), int(pid)) for value, _, pid in (one.partition(" ") for one in path.read_text().splitlines())]
+    return [(int(value), int(pid)) for value, _, pid in (line.partition(" ") for line in path.read_text().splitlines())]
 
 
 def checkpoints(cluster: Cluster, job: str) -> dict[str, Any]:
@@ -178,4 +178,4 @@ def state(cluster: Cluster, job: str) -> str:
 def attempts(cluster: Cluster, job: str) -> set[int]:
     vertices = cluster.rest("GET", f"/jobs/{job}")[1]["vertices"]
     subtasks = [cluster.rest("GET", f"/jobs/{job}/vertices/{v['id']}")[1]["subtasks"] for v in vertices]
-    return {one["attempt"] for found in subtasks for one in found}
+    return {subtask["attempt"] for of_vertex in subtasks for subtask in of_vertex}

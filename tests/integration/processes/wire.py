@@ -65,8 +65,8 @@ class Listener:
 def _only(ports: Collection[int]) -> bytes:
     """A program of the kernel's packet filter: TCP over IPv4 with one of these ports at either end."""
     load_half, load_byte, load_half_at_x, header_length, equal, accept = 0x28, 0x30, 0x48, 0xB1, 0x15, 0x06
-    wanted = sorted(ports)
-    checks = [(where, port) for where in (14, 16) for port in wanted]
+    watched_ports = sorted(ports)
+    checks = [(where, port) for where in (14, 16) for port in watched_ports]
     head = [(load_half, 0, 0, 12), (equal, 0, 255, 0x0800), (load_byte, 0, 0, 23), (equal, 0, 255, 6)]
     head.append((header_length, 0, 0, 14))
     body: list[tuple[int, int, int, int]] = []
@@ -74,9 +74,9 @@ def _only(ports: Collection[int]) -> bytes:
         body += [(load_half_at_x, 0, 0, where), (equal, 254, 0, port)]
     lines = [*head, *body, (accept, 0, 0, 0), (accept, 0, 0, _LONGEST)]
     no, yes = len(lines) - 2, len(lines) - 1
-    found = []
+    operations = []
     for number, (operation, hit, miss, value) in enumerate(lines):
         hit = yes - number - 1 if hit == 254 else hit
         miss = no - number - 1 if miss == 255 else miss
-        found.append(struct.pack("HBBI", operation, hit, miss, value))
-    return b"".join(found)
+        operations.append(struct.pack("HBBI", operation, hit, miss, value))
+    return b"".join(operations)

@@ -68,8 +68,8 @@ class InPairs(FlatMapFunction, CheckpointedFunction):  # type: ignore[type-arg]
     def flat_map(self, value: Any) -> Iterator[Any]:
         self._held.append(value)
         if len(self._held) >= 2 or value[4]:
-            held, self._held = self._held, []
-            yield from held
+            batch, self._held = self._held, []
+            yield from batch
 
 
 class CountBySplit(KeyedProcessFunction):  # type: ignore[type-arg]
@@ -113,9 +113,9 @@ class Timers(KeyedProcessFunction):  # type: ignore[type-arg]
             self.event.remove(timestamp)
             yield from (f"event,{timestamp},{split},{number}" for split, number in at_once)
         if timestamp > 1 << 40 or at_once is None:
-            held = list(self.processing.get())
+            waiting = list(self.processing.get())
             self.processing.clear()
-            yield from (f"processing,{split},{number}" for split, number in held)
+            yield from (f"processing,{split},{number}" for split, number in waiting)
 
 
 class Sum(AggregateFunction):  # type: ignore[type-arg]
@@ -158,8 +158,8 @@ class Listed(ProcessWindowFunction):  # type: ignore[type-arg]
 
     def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Iterator[str]:
         window = context.window()
-        found = " ".join(sorted(f"{element[2]}{element[3]}" for element in elements))
-        yield f"listed,{key},{window.start},{window.end},{found}"
+        texts = " ".join(sorted(f"{element[2]}{element[3]}" for element in elements))
+        yield f"listed,{key},{window.start},{window.end},{texts}"
 
 
 class Pairs(ProcessJoinFunction):  # type: ignore[type-arg]
@@ -208,17 +208,17 @@ class Ruled(KeyedBroadcastProcessFunction):  # type: ignore[type-arg]
     def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[str]:
         rule, price = value[3], value[1]
         ctx.get_broadcast_state(RULES).put(rule, price)
-        found: list[Any] = []
+        matching: list[Any] = []
 
         def look(key: Any, state: Any) -> None:
             waiting = list(state.get())
-            found.extend(one for one in waiting if rule_of(one) == rule)
-            left = [one for one in waiting if rule_of(one) != rule]
+            matching.extend(element for element in waiting if rule_of(element) == rule)
+            left = [element for element in waiting if rule_of(element) != rule]
             if len(left) != len(waiting):
                 state.update(left)
 
         ctx.apply_to_keyed_state(WAITING, look)
-        yield from (self._text(one, price) for one in found)
+        yield from (self._text(element, price) for element in matching)
 
     def _text(self, value: Any, price: int) -> str:
         return f"ruled,{value[2]}{value[3]},{price}"

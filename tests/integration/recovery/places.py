@@ -38,12 +38,12 @@ class Place(ABC):
 
     def slots(self, folder: Path) -> list[ProcessId]:
         """The slot processes that run the job whose orders are in a folder."""
-        found = []
+        processes = []
         for file in folder.glob("slot-*"):
             process = identify(int(file.name.removeprefix("slot-")))
             if process is not None and str(process.start) == file.read_text():
-                found.append(process)
-        return sorted(found, key=lambda one: one.pid)
+                processes.append(process)
+        return sorted(processes, key=lambda process: process.pid)
 
     def find(self, victim: str, folder: Path, chance: random.Random) -> ProcessId | None:
         """One of the kind, if there is one now."""
@@ -103,17 +103,19 @@ class Processes(Place):
         slot = super().find(SLOT, folder, chance)
         if victim == SLOT or slot is None:
             return slot
-        pids = [one.pid for one in self.cluster.services if one.name == "taskmanager"]
+        pids = [service.pid for service in self.cluster.services if service.name == "taskmanager"]
         taskmanager = next((pid for pid in _above(slot.pid) if pid in pids), 0)
         if victim == TASKMANAGER:
             return identify(taskmanager) if taskmanager else None
         executors = self.cluster.executors()  # their daemons are beside them
-        return next((one for one in executors if taskmanager in _above(one.pid)), None)
+        return next((executor for executor in executors if taskmanager in _above(executor.pid)), None)
 
     def log(self) -> str:
-        found = os.walk(self.cluster.folder)  # which bears that folders come and go meanwhile
-        logs = [Path(folder, name) for folder, _, names in found if Path(folder).name == "jobmasters" for name in names]
-        logs = sorted((one for one in logs if one.suffix == ".log"), key=lambda file: file.stat().st_mtime)
+        folders = os.walk(self.cluster.folder)  # which bears that folders come and go meanwhile
+        logs = [
+            Path(folder, name) for folder, _, names in folders if Path(folder).name == "jobmasters" for name in names
+        ]
+        logs = sorted((log for log in logs if log.suffix == ".log"), key=lambda file: file.stat().st_mtime)
         return logs[-1].read_text() if logs else ""
 
     def _jobmaster(self) -> ProcessId | None:

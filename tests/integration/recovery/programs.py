@@ -101,7 +101,7 @@ def key_of(value: Any) -> Any:
 
 def text_of(value: Any) -> str:
     """Fields with commas between them."""
-    return ",".join(str(one) for one in value)
+    return ",".join(str(item) for item in value)
 
 
 # -- one chain
@@ -109,8 +109,8 @@ def text_of(value: Any) -> str:
 
 def chain(world: World) -> DataStream:
     """A chain, with operator state."""
-    kept = world.source("numbers").filter(lambda r: r[3] % 3 != 0 or r[4]).flat_map(f.InPairs())
-    return kept.map(lambda r: f"{r[2]},{r[3]},{r[0] * 2}", Types.STRING())
+    pairs = world.source("numbers").filter(lambda r: r[3] % 3 != 0 or r[4]).flat_map(f.InPairs())
+    return pairs.map(lambda r: f"{r[2]},{r[3]},{r[0] * 2}", Types.STRING())
 
 
 def chain_expected(read: Read) -> Iterator[str]:
@@ -171,29 +171,29 @@ def windows(world: World) -> DataStream:
 
 def panes(records: Iterable[Record], size: int, slide: int) -> dict[tuple[int, int, int], list[Record]]:
     """Records by key, start and end of their windows."""
-    found: dict[tuple[int, int, int], list[Record]] = defaultdict(list)
+    windows: dict[tuple[int, int, int], list[Record]] = defaultdict(list)
     for r in records:
         for start in range(r.at // slide * slide, r.at - size, -slide):
-            found[r.key, start, start + size].append(r)
-    return found
+            windows[r.key, start, start + size].append(r)
+    return windows
 
 
 def sessions_of(records: Iterable[Record], gap: int) -> dict[tuple[int, int, int], list[Record]]:
     """The same of sessions."""
-    found: dict[tuple[int, int, int], list[Record]] = {}
+    sessions: dict[tuple[int, int, int], list[Record]] = {}
     by_key: dict[int, list[Record]] = defaultdict(list)
     for r in records:
         by_key[r.key].append(r)
     for key, own in by_key.items():
         session: list[Record] = []
-        for r in sorted(own, key=lambda one: one.at):
+        for r in sorted(own, key=lambda record: record.at):
             if session and r.at > session[-1].at + gap:
-                found[key, session[0].at, session[-1].at + gap] = session
+                sessions[key, session[0].at, session[-1].at + gap] = session
                 session = []
             session.append(r)
         if session:
-            found[key, session[0].at, session[-1].at + gap] = session
-    return found
+            sessions[key, session[0].at, session[-1].at + gap] = session
+    return sessions
 
 
 def windows_expected(read: Read) -> Iterator[str]:
@@ -203,9 +203,9 @@ def windows_expected(read: Read) -> Iterator[str]:
         "sliding": panes(records, SIZE, SLIDE),
         "session": sessions_of(records, GAP),
     }
-    for name, found in kinds.items():
+    for name, by_window in kinds.items():
         fired: Counter[int] = Counter()
-        for (key, start, end), own in sorted(found.items(), key=lambda item: item[0][2]):
+        for (key, start, end), own in sorted(by_window.items(), key=lambda item: item[0][2]):
             fired[key] += 1
             yield f"{name},{key},{start},{end},{len(own)},{sum(r.number for r in own)},{fired[key]}"
     for (key, start, end), own in kinds["sliding"].items():
@@ -233,13 +233,13 @@ def joins_expected(read: Read) -> Iterator[str]:
     for r in read("right"):
         by_pane[r.key, r.at // 60].append(r)
         near[r.key, r.at // NEAR].append(r)
-    for one in read("left"):
-        for other in by_pane[one.key, one.at // 60]:
-            yield f"window,{one.split}{one.number},{other.split}{other.number}"
+    for left in read("left"):
+        for other in by_pane[left.key, left.at // 60]:
+            yield f"window,{left.split}{left.number},{other.split}{other.number}"
         for place in (-1, 0, 1):
-            for other in near[one.key, one.at // NEAR + place]:
-                if abs(other.at - one.at) <= NEAR:
-                    yield f"interval,{one.split}{one.number},{other.split}{other.number}"
+            for other in near[left.key, left.at // NEAR + place]:
+                if abs(other.at - left.at) <= NEAR:
+                    yield f"interval,{left.split}{left.number},{other.split}{other.number}"
 
 
 # -- two inputs
@@ -350,8 +350,8 @@ def column_windows_expected(read: Read) -> Iterator[str]:
         "sliding": panes(records, SIZE, SLIDE),
         "session": sessions_of(records, GAP),
     }
-    for name, found in kinds.items():
-        for place, own in found.items():
+    for name, by_place in kinds.items():
+        for place, own in by_place.items():
             times = [r.at for r in own]
             yield text_of((name, *place, len(own), sum(r.number for r in own), min(times), max(times)))
 

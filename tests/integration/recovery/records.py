@@ -148,8 +148,8 @@ class _Reader(SourceReader[Any]):
         else:
             self._splits[0] = split.at(end)
         self._given += len(values)
-        given: Any = _columns(values) if self._source.columns else [tuple(value) for value in values]
-        return SourceBatch(given, split.id, end, split_finished=finished)
+        batch_values: Any = _columns(values) if self._source.columns else [tuple(value) for value in values]
+        return SourceBatch(batch_values, split.id, end, split_finished=finished)
 
 
 def _columns(values: list[Record]) -> pa.RecordBatch:

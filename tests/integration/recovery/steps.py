@@ -48,10 +48,10 @@ STEPS: Final = (*IN_SLOTS, *IN_JOBMASTER)
 def at(folder: Path, step: str) -> None:
     """The process has come to a step: die here or let somebody die, if that was ordered."""
     try:
-        number, wanted, who, ended = (folder / ORDER).read_text().split("\n")
+        number, ordered_step, who, ended = (folder / ORDER).read_text().split("\n")
     except (FileNotFoundError, ValueError):
         return
-    if wanted != step or len(list(folder.glob(f"{READ}*"))) < int(ended):
+    if ordered_step != step or len(list(folder.glob(f"{READ}*"))) < int(ended):
         return
     try:
         os.close(os.open(folder / f"taken-{number}", os.O_CREAT | os.O_EXCL))

@@ -47,14 +47,14 @@ def test_the_job_goes_on_from_its_checkpoint(here: Embedded, folder: Path, disk:
     foreign.write_text("theirs")
 
     def failures() -> list[str]:
-        found = rest_of(trial.job, "/exceptions?maxExceptions=1000")["exceptionHistory"]["entries"]
-        return [str(one) for one in found]
+        entries = rest_of(trial.job, "/exceptions?maxExceptions=1000")["exceptionHistory"]["entries"]
+        return [str(entry) for entry in entries]
 
     def fails_with(*texts: str, since: int) -> None:
-        def told() -> bool:
-            return any(all(text in one for text in texts) for one in failures()[: len(failures()) - since])
+        def is_shown() -> bool:
+            return any(all(text in failure for text in texts) for failure in failures()[: len(failures()) - since])
 
-        wait_until(told, lambda: f"a failure with {texts}: {failures()[:3]}")
+        wait_until(is_shown, lambda: f"a failure with {texts}: {failures()[:3]}")
 
     def trouble() -> None:
         before = len(failures())

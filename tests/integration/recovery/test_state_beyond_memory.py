@@ -73,15 +73,15 @@ class Kept(KeyedProcessFunction[Any, Any, Any]):
 
 def on_disk(folder: Path) -> int:
     """Bytes of files, each once however many links it has; temporary ones may vanish meanwhile."""
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for root, _, names in os.walk(folder):
         for name in names:
             try:
                 status = os.stat(os.path.join(root, name))
             except FileNotFoundError:
                 continue
-            found[status.st_ino] = status.st_size
-    return sum(found.values())
+            sizes[status.st_ino] = status.st_size
+    return sum(sizes.values())
 
 
 def test_memory_and_disks_stay_within_their_bounds(tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_memory_and_disks_stay_within_their_bounds(tmp_path: Path) -> None:
             if time.monotonic() > began + 60 * shown:
                 shown += 1
                 counts = rest_of(job, "/checkpoints")["counts"]
-                told = {name: f"{now[name] >> 20} (at most {peaks[name] >> 20})" for name in now}
-                print(f"{shown - 1} min, MiB: {told}; state {STATE >> 20}; checkpoints {counts}", flush=True)
+                memory = {name: f"{now[name] >> 20} (at most {peaks[name] >> 20})" for name in now}
+                print(f"{shown - 1} min, MiB: {memory}; state {STATE >> 20}; checkpoints {counts}", flush=True)
             time.sleep(2)
         counts = rest_of(job, "/checkpoints")["counts"]
         job.stop_with_savepoint(False, str(tmp_path / "savepoint")).result()
@@ -139,12 +139,12 @@ def test_memory_and_disks_stay_within_their_bounds(tmp_path: Path) -> None:
     records = lines[-1][0] + 1
     print(f"{records} records, {KEYS} keys; {peaks}; {counts}", flush=True)
     expected: dict[int, int] = {}
-    wanted = dict(lines)
+    expected_by_number = dict(lines)
     for number in range(records):
         key = key_of(number)
         expected[key] = expected.get(key, 0) + 1
         if number % SHOWN == 0:
-            assert wanted[number] == expected[key], f"record {number} of key {key}"
+            assert expected_by_number[number] == expected[key], f"record {number} of key {key}"
     assert records > 2 * KEYS or MINUTES * 60 * RATE < 3 * KEYS, "too slow to have all of the state"
     assert counts["completed"] > MINUTES
     assert counts["failed"] == 0

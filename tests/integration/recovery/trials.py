@@ -181,13 +181,15 @@ class Trial:
                     self._tell(job)
                     job.cancel().result()
                     raise
-                wanted = {SAVEPOINT: "FINISHED", "": "FINISHED"}.get(way, "CANCELED")
-                if state != wanted:
+                end_state = {SAVEPOINT: "FINISHED", "": "FINISHED"}.get(way, "CANCELED")
+                if state != end_state:
                     self._tell(job)
-                assert state == wanted
+                assert state == end_state
                 if way in (ALIGNED, UNALIGNED):
-                    found = self.folder.glob(f"{FOLDER}/*/chk-*")
-                    path = str(max(found, key=lambda one: int(re.sub(r"\D", "", one.name))))
+                    checkpoints = self.folder.glob(f"{FOLDER}/*/chk-*")
+                    path = str(
+                        max(checkpoints, key=lambda path_of_checkpoint: int(re.sub(r"\D", "", path_of_checkpoint.name)))
+                    )
         for name in self.programs:
             self._compare(name, self.written(name))
 
@@ -216,7 +218,7 @@ class Trial:
         Raises:
             AssertionError: something was lost or doubled, or the job was not at its end in time.
         """
-        wanted = Counter(str(number) for number in range(2000))
+        expected_numbers = Counter(str(number) for number in range(2000))
         with submitted_to(self.place.settings()):
             environment = self.environment(checkpoints=False)
             numbers = environment.from_sequence(0, 1999).map(Watched(self.folder)).rebalance()
@@ -231,8 +233,10 @@ class Trial:
             if state != "FINISHED":
                 self._tell(job)
             assert state == "FINISHED"
-        found = written(self.folder, "numbers")
-        assert found == wanted, f"{(wanted - found).total()} lost, {(found - wanted).total()} too many"
+        visible = written(self.folder, "numbers")
+        assert visible == expected_numbers, (
+            f"{(expected_numbers - visible).total()} lost, {(visible - expected_numbers).total()} too many"
+        )
 
     def collect(self, program: str, deaths: Sequence[Death]) -> None:
         """The same of one program whose results come to the client."""
@@ -240,12 +244,12 @@ class Trial:
             environment = self.environment()
             stream = PROGRAMS[program].build(World(environment, self.folder, self.rate, self.out))
             results = stream.execute_and_collect(program)
-            found: Counter[str] = Counter()
+            lines: Counter[str] = Counter()
             failed: list[BaseException] = []
 
             def read() -> None:
                 try:
-                    found.update(results)
+                    lines.update(results)
                 except BaseException as error:
                     failed.append(error)
 
@@ -262,7 +266,7 @@ class Trial:
                 reader.join()
             if failed:
                 raise failed[0]
-        self._compare(program, found)
+        self._compare(program, lines)
 
     def die(self, deaths: Sequence[Death], well: Callable[[], bool] = lambda: True) -> None:
         """Have somebody die, again and again."""
@@ -306,8 +310,10 @@ class Trial:
 
     def _newest(self) -> int:
         """The number of the last completed checkpoint."""
-        found = [int(re.sub(r"\D", "", path.parent.name)) for path in self.folder.glob(f"{FOLDER}/*/chk-*/_metadata")]
-        self._seen = max(self._seen, *found, 0)
+        checkpoint_ids = [
+            int(re.sub(r"\D", "", path.parent.name)) for path in self.folder.glob(f"{FOLDER}/*/chk-*/_metadata")
+        ]
+        self._seen = max(self._seen, *checkpoint_ids, 0)
         return self._seen
 
     def _progress(self, well: Callable[[], bool] = lambda: True) -> None:
@@ -319,11 +325,14 @@ class Trial:
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         wait_until(condition, lambda: "\n".join([what, *self._log]))
 
-    def _compare(self, name: str, found: Counter[str]) -> None:
-        wanted = expected(PROGRAMS[name], self.folder)
-        lost, more = wanted - found, found - wanted
-        print(f"{name}: {wanted.total()} records, {self.kills} kills, {lost.total()} lost, {more.total()} too many")
-        assert wanted.total() > 100, f"{name} had next to nothing to do"
+    def _compare(self, name: str, lines: Counter[str]) -> None:
+        expected_lines = expected(PROGRAMS[name], self.folder)
+        lost, more = expected_lines - lines, lines - expected_lines
+        print(
+            f"{name}: {expected_lines.total()} records, {self.kills} kills, {lost.total()} lost, "
+            f"{more.total()} too many"
+        )
+        assert expected_lines.total() > 100, f"{name} had next to nothing to do"
         if lost or more:
             print(self.place.log())
             shown = {"lost": sorted(lost.elements())[:20], "too many": sorted(more.elements())[:20]}
@@ -336,7 +345,7 @@ class Trial:
             newest = next(iter(rest_of(job, "/checkpoints")["history"]), None)
             for vertex in rest_of(job)["vertices"]:  # who is behind, of the newest checkpoint
                 subtasks = rest_of(job, f"/vertices/{vertex['id']}")["subtasks"]
-                print(vertex["name"], [(one["status"], one["metrics"]) for one in subtasks])
+                print(vertex["name"], [(subtask["status"], subtask["metrics"]) for subtask in subtasks])
                 if newest:
                     print(rest_of(job, f"/checkpoints/details/{newest['id']}/subtasks/{vertex['id']}"))
         except OSError as error:

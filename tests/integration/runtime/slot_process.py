@@ -147,14 +147,14 @@ class SlotProcess:
 
     def collect_all(self, execution_id: str) -> list[Any]:
         """Everything until the end."""
-        found: list[Any] = []
+        values: list[Any] = []
         while True:
-            results, answer = self.collect(execution_id, len(found))
+            results, answer = self.collect(execution_id, len(values))
             assert not answer["error"], answer
-            found += results
+            values += results
             if answer["end"]:
-                self.collect(execution_id, len(found), 0, 0)
-                return found
+                self.collect(execution_id, len(values), 0, 0)
+                return values
 
     # -- deploying
 
@@ -187,7 +187,7 @@ class SlotProcess:
         """Deploy vertices; returns the execution ids in order."""
         widths = parallelism or [1] * len(chains)
         data = pickled or [cloudpickle.dumps(chain) for chain in chains]
-        names = [self.blob(one) for one in data]
+        names = [self.blob(content) for content in data]
         mine = subtasks or {v: list(range(widths[v])) for v in range(len(chains))}
         tasks = [
             TaskDescriptor(

@@ -31,17 +31,17 @@ def run_map(slot: SlotProcess, function: Callable[[int], Any], count: int = 1) -
 
 def text_of_pipes(slot: SlotProcess) -> dict[str, str]:
     """What is in the pipes of the slot, by stream, as the TaskManager would read it; they stay open."""
-    found = {}
+    texts = {}
     for stream in ("stdout", "stderr"):
         message, _ = slot.wait_for("output_pipe", lambda m, stream=stream: m["stream"] == stream)  # type: ignore[misc]
         descriptor = os.open(message["path"], os.O_RDONLY | os.O_NONBLOCK)
         try:
-            found[stream] = os.read(descriptor, 1 << 16).decode()
+            texts[stream] = os.read(descriptor, 1 << 16).decode()
         except BlockingIOError:
-            found[stream] = ""
+            texts[stream] = ""
         finally:
             os.close(descriptor)
-    return found
+    return texts
 
 
 def test_forked_children_end_like_those_of_any_program(slot: SlotProcess) -> None:

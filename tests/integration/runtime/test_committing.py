@@ -53,7 +53,7 @@ class SumCommitter(Committer):
         self.pipe = pipe
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        print(f"committing {[one.data for one in committables]}")
+        print(f"committing {[committable.data for committable in committables]}")
         if self.pipe is None:
             while True:
                 time.sleep(0.01)

@@ -74,7 +74,7 @@ class Writer(SinkWriter[Any]):
 
     def open(self) -> None:
         self.context.register_timer(int(time.time() * 1000) + 3_600_000, self.write)
-        print("left:", sorted({type(one).__name__ for one in ALIVE if one.attempt < self.attempt}))
+        print("left:", sorted({type(living).__name__ for living in ALIVE if living.attempt < self.attempt}))
 
     def write(self, values: Sequence[Any], timestamps: Any) -> None:
         print(f"wrote {list(values)}")
@@ -86,7 +86,7 @@ EXTRA = {"ordered": True, "capacity": 2, "timeout_ms": 0, "retry": None}
 def deploy(slot: SlotProcess, attempt: int) -> list[str]:
     """Source, map and call -> process by key in a thread of its own, and sink."""
     key = Key()
-    made = slot.deploy(
+    tasks = slot.deploy(
         [
             line(
                 numbers(0, 0),
@@ -104,9 +104,9 @@ def deploy(slot: SlotProcess, attempt: int) -> list[str]:
         [(0, 1, "HASH"), (1, 2, "FORWARD"), (2, 3, "FORWARD")],
         attempt=attempt,
     )
-    for task in made:
+    for task in tasks:
         slot.wait_for_state("RUNNING", task)
-    return made
+    return tasks
 
 
 @pytest.mark.parametrize("end", ["cancel", "failure"])

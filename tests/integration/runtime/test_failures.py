@@ -131,8 +131,8 @@ class FolderWriter(SinkWriter[Any]):
         return [{"from": ".part", "to": "part"}]
 
     def commit(self, committables: Any) -> None:
-        for one in committables:
-            (self.folder / one["from"]).rename(self.folder / one["to"])
+        for move in committables:
+            (self.folder / move["from"]).rename(self.folder / move["to"])
         self.context.forget_temporary_file(str(self.folder / ".part"))
 
     def abort(self) -> None:

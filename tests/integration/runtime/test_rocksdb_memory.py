@@ -78,9 +78,9 @@ columns.close()
 def test_state_of_ten_times_the_memory_of_a_slot(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=1100)
     assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout)
-    assert found["wrong"] == 0
-    assert found["state"] > 10 * (16 << 20)
+    figures = json.loads(ran.stdout)
+    assert figures["wrong"] == 0
+    assert figures["state"] > 10 * (16 << 20)
     # the budget, filters and indexes of 1.9 million keys, and what the C library keeps
-    assert found["grown"] < (16 << 20) + (100 << 20), found
+    assert figures["grown"] < (16 << 20) + (100 << 20), figures
     assert list(tmp_path.iterdir()) == []

@@ -164,11 +164,11 @@ def test_one_record_that_yields_millions_keeps_memory_flat_and_can_be_cancelled(
 
     (task,) = slot.deploy([line(numbers(0, 0), spec(OperatorKind.FLAT_MAP, many), spec(OperatorKind.COLLECT))])
     slot.give_splits([split(0, 1)])
-    found = 0
+    offset = 0
     for _ in range(5):
-        results, answer = slot.collect(task, found)
-        assert results[0] == (0, found)
-        found += len(results)
+        results, answer = slot.collect(task, offset)
+        assert results[0] == (0, offset)
+        offset += len(results)
     assert not answer["end"]
     with open(f"/proc/{slot.process.pid}/status", encoding="utf-8") as status:
         peak = next(int(text.split()[1]) for text in status if text.startswith("VmHWM"))

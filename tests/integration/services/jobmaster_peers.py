@@ -128,11 +128,11 @@ class Others(Service):
         return {"executions": self.executions, "metrics": {}}
 
     async def on_collect(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = self.results[payload["offset"] :]
-        if not found:
+        rest = self.results[payload["offset"] :]
+        if not rest:
             await asyncio.sleep(min(payload["wait_ms"], 20) / 1000)
-        data = base64.b64encode(b"".join(found)).decode()
-        return {"offset": payload["offset"], "count": len(found), "end": False, "data": data}
+        data = base64.b64encode(b"".join(rest)).decode()
+        return {"offset": payload["offset"], "count": len(rest), "end": False, "data": data}
 
     async def report(self, state: str, *ids: str, error: dict[str, Any] | None = None) -> None:
         assert self.jobmaster is not None

@@ -76,10 +76,10 @@ class Killable:
         command = [sys.executable, str(SCRIPT), moment, *self.arguments, *options]
         with log.open("wb") as out:
             self.process = await asyncio.to_thread(subprocess.Popen, command, env=environment, stdout=out, stderr=out)
-        while (found := LISTENS.search(log.read_text())) is None or "dispatcher listens" not in log.read_text():
+        while (listening := LISTENS.search(log.read_text())) is None or "dispatcher listens" not in log.read_text():
             assert self.process.poll() is None, log.read_text()
             await asyncio.sleep(0.02)
-        self.rest = RestClient(found[1], TOKEN)
+        self.rest = RestClient(listening[1], TOKEN)
         self.clients.append(self.rest)
         return self.rest
 
@@ -488,8 +488,8 @@ def test_a_jobmaster_whose_port_is_closed_is_given_up_before_its_time_is_over(
                 pass
 
     run(scenario())
-    told = [record for record in caplog.records if record.getMessage().startswith(f"no details of job {JOB}")]
-    assert len(told) == 1, "once for all questions"
+    warnings = [record for record in caplog.records if record.getMessage().startswith(f"no details of job {JOB}")]
+    assert len(warnings) == 1, "once for all questions"
 
 
 def test_a_jobmaster_that_went_with_its_host_is_followed_as_soon_as_another_host_leads(
@@ -536,7 +536,7 @@ def test_a_late_answer_of_a_jobmaster_that_was_followed_deposes_nobody() -> None
 
             w.host.details = late
             w.service.jobs.details.outdated(JOB)
-            asked = asyncio.ensure_future(w.service.jobs.details.refresh_job(JOB))
+            refreshing = asyncio.ensure_future(w.service.jobs.details.refresh_job(JOB))
             await w.jobmaster.wait_for("details", seen + 1)
             w.host.details = archive
             w.service.jobs.jobmaster_lost(m.JobMasterLost(JOB, "killed", "jm"))
@@ -544,7 +544,7 @@ def test_a_late_answer_of_a_jobmaster_that_was_followed_deposes_nobody() -> None
             while (led := w.service.core.job(JOB)).jobmaster is None:
                 await asyncio.sleep(0)
             answer.set_exception(RpcFault(RpcCode.NOT_FOUND, "no JobMaster here runs the job"))
-            await asked
+            await refreshing
             while any(job == JOB for job, _ in w.service.jobs.details._asking):
                 await asyncio.sleep(0.01)
             assert (led.phase, led.takeovers) == (JobPhase.LED, 1)

@@ -257,8 +257,8 @@ def test_other_sites_are_refused(headers: dict[str, str]) -> None:
 def test_errors_have_flinks_shape(path: str, status: int) -> None:
     async def scenario() -> None:
         async with world() as w:
-            found, answer = await w.get(path)
-            assert found == status
+            answer_status, answer = await w.get(path)
+            assert answer_status == status
             assert isinstance(answer["errors"][0], str)
 
     run(scenario())

@@ -219,8 +219,8 @@ def test_what_the_disk_does_not_take_is_not_accepted(number: int, status: int, t
         async with world(cluster_directory=tmp_path, prepare=_on(disk, tmp_path)) as w:
             disk.full = True
             parts = [("request", None, request()), ("a", "plan", PLAN), ("b", SHA, BLOB)]
-            found, error = await post(w, parts)
-            assert (found, "Nothing of it is left" in error) == (status, True)
+            answer_status, error = await post(w, parts)
+            assert (answer_status, "Nothing of it is left" in error) == (status, True)
             assert ("the disk is full" in error) == (status == 507)
             assert nothing_left(w)
             assert (await w.get("/jobs"))[1] == {"jobs": []}

@@ -93,8 +93,8 @@ def test_a_frozen_leader_is_followed_at_once_and_writes_nothing_when_it_wakes_up
             await candidate.announce("http://next:1", "token")
             if component == DISPATCHER:
                 store = services.job_store(leadership)
-                found = await asyncio.to_thread(store.open, 2)
-                assert [end.archive for end in found.ends] == [{"state": "FINISHED"}]
+                contents = await asyncio.to_thread(store.open, 2)
+                assert [end.archive for end in contents.ends] == [{"state": "FINISHED"}]
                 await asyncio.to_thread(store.end, StoredEnd("cd" * 16, "other", "", 3, {"state": "CANCELED"}))
             else:
                 checkpoints = services.completed_checkpoints(JOB, leadership)
@@ -107,7 +107,7 @@ def test_a_frozen_leader_is_followed_at_once_and_writes_nothing_when_it_wakes_up
             if component == DISPATCHER:
                 assert store.archive(JOB) == {"state": "FINISHED"}
             else:
-                assert [one.checkpoint_id for one in checkpoints.all()] == [1, 3]
+                assert [entry.checkpoint_id for entry in checkpoints.all()] == [1, 3]
             await candidate.give_up()  # on the event loop
             ticking.cancel()
             return longest

@@ -115,9 +115,9 @@ def test_commit_phase() -> None:
         await others.report("FINISHED", *sources)
         archive = (await others.wait_for("job_finished"))["archive"]
         assert archive["state"] == "FINISHED"
-        told = [set(call["tasks"]) for call in others.calls("notify_checkpoint_complete")]
-        assert all(len(slots) == 2 for slots in told[:1]), "both slots hear it in one call"
-        assert sum(map(len, told)) >= 4, "two that failed were repeated"
+        notified = [set(call["tasks"]) for call in others.calls("notify_checkpoint_complete")]
+        assert all(len(slots) == 2 for slots in notified[:1]), "both slots hear it in one call"
+        assert sum(map(len, notified)) >= 4, "two that failed were repeated"
 
     run(test)
 
@@ -164,7 +164,7 @@ def test_a_submit_whose_answer_is_lost_is_said_again(monkeypatch: pytest.MonkeyP
         await submit(others, service)
         await others.wait_for("submit_tasks", 4)
         await others.all_run()
-        tasks = [[t["execution_id"] for t in one["deployment"]["tasks"]] for one in others.calls("submit_tasks")]
+        tasks = [[t["execution_id"] for t in call["deployment"]["tasks"]] for call in others.calls("submit_tasks")]
         assert sorted(tasks[:2]) == sorted(tasks[2:]), "the same attempts"
         await others.report("FINISHED", *others.executions)
         assert (await others.wait_for("job_finished"))["archive"]["state"] == "FINISHED"
@@ -192,7 +192,7 @@ def test_where_tasks_run_is_told_to_a_taskmanager_once_and_again_when_it_has_for
         assert first == second
         placement = Placement.unpack(first["placement"])
         assert len(placement.peers) == 2
-        assert {one["deployment"]["placement"] for one in others.calls("submit_tasks")} == {placement.id}
+        assert {call["deployment"]["placement"] for call in others.calls("submit_tasks")} == {placement.id}
 
     run(test)
 

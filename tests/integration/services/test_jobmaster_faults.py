@@ -54,22 +54,22 @@ async def world(settings: Mapping[str, str]) -> AsyncIterator[World]:
     others, taskmanager = Others(), Others("tm-7")
     others.slots = 0
     everybody = (others, taskmanager, service)
-    for one in everybody:
-        await one.start()
+    for service_ in everybody:
+        await service_.start()
     try:
-        made = World(service, others, taskmanager)
-        await made.run()
-        yield made
+        faulty_world = World(service, others, taskmanager)
+        await faulty_world.run()
+        yield faulty_world
     finally:
-        for one in reversed(everybody):
-            await one.stop()
+        for service_ in reversed(everybody):
+            await service_.stop()
         assert service.failure is None
 
 
 def run(test: Callable[[World], Awaitable[None]], settings: Mapping[str, str]) -> None:
     async def main() -> None:
-        async with world(settings) as made:
-            await test(made)
+        async with world(settings) as faulty_world:
+            await test(faulty_world)
 
     asyncio.run(main())
 

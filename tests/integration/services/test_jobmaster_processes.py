@@ -91,9 +91,9 @@ class Host:
     def template(self) -> ProcessId:
         """The process from which JobMasters are forked: the host's only child."""
         assert self.process is not None
-        (found,) = (p for p in descendants(self.process.pid) if _parent(p.pid) == self.process.pid)
-        self.seen.add(found)
-        return found
+        (process,) = (p for p in descendants(self.process.pid) if _parent(p.pid) == self.process.pid)
+        self.seen.add(process)
+        return process
 
     def kill(self) -> None:
         assert self.process is not None
@@ -220,9 +220,9 @@ def test_a_killed_jobmaster_takes_no_other_along_and_its_loss_is_told(folder: Pa
         others.refuse["jobmaster_lost"] = 1
         pid = host.process_of(A).pid
         os.kill(pid, signal.SIGKILL)
-        told = await others.wait_for("jobmaster_lost", 2)
-        assert told["job_id"] == A
-        assert f"(process {pid}) was killed by signal 9 (SIGKILL)" in told["cause"]
+        report = await others.wait_for("jobmaster_lost", 2)
+        assert report["job_id"] == A
+        assert f"(process {pid}) was killed by signal 9 (SIGKILL)" in report["cause"]
         goodbye = await others.wait_for("forget_jobmaster")
         assert (goodbye["job_id"], goodbye["jobmaster_token"]) == (A, lost.jobmaster_token)
         await until(lambda: not host.entry(A).exists())
@@ -515,7 +515,7 @@ def test_a_jobmaster_that_is_stopped_by_hand_is_lost(folder: Path) -> None:
     async def test(host: Host, others: Others) -> None:
         await host.run(A)
         os.kill(host.process_of(A).pid, signal.SIGTERM)
-        told = await others.wait_for("jobmaster_lost")
-        assert "ended with exit code 0 before the job had ended" in told["cause"]
+        report = await others.wait_for("jobmaster_lost")
+        assert "ended with exit code 0 before the job had ended" in report["cause"]
 
     run(folder, test)

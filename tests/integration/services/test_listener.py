@@ -91,11 +91,11 @@ def test_what_went_wrong_inside_is_told_to_the_log_and_to_nobody_else(caplog: py
 def test_the_next_free_port_is_taken_where_that_is_wanted() -> None:
     async def main() -> None:
         async with echo() as first:
-            taken = port_of(first.address)
-            address = await first.listen(first.new_app(), "127.0.0.1", taken, next_free=True)
-            assert taken < port_of(address) < taken + 100
-            with pytest.raises(OSError, match=f"echo can't listen on 127.0.0.1:{taken}: "):
-                await first.listen(first.new_app(), "127.0.0.1", taken)
+            used_port = port_of(first.address)
+            address = await first.listen(first.new_app(), "127.0.0.1", used_port, next_free=True)
+            assert used_port < port_of(address) < used_port + 100
+            with pytest.raises(OSError, match=f"echo can't listen on 127.0.0.1:{used_port}: "):
+                await first.listen(first.new_app(), "127.0.0.1", used_port)
             async with first.session.get(f"{address}/health") as answer:
                 assert answer.status == 200
             second = port_of(address)
@@ -137,17 +137,17 @@ def test_strangers_have_a_share_that_keeps_nobody_out(
             client = RpcClient(service.session, SECRET, SystemClock())
             friend = await connect(service)
             await ask(service, friend, signed=True)
-            held = [await connect(service) for _ in range(4)]
-            await ask(service, held[0], signed=False)
+            connections = [await connect(service) for _ in range(4)]
+            await ask(service, connections[0], signed=False)
             for _ in range(6):
-                held.append(await connect(service))
+                connections.append(await connect(service))
                 assert await client.call(service.address, "echo", {"a": 1}) == {"a": 1}
-            for reader, writer in held[:6]:
+            for reader, writer in connections[:6]:
                 assert await ended(reader) == b"", "the oldest of them go"
                 writer.close()
-            await ask(service, held[-1], signed=False)
+            await ask(service, connections[-1], signed=False)
             await ask(service, friend, signed=True)
-            for _, writer in (*held, friend):
+            for _, writer in (*connections, friend):
                 writer.close()
 
     with caplog.at_level(logging.WARNING):
@@ -204,14 +204,14 @@ def test_of_too_many_connections_the_one_that_was_idle_longest_goes(
 
     async def main() -> None:
         async with echo() as service:
-            held = []
+            connections = []
             for _ in range(4):
-                held.append(await connect(service))
-                await ask(service, held[-1], signed=True)
-            assert await ended(held[0][0]) == b""
-            for connection in held[1:]:
+                connections.append(await connect(service))
+                await ask(service, connections[-1], signed=True)
+            assert await ended(connections[0][0]) == b""
+            for connection in connections[1:]:
                 await ask(service, connection, signed=True)
-            for _, writer in held:
+            for _, writer in connections:
                 writer.close()
 
     with caplog.at_level(logging.WARNING):

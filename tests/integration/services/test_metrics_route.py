@@ -78,18 +78,18 @@ def test_a_reporter_may_have_ports_of_its_own() -> None:
     async def main() -> None:
         first, second = Measuring("taskmanager"), Measuring("taskmanager")
         address = await first.start()
-        taken = int(address.rpartition(":")[2])
-        settings = Settings({**ON, "metrics.reporter.prom.port": f"{taken}-{taken + 20}"})
+        used_port = int(address.rpartition(":")[2])
+        settings = Settings({**ON, "metrics.reporter.prom.port": f"{used_port}-{used_port + 20}"})
         report_metrics(second, settings, ())
         await second.start()
         try:
             more = second._listeners[-1].address()
-            assert taken < int(more.rpartition(":")[2]) <= taken + 20
+            assert used_port < int(more.rpartition(":")[2]) <= used_port + 20
             assert (await status_of(second, more))[0] == 200
         finally:
             await second.stop()
             third = Measuring("taskmanager")
-            report_metrics(third, Settings({**ON, "metrics.reporter.prom.port": str(taken)}), ())
+            report_metrics(third, Settings({**ON, "metrics.reporter.prom.port": str(used_port)}), ())
             with pytest.raises(OSError, match=r"no port of metrics.reporter.prom.port is free"):
                 await third.start()
             await first.stop()

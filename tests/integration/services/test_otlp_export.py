@@ -20,15 +20,15 @@ TASK = ("taskmanager", "job", "task")
 PROTOCOLS = pytest.mark.parametrize("protocol", ["http", "grpc"])
 
 
-def reporter_of(found: Receiver, protocol: str, signal: str) -> OtlpReporter:
-    endpoint = found.grpc_endpoint if protocol == "grpc" else f"{found.address}/v1/{signal}"
+def reporter_of(collector: Receiver, protocol: str, signal: str) -> OtlpReporter:
+    endpoint = collector.grpc_endpoint if protocol == "grpc" else f"{collector.address}/v1/{signal}"
     return OtlpReporter("o", endpoint, protocol, service="orders", interval=3600.0)
 
 
 @PROTOCOLS
 def test_values_arrive_with_flinks_names(protocol: str) -> None:
-    with receiver() as found:
-        reporter = OtlpMetricReporter(reporter_of(found, protocol, "metrics"), "taskmanager", lambda: 5_000_000_000)
+    with receiver() as collector:
+        reporter = OtlpMetricReporter(reporter_of(collector, protocol, "metrics"), "taskmanager", lambda: 5_000_000_000)
         reporter.report(
             [
                 Measured(TASK, "numRecordsIn", 7, {"subtask_index": "1"}, grows=True),
@@ -37,26 +37,26 @@ def test_values_arrive_with_flinks_names(protocol: str) -> None:
             ]
         )
         reporter.close()
-        (records,) = found.points_named("flink.taskmanager.job.task.numRecordsIn")
+        (records,) = collector.points_named("flink.taskmanager.job.task.numRecordsIn")
         assert (records.value, records.is_sum, records.attributes) == (7, True, {"subtask_index": "1"})
         assert records.resource["service.name"] == "orders"
         assert records.resource["firesteel.part"] == "taskmanager"
-        (busy,) = found.points_named("flink.taskmanager.job.task.busyTimeMsPerSecond")
+        (busy,) = collector.points_named("flink.taskmanager.job.task.busyTimeMsPerSecond")
         assert (busy.value, busy.is_sum) == (2.5, False)
         of_sizes = {
             (point.name.rpartition("operator.")[2], point.attributes.get("quantile")): point.value
-            for point in found.points if "operator" in point.name
+            for point in collector.points if "operator" in point.name
         }  # fmt: skip
         assert of_sizes == {("size.count", None): 3, ("size.sum", None): 6, ("size", "0.5"): 2, ("size", "0.99"): 3}
 
 
 def test_many_values_go_in_several_requests() -> None:
-    with receiver() as found:
-        reporter = OtlpMetricReporter(reporter_of(found, "http", "metrics"), "taskmanager", lambda: 1)
+    with receiver() as collector:
+        reporter = OtlpMetricReporter(reporter_of(collector, "http", "metrics"), "taskmanager", lambda: 1)
         reporter.report([Measured(TASK, "a", number, {"n": str(number)}) for number in range(2 * LARGEST + 1)])
         reporter.close()
-        assert len(found.headers) == 3
-        assert {point.value for point in found.points} == set(range(2 * LARGEST + 1))
+        assert len(collector.headers) == 3
+        assert {point.value for point in collector.points} == set(range(2 * LARGEST + 1))
 
 
 def test_a_receiver_that_is_away_costs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -74,21 +74,21 @@ def test_a_receiver_that_is_away_costs_a_warning(caplog: pytest.LogCaptureFixtur
 
 @PROTOCOLS
 def test_meters_of_users_arrive(protocol: str) -> None:
-    with receiver() as found:
-        meters = Meters([reporter_of(found, protocol, "metrics")], "slot", {"job.id": "ab"})
+    with receiver() as collector:
+        meters = Meters([reporter_of(collector, protocol, "metrics")], "slot", {"job.id": "ab"})
         meters.provider.get_meter("mine").create_counter("orders").add(3, {"kind": "new"})
         assert meters.close(20.0)
-        (point,) = found.points_named("orders")
+        (point,) = collector.points_named("orders")
         assert (point.value, point.attributes, point.resource["job.id"]) == (3, {"kind": "new"}, "ab")
 
 
 @PROTOCOLS
 def test_logs_arrive_with_their_fields_and_span(protocol: str) -> None:
     trace = TraceContext.new()
-    with receiver() as found:
-        endpoint = found.grpc_endpoint if protocol == "grpc" else found.address
-        given = {"factory.class": "otel", "exporter.protocol": protocol, "exporter.endpoint": endpoint}
-        settings = Settings({f"firesteel.logs.reporter.o.{key}": value for key, value in given.items()})
+    with receiver() as collector:
+        endpoint = collector.grpc_endpoint if protocol == "grpc" else collector.address
+        options = {"factory.class": "otel", "exporter.protocol": protocol, "exporter.endpoint": endpoint}
+        settings = Settings({f"firesteel.logs.reporter.o.{key}": value for key, value in options.items()})
         logger = logging.getLogger("of.a.user")
         with exported_logs(settings, "taskmanager"):
             fields = {"job": "ab", "vertex": "Map", "subtask": 1, "attempt": 2, "traceparent": trace.header}
@@ -99,7 +99,7 @@ def test_logs_arrive_with_their_fields_and_span(protocol: str) -> None:
             except ValueError:
                 logger.exception("no order")
         logger.warning("when it is over")
-        first, second = found.logs
+        first, second = collector.logs
         assert (first.text, first.level, first.logger, first.span) == (
             "3 orders", "WARNING", "of.a.user", trace.span_id
         )  # fmt: skip

@@ -60,10 +60,10 @@ def test_it_goes_on_looking_in_a_container_that_is_up_for_long(
     address: str, age: float, looks: int, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter(["ready", "ready", "else"])
-    asked = []
+    paths = []
 
     def look(address: str, netloc: str, path: str) -> int:
-        asked.append(path)
+        paths.append(path)
         return real(address, netloc, next(answers))
 
     real = probe.look
@@ -71,7 +71,7 @@ def test_it_goes_on_looking_in_a_container_that_is_up_for_long(
     monkeypatch.setattr(probe, "age_of_container", lambda: age)
     monkeypatch.setattr(probe, "_INTERVAL", 0.01)
     assert probe.main([f"http://{address}/ready", "20"]) == code
-    assert len(asked) == looks
+    assert len(paths) == looks
 
 
 def test_the_age_is_that_of_the_first_process() -> None:

@@ -32,8 +32,8 @@ PATIENCE = 100.0
 
 
 def context(directory: Path, clock: Clock | None = None, **settings: str) -> ProviderContext:
-    made = Settings({key.replace("_", "."): value for key, value in settings.items()})
-    return ProviderContext(made, SECRET, clock or SystemClock(), directory, slot_main)
+    provider_settings = Settings({key.replace("_", "."): value for key, value in settings.items()})
+    return ProviderContext(provider_settings, SECRET, clock or SystemClock(), directory, slot_main)
 
 
 until = wait_until
@@ -41,12 +41,12 @@ until = wait_until
 
 @contextmanager
 def provider(directory: Path, behaviour: str = "ok", clock: Clock | None = None) -> Iterator[LocalProcessProvider]:
-    made = LocalProcessProvider(context(directory, clock), (sys.executable, "-S", WORKER, behaviour))
-    assert made.recover("http://127.0.0.1:8082") == []
+    local_provider = LocalProcessProvider(context(directory, clock), (sys.executable, "-S", WORKER, behaviour))
+    assert local_provider.recover("http://127.0.0.1:8082") == []
     try:
-        yield made
+        yield local_provider
     finally:
-        made.terminate()
+        local_provider.terminate()
 
 
 def process_of(directory: Path, name: str) -> ProcessId | None:
@@ -80,27 +80,27 @@ def test_the_standalone_provider_keeps_the_contract(tmp_path: Path) -> None:
 
 def test_a_worker_that_does_not_end_is_killed_with_all_below_it(tmp_path: Path) -> None:
     clock = ManualClock()
-    with provider(tmp_path, "deaf", clock) as made:
-        made.start_worker(WorkerSpec("deaf", 1))
+    with provider(tmp_path, "deaf", clock) as local_provider:
+        local_provider.start_worker(WorkerSpec("deaf", 1))
         until(lambda: is_ready(tmp_path, "deaf"))
         process = process_of(tmp_path, "deaf")
         assert process is not None
         family = descendants(process.pid)
         assert len(family) == 1
-        made.stop_worker("deaf")
-        assert made.ended_workers() == []
+        local_provider.stop_worker("deaf")
+        assert local_provider.ended_workers() == []
         clock.advance(STOP_GRACE)
-        assert made.ended_workers() == [("deaf", "killed by signal 9: ready")]
+        assert local_provider.ended_workers() == [("deaf", "killed by signal 9: ready")]
         assert not any(is_running(p) for p in (process, *family))
 
 
 def test_what_a_worker_says_at_its_end_is_the_cause(tmp_path: Path) -> None:
-    with provider(tmp_path, "refuses") as made:
-        made.start_worker(WorkerSpec("refuses", 1))
+    with provider(tmp_path, "refuses") as local_provider:
+        local_provider.start_worker(WorkerSpec("refuses", 1))
         ended: list[tuple[str, str]] = []
 
         def has_ended() -> bool:
-            ended.extend(made.ended_workers())
+            ended.extend(local_provider.ended_workers())
             return bool(ended)
 
         until(has_ended)
@@ -112,13 +112,13 @@ def test_workers_get_the_settings_and_the_secret_and_nobody_else_sees_it(
 ) -> None:
     monkeypatch.setenv("FIRESTEEL_SECRET", SECRET)
     monkeypatch.setenv("FIRESTEEL_OPTION_REST_PORT", "1")
-    made = LocalProcessProvider(
+    local_provider = LocalProcessProvider(
         context(tmp_path, heartbeat_interval="7 s", taskmanager_rpc_port="6122", firesteel_java_home="/opt/a: {b}"),
         (sys.executable, "-S", WORKER, "ok"),
     )
-    made.recover("http://[::1]:8082")
+    local_provider.recover("http://[::1]:8082")
     try:
-        made.start_worker(WorkerSpec("w", 3))
+        local_provider.start_worker(WorkerSpec("w", 3))
         until(lambda: runs(tmp_path, "w"))
         process = process_of(tmp_path, "w")
         assert process is not None
@@ -140,7 +140,7 @@ def test_workers_get_the_settings_and_the_secret_and_nobody_else_sees_it(
         assert settings.to_plain()["taskmanager.rpc.port"] == "0"
         assert load_secret(settings.to_plain()["firesteel.security.secret-file"], {}) == SECRET
     finally:
-        made.terminate()
+        local_provider.terminate()
     assert not list((tmp_path / "workers" / "conf").iterdir())
 
 
@@ -150,35 +150,35 @@ def test_a_start_that_was_cut_off_is_waited_for_and_then_forgotten(tmp_path: Pat
     folder.mkdir()
     for name in ("cut-off", "late"):
         (folder / f"{name}.pid").touch()
-    made = LocalProcessProvider(context(tmp_path, clock))
-    assert made.recover("http://127.0.0.1:8082") == ["cut-off", "late"]
-    assert made.ended_workers() == []
+    local_provider = LocalProcessProvider(context(tmp_path, clock))
+    assert local_provider.recover("http://127.0.0.1:8082") == ["cut-off", "late"]
+    assert local_provider.ended_workers() == []
     me = identify(os.getpid())
     assert me is not None
     (folder / "late.pid").write_text(f"{me.pid}\n{me.start}\n")
     clock.advance(NAMELESS_GRACE)
-    assert made.ended_workers() == [("cut-off", "its process never came to life")]
-    made.close()
+    assert local_provider.ended_workers() == [("cut-off", "its process never came to life")]
+    local_provider.close()
 
 
 def test_a_process_that_took_the_pid_of_a_dead_worker_is_no_worker(tmp_path: Path) -> None:
     folder = tmp_path / "workers"
     folder.mkdir()
     (folder / "dead.pid").write_text(f"{os.getpid()}\n1\n")
-    made = LocalProcessProvider(context(tmp_path))
-    assert made.recover("http://127.0.0.1:8082") == []
+    local_provider = LocalProcessProvider(context(tmp_path))
+    assert local_provider.recover("http://127.0.0.1:8082") == []
     assert not (folder / "dead.pid").exists()
-    made.close()
+    local_provider.close()
 
 
 def test_a_program_that_is_not_there_and_ids_that_are_none_are_refused(tmp_path: Path) -> None:
-    made = LocalProcessProvider(context(tmp_path), ("/does/not/exist",))
-    made.recover("http://127.0.0.1:8082")
+    local_provider = LocalProcessProvider(context(tmp_path), ("/does/not/exist",))
+    local_provider.recover("http://127.0.0.1:8082")
     with pytest.raises(WorkerError, match=r"can't be started: .*No such file"):
-        made.start_worker(WorkerSpec("w", 1))
+        local_provider.start_worker(WorkerSpec("w", 1))
     with pytest.raises(WorkerError, match="not an id"):
-        made.start_worker(WorkerSpec("../w", 1))
+        local_provider.start_worker(WorkerSpec("../w", 1))
     assert not list((tmp_path / "workers").glob("*.pid"))
-    made.terminate()
+    local_provider.terminate()
     with pytest.raises(WorkerError, match="closed"):
-        made.start_worker(WorkerSpec("w", 1))
+        local_provider.start_worker(WorkerSpec("w", 1))

@@ -139,10 +139,10 @@ class TaskManagerPeer:
 
     def activate(self) -> list[str]:
         """All allocated slots have their process, and their job has accepted them."""
-        held = {n: s for n, s in self.table.items() if s.allocation_id}
-        for index, status in held.items():
+        allocated = {n: s for n, s in self.table.items() if s.allocation_id}
+        for index, status in allocated.items():
             self.table[index] = m.SlotStatus(index, "ACTIVE", status.allocation_id, status.job_id, 1000 + index)
-        return [str(s.allocation_id) for s in held.values()]
+        return [str(s.allocation_id) for s in allocated.values()]
 
     def registration(self, **more: Any) -> m.RegisterTaskManager:
         """How it presents itself."""
@@ -196,8 +196,8 @@ async def world(*slots: int, **settings: str) -> AsyncIterator[World]:
 
 
 def new_resourcemanager(fleet: HostedFleet, **settings: str) -> ResourceManagerService:
-    made = Settings({key.replace("_", "."): value for key, value in settings.items()})
-    return create_service(settings=made, secret=SECRET, clock=SystemClock(), provider=Provider(fleet))
+    service_settings = Settings({key.replace("_", "."): value for key, value in settings.items()})
+    return create_service(settings=service_settings, secret=SECRET, clock=SystemClock(), provider=Provider(fleet))
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -274,8 +274,8 @@ def test_a_slot_whose_process_was_lost_with_the_driver_is_launched_again() -> No
             w.fleet.die()
             second = await w.attach(tm, 2)
             await eventually(lambda: len(w.fleet.launches) == 2)
-            one, two = w.fleet.launches
-            assert (two.allocation_id, two.executor_id) == (one.allocation_id, second)
+            first, second_launch = w.fleet.launches
+            assert (second_launch.allocation_id, second_launch.executor_id) == (first.allocation_id, second)
 
     run(scenario())
 
@@ -348,8 +348,8 @@ def test_who_waits_for_its_turn_starts_what_can_be_started_before(monkeypatch: p
         services, fleets = StandBys(), [HostedFleet(), HostedFleet()]
         providers = [ProviderThatStandsBy(fleet) for fleet in fleets]
         leader, waiting = (
-            create_service(settings=Settings({}), secret=SECRET, clock=SystemClock(), provider=one, ha=services)
-            for one in providers
+            create_service(settings=Settings({}), secret=SECRET, clock=SystemClock(), provider=provider, ha=services)
+            for provider in providers
         )
         await leader.start()
         starting = asyncio.create_task(waiting.start())
@@ -358,9 +358,9 @@ def test_who_waits_for_its_turn_starts_what_can_be_started_before(monkeypatch: p
         await leader.stop()
         await starting
         await eventually(lambda: fleets[1].starts == 1)
-        told = providers[1].told
+        told_before = providers[1].told
         await asyncio.sleep(0.3)
-        assert providers[1].told == told, "it leads"
+        assert providers[1].told == told_before, "it leads"
         await waiting.stop()
         assert fleets[1].left[-1] == "detached"
 

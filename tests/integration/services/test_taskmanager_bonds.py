@@ -300,11 +300,11 @@ def test_a_jobmaster_that_is_slow_to_give_splits_is_waited_for() -> None:
 
 
 def test_a_request_for_splits_is_repeated_until_there_is_an_answer() -> None:
-    asked: list[int] = []
+    numbers: list[int] = []
 
     async def fails_twice(message: Any) -> Any:
-        asked.append(message["number"])
-        if len(asked) < 3:
+        numbers.append(message["number"])
+        if len(numbers) < 3:
             raise RpcFault(RpcCode.INTERNAL, "not today")
         return {"splits": [{"id": "s1"}], "no_more": True, "serial": 1}
 
@@ -313,7 +313,7 @@ def test_a_request_for_splits_is_repeated_until_there_is_an_answer() -> None:
             await w.active("source")
             await w.submit("src")
             await w.jobmaster.wait_for("end_of_data")
-            assert asked == [1, 1, 1]
+            assert numbers == [1, 1, 1]
 
     run(scenario())
 

@@ -75,10 +75,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(supervisor, "LONGEST_PAUSE", 0.1)
     monkeypatch.setattr(supervisor, "LOOK_SECONDS", 0.02)
-    made = Machine()
-    yield made
-    made.gate.set()
-    assert all(double.stopped.is_set() for double in made.started.values()), "an executor was left behind"
+    machine_ = Machine()
+    yield machine_
+    machine_.gate.set()
+    assert all(double.stopped.is_set() for double in machine_.started.values()), "an executor was left behind"
 
 
 def spec(executor_id: str, app: str = "app-1") -> m.ExecutorSpec:
@@ -277,21 +277,23 @@ def test_memory_is_measured_with_all_children_and_what_is_shared_counts_once() -
     assert parent.stdout is not None
     try:
         child = int(parent.stdout.readline())
-        one, two = identify(parent.pid), identify(child)
-        assert one is not None
-        assert two is not None
+        parent_id, child_id = identify(parent.pid), identify(child)
+        assert parent_id is not None
+        assert child_id is not None
         alone = [proportional_set_size(parent.pid) or 0, proportional_set_size(child) or 0]
         assert all(30 * MIB < size < 60 * MIB for size in alone), "each has its half of what they share"
-        found = measure_trees({"parent": one, "child": two, "another": ProcessId(parent.pid, one.start + 1)})
-        assert set(found) == {"parent", "child"}
-        assert 64 * MIB < found["parent"].memory < 110 * MIB
-        assert found["child"].memory < 60 * MIB
-        assert 0 <= found["child"].cpu_seconds < found["parent"].cpu_seconds < 30, "the child only waits"
-        assert offer_to_oom_killer(two)
+        measured = measure_trees(
+            {"parent": parent_id, "child": child_id, "another": ProcessId(parent.pid, parent_id.start + 1)}
+        )
+        assert set(measured) == {"parent", "child"}
+        assert 64 * MIB < measured["parent"].memory < 110 * MIB
+        assert measured["child"].memory < 60 * MIB
+        assert 0 <= measured["child"].cpu_seconds < measured["parent"].cpu_seconds < 30, "the child only waits"
+        assert offer_to_oom_killer(child_id)
     finally:
         parent.stdin.close()
         parent.wait()
         parent.stdout.close()
     assert proportional_set_size(parent.pid) is None
-    assert not offer_to_oom_killer(one)
-    assert measure_trees({"gone": one}) == {}
+    assert not offer_to_oom_killer(parent_id)
+    assert measure_trees({"gone": parent_id}) == {}

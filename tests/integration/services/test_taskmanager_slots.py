@@ -47,8 +47,8 @@ def test_a_job_runs_from_its_slots_to_its_end(tmp_path: Path) -> None:
             assert "blobs chain\n" in "".join(w.printed)
             assert f"the secret is {job_secret(SECRET, 's')}\n" in "".join(w.printed)
             assert f"managed: {memory.managed // 2}\n" in "".join(w.printed), "a slot's share"
-            told = [line.partition("local: ")[2] for line in "".join(w.printed).splitlines() if "local: " in line]
-            local = [Path(path) for path in told]
+            texts = [line.partition("local: ")[2] for line in "".join(w.printed).splitlines() if "local: " in line]
+            local = [Path(path) for path in texts]
             assert [path.parents[1] for path in local] == disks
             assert all(path.name == "job" and path.is_dir() for path in local)
             assert "".join(w.printed).count("façade done\n") == 2

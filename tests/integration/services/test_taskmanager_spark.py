@@ -46,9 +46,9 @@ until = eventually
 
 @pytest.fixture
 def home() -> Iterator[RunDirectory]:
-    made = RunDirectory.create()
-    yield made
-    made.remove()
+    run_directory = RunDirectory.create()
+    yield run_directory
+    run_directory.remove()
 
 
 class Cluster:
@@ -85,9 +85,9 @@ class Cluster:
     def jvm(self) -> ProcessId:
         """Of the newest executor."""
         assert isinstance(self.service.executors, ExecutorSupervisor)
-        found = identify(self.service.executors.pids()[-1])
-        assert found is not None
-        return found
+        executor = identify(self.service.executors.pids()[-1])
+        assert executor is not None
+        return executor
 
     async def allocate(self, index: int) -> SlotLaunch:
         allocation = new_allocation_id()

@@ -20,15 +20,15 @@ def spans(count: int) -> list[Span]:
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_what_is_left_at_the_end_arrives(protocol: str) -> None:
-    with receiver() as found:
-        endpoint = found.endpoint if protocol == "http" else found.grpc_endpoint
+    with receiver() as collector:
+        endpoint = collector.endpoint if protocol == "http" else collector.grpc_endpoint
         reporter = OtlpReporter("o", endpoint, protocol, {"x-Key": "abc"}, service="orders")
         tracing = Tracing([reporter], "dispatcher")
         tracing.export(spans(1500))
         tracing.close(20.0)
-        assert {span.name for span in found.spans} == {f"span {number}" for number in range(1500)}
-        assert found.spans[0].resource["service.name"] == "orders"
-        assert {str(v) for headers in found.headers for k, v in headers.items() if k.lower() == "x-key"} == {"abc"}
+        assert {span.name for span in collector.spans} == {f"span {number}" for number in range(1500)}
+        assert collector.spans[0].resource["service.name"] == "orders"
+        assert {str(v) for headers in collector.headers for k, v in headers.items() if k.lower() == "x-key"} == {"abc"}
 
 
 def test_a_receiver_that_is_away_costs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -40,7 +40,9 @@ def test_a_receiver_that_is_away_costs_a_warning(caplog: pytest.LogCaptureFixtur
         tracing.export(spans(3))
         tracing.close(20.0)
     said = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [record.name for record in said] == ["firesteel.otel.exporters"], [one.getMessage() for one in said]
+    assert [record.name for record in said] == ["firesteel.otel.exporters"], [
+        log_record.getMessage() for log_record in said
+    ]
     assert "takes no traces: 3 are lost" in said[0].getMessage()
 
 

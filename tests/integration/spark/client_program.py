@@ -27,7 +27,7 @@ def main() -> None:
         for name in ("a", "b"):
             fleet.start_slot(door.launch(name))
         slots = [door.wait().pid for _ in range(2)]
-        family = [(one.pid, one.start) for one in descendants(os.getpid())]
+        family = [(member.pid, member.start) for member in descendants(os.getpid())]
         print(json.dumps({"run": str(run.path), "slots": slots, "family": family}), flush=True)
         threading.Event().wait()
 

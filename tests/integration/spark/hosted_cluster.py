@@ -41,11 +41,11 @@ class TaskManagers:
     def host(self, spec: ExecutorSpec | None, **more: Any) -> ExecutorProcess:
         """Start an executor; it need not have reached the driver yet."""
         assert spec is not None
-        made = ExecutorProcess(
+        executor = ExecutorProcess(
             spec, run_directory=self.run, preload=(obedient.__module__,), **{"secret": SECRET, **more}
         )
-        self.executors.append(made)
-        return made
+        self.executors.append(executor)
+        return executor
 
     def launch(self, executor: ExecutorProcess | TaskManager) -> SlotLaunch:
         """What starts a slot there."""
@@ -72,8 +72,8 @@ def wait_attached(fleet: HostedFleet, *executors: ExecutorProcess) -> None:
 
 def wait_known(fleet: HostedFleet, *executor_ids: str) -> None:
     """Wait until the driver knows these executors and no others."""
-    wanted = frozenset(executor_ids)
-    until(lambda: fleet.attached_executors() == wanted, f"the driver knowing {executor_ids} only", PATIENCE)
+    expected = frozenset(executor_ids)
+    until(lambda: fleet.attached_executors() == expected, f"the driver knowing {executor_ids} only", PATIENCE)
 
 
 def wait_ended(executor: ExecutorProcess) -> None:
@@ -98,15 +98,15 @@ def start_slot(
 def identity(caller: Caller) -> ProcessId:
     """The process of a slot."""
     assert isinstance(caller.pid, int)
-    found = process.identify(caller.pid)
-    assert found is not None, "the slot has gone"
-    return found
+    identity = process.identify(caller.pid)
+    assert identity is not None, "the slot has gone"
+    return identity
 
 
 def driver_process(directory: Path) -> ProcessId:
     """The driver that the cluster's directory names."""
-    told = json.loads((directory / "driver.json").read_text())
-    return ProcessId.from_plain(told["process"])
+    record = json.loads((directory / "driver.json").read_text())
+    return ProcessId.from_plain(record["process"])
 
 
 class ResourceManager:
@@ -193,9 +193,9 @@ def be_taskmanager(spec: str) -> None:
     run = RunDirectory.create()
     order = ExecutorSpec(**json.loads(spec))
     executor = ExecutorProcess(order, secret=SECRET, run_directory=run, preload=(obedient.__module__,))
-    found = process.identify(executor.pid)
-    assert found is not None
-    print(json.dumps({"run": str(run.path), "pid": found.pid, "start": found.start}), flush=True)
+    identity = process.identify(executor.pid)
+    assert identity is not None
+    print(json.dumps({"run": str(run.path), "pid": identity.pid, "start": identity.start}), flush=True)
     threading.Event().wait()
 
 

@@ -61,24 +61,26 @@ def test_a_detached_one_is_nobodys_child_and_holds_nothing_of_ours(
     java: Java, archive: Archive, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FIRESTEEL_SECRET", "hunter2")
-    told = cache / "told"
+    answer_file = cache / "told"
     code = "import os, sys; print('some words', sys.stdin.read(), flush=True);"
-    code += f"os.kill(os.getpid(), 19); open({str(told)!r}, 'w').write(os.environ.get('FIRESTEEL_SECRET', 'none'))"
+    code += (
+        f"os.kill(os.getpid(), 19); open({str(answer_file)!r}, 'w').write(os.environ.get('FIRESTEEL_SECRET', 'none'))"
+    )
     monkeypatch.setattr(background, "_command", lambda java, group: [sys.executable, "-c", code])
-    before = {one.pid for one in process.descendants(os.getpid())}
+    before = {child.pid for child in process.descendants(os.getpid())}
     assert background.start_detached(java, "embedded")
     log = cache / background.LOG
     until(lambda: "some words" in log.read_text(), "its first words")
-    assert {one.pid for one in process.descendants(os.getpid())} == before
+    assert {child.pid for child in process.descendants(os.getpid())} == before
     (pid,) = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and runs(entry, code)]
     assert os.getsid(pid) != os.getsid(0)
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     files = {os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")}
     assert files == {"/dev/null", str(log)}
     os.kill(pid, signal.SIGCONT)
-    until(told.exists, "its end")
-    until(lambda: told.read_text(), "what it has to say")
-    assert told.read_text() == "none"
+    until(answer_file.exists, "its end")
+    until(lambda: answer_file.read_text(), "what it has to say")
+    assert answer_file.read_text() == "none"
 
 
 def runs(entry: Path, code: str) -> bool:
@@ -231,10 +233,10 @@ def test_a_driver_of_a_maker_that_is_killed_does_not_stay(java: Java, monkeypatc
     RunDirectory.create().remove()
 
 
-def line(found: process.ProcessId) -> str:
+def line(jvm: process.ProcessId) -> str:
     """The command line of a process."""
     try:
-        return Path(f"/proc/{found.pid}/cmdline").read_text(errors="replace")
+        return Path(f"/proc/{jvm.pid}/cmdline").read_text(errors="replace")
     except OSError:
         return ""
 

@@ -38,10 +38,10 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def home(directory: Path) -> Iterator[DriverHome]:
-    made = DriverHome(directory, MADE_FOR)
-    made.claim()
-    yield made
-    made.release()
+    driver_home = DriverHome(directory, MADE_FOR)
+    driver_home.claim()
+    yield driver_home
+    driver_home.release()
 
 
 @pytest.fixture
@@ -80,27 +80,27 @@ def test_a_damaged_record_counts_as_none(home: DriverHome, text: str) -> None:
 
 def test_a_driver_that_fits_is_taken_over(home: DriverHome, record: DriverRecord, jvm: ProcessId) -> None:
     record.write(home.directory)
-    held = home.find()
-    assert held is not None
-    assert held.jvm.identity == jvm
-    assert held.jvm.is_running()
+    attachment = home.find()
+    assert attachment is not None
+    assert attachment.jvm.identity == jvm
+    assert attachment.jvm.is_running()
     assert not RecordLock(Path(record.directory) / ATTACHED).acquire(patience=0.0)
-    assert [home.new_executor(held) for _ in range(2)] == ["7", "8"]
+    assert [home.new_executor(attachment) for _ in range(2)] == ["7", "8"]
     read = DriverRecord.read(home.directory)
     assert read is not None
     assert read.next_executor == 9
-    held.lock.release()
+    attachment.lock.release()
 
 
 @pytest.mark.parametrize("what", ["unfinished", "made for another Spark", "ending"])
 def test_a_driver_that_does_not_fit_is_ended(
     home: DriverHome, record: DriverRecord, jvm: ProcessId, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    held = RecordLock(Path(record.directory) / ATTACHED)
+    lock = RecordLock(Path(record.directory) / ATTACHED)
     if what == "unfinished":
         record = replace(record, gateway_port=0)
     elif what == "ending":
-        assert held.acquire()
+        assert lock.acquire()
     else:
         record = replace(record, made_for={"spark": "4.2", "secret": "hunter3"})
     record.write(home.directory)
@@ -109,7 +109,7 @@ def test_a_driver_that_does_not_fit_is_ended(
         assert "it was made with another spark (4.2, not 4.3), secret; its slots go on" in caplog.text
     assert "hunter3" not in caplog.text
     assert not process.is_running(jvm)
-    held.release()
+    lock.release()
 
 
 def test_another_process_with_the_drivers_pid_is_left_alone(
@@ -157,9 +157,9 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 class TestExecutorThatDoesNotStart:
     @pytest.fixture
     def run(self) -> Iterator[RunDirectory]:
-        made = RunDirectory.create()
-        yield made
-        made.remove()
+        run = RunDirectory.create()
+        yield run
+        run.remove()
 
     @pytest.fixture
     def java(self, tmp_path: Path) -> str:

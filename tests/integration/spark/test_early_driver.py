@@ -22,8 +22,8 @@ pytestmark = pytest.mark.timeout(400)
 
 def early(directory: Path) -> Path:
     """Where the record of the driver of a stand-by is."""
-    (found,) = directory.glob("early-*")
-    return found
+    (early,) = directory.glob("early-*")
+    return early
 
 
 def test_a_fleet_starts_with_the_driver_that_is_up_already() -> None:

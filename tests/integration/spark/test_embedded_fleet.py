@@ -25,21 +25,21 @@ SLOTS, SPARE = 2, 1
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[RunDirectory]:
-    made = RunDirectory.create()
-    yield made
-    made.remove()
+    run_directory = RunDirectory.create()
+    yield run_directory
+    run_directory.remove()
 
 
 @pytest.fixture(scope="module")
 def fleet(run: RunDirectory) -> Iterator[EmbeddedFleet]:
-    made = EmbeddedFleet(
+    embedded_fleet = EmbeddedFleet(
         slots=SLOTS, spare_cores=SPARE, slot_main=obedient, run_directory=run, environment={"FROM_CLIENT": "yes"}
     )
-    starter = threading.Thread(target=made.start)  # as the client does it: not on the main thread
+    starter = threading.Thread(target=embedded_fleet.start)  # as the client does it: not on the main thread
     starter.start()
     starter.join()
-    yield made
-    made.stop()
+    yield embedded_fleet
+    embedded_fleet.stop()
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def ends(fleet: EmbeddedFleet) -> Ends:
 
 @pytest.fixture
 def door(run: RunDirectory) -> Iterator[Door]:
-    with Door(str(run.socket_path("door"))) as made:
-        yield made
+    with Door(str(run.socket_path("door"))) as fleet_door:
+        yield fleet_door
 
 
 def start(fleet: EmbeddedFleet, door: Door) -> tuple[str, Caller]:
@@ -127,8 +127,8 @@ def test_the_outcome_is_reported_once_and_nothing_is_retried(
     allocation, caller = start(fleet, door)
     assert fleet.ended_slots() == []
     caller.tell(word)
-    found, message = ends.of(allocation)
-    assert found is outcome
+    shown_outcome, message = ends.of(allocation)
+    assert shown_outcome is outcome
     assert text in message
     with pytest.raises(TimeoutError):
         door.wait(timeout=0.5)

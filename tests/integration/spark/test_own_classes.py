@@ -21,11 +21,13 @@ from tools.spark_jar import (
 @pytest.mark.long  # that the jar is of these sources, unit/spark/test_own_classes.py shows
 @pytest.mark.may_skip(reason="there is no JDK of the release that made the jar")
 def test_the_sources_compile_to_the_same_class_files() -> None:
-    wanted = attributes(read_jar(JAR)[MANIFEST])[COMPILER_ATTRIBUTE]
+    compiler = attributes(read_jar(JAR)[MANIFEST])[COMPILER_ATTRIBUTE]
     try:
-        found = compiler_version()
+        compiler_here = compiler_version()
     except CompileError as error:
         pytest.skip(str(error))
-    if found != wanted:
-        pytest.skip(f"javac is {found}; the jar was made with {wanted}, and each makes slightly other class files")
+    if compiler_here != compiler:
+        pytest.skip(
+            f"javac is {compiler_here}; the jar was made with {compiler}, and each makes slightly other class files"
+        )
     assert differences(contents(compile_classes()), read_jar(JAR)) == [], "run: ./dev run python tools/spark_jar.py"

@@ -39,8 +39,8 @@ def starts() -> Iterator[Starts]:
     gateway.shutdown()
 
 
-def loads(sizes: list[int], found: list[int]) -> list[int]:
-    return [sum(sizes[a:b]) for a, b in pairwise([*found, len(sizes)])]
+def loads(sizes: list[int], begins: list[int]) -> list[int]:
+    return [sum(sizes[a:b]) for a, b in pairwise([*begins, len(sizes)])]
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,16 @@ def test_examples(starts: Starts, sizes: list[int], least: int, most: int, expec
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.integers(1, 4), st.integers(0, 5), st.integers(1, 60))
 def test_rules(starts: Starts, sizes: list[int], least: int, more: int, volume: int) -> None:
     most = least + more
-    found = starts(sizes, least, most, volume)
+    begins = starts(sizes, least, most, volume)
     filled = sum(size > 0 for size in sizes)
-    assert found[0] == 0
-    assert found == sorted(set(found))
-    assert len(found) <= max(1, min(most, filled))
-    taken = loads(sizes, found)
-    assert all(taken) or filled == 0, "no task is empty"
+    assert begins[0] == 0
+    assert begins == sorted(set(begins))
+    assert len(begins) <= max(1, min(most, filled))
+    task_loads = loads(sizes, begins)
+    assert all(task_loads) or filled == 0, "no task is empty"
     count = max(1, min(filled, most, max(least, -(-sum(sizes) // volume))))
-    assert len(found) <= count
-    assert max(taken) == best(tuple(sizes), count), "the largest task is as small as can be"
+    assert len(begins) <= count
+    assert max(task_loads) == best(tuple(sizes), count), "the largest task is as small as can be"
 
 
 def best(sizes: tuple[int, ...], count: int) -> int:

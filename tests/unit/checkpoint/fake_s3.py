@@ -79,9 +79,9 @@ class FakeStore:
     def answer(self, request: Request) -> BaseHTTPResponse:
         with self.lock:
             self.requests.append(request)
-            made = self.fault(request)
-            if made is not None:
-                return made
+            fault_answer = self.fault(request)
+            if fault_answer is not None:
+                return fault_answer
             answer = self._do(request)
             if request.verb in self.lose_answers:
                 self.lose_answers.remove(request.verb)
@@ -121,10 +121,10 @@ class FakeStore:
                 self.uploads[upload] = request.bucket, request.key, {}
                 return respond(200, f"<R><UploadId>{upload}</UploadId></R>".encode())
             case "GET uploads":
-                found = [name for name, (_, key, _) in self.uploads.items() if key == request.query["prefix"]]
+                uploads = [name for name, (_, key, _) in self.uploads.items() if key == request.query["prefix"]]
                 xml = [
                     f"<Upload><Key>{request.query['prefix']}</Key><UploadId>{name}</UploadId></Upload>"
-                    for name in found
+                    for name in uploads
                 ]
                 return respond(
                     200, f"<R>{''.join(xml)}</R>".encode()
@@ -142,7 +142,9 @@ class FakeStore:
                 return respond(204)
             case "POST upload":
                 named = [
-                    int(one.text or "") for one in ElementTree.fromstring(request.body).iter() if "Number" in one.tag
+                    int(element.text or "")
+                    for element in ElementTree.fromstring(request.body).iter()
+                    if "Number" in element.tag
                 ]
                 assert named == sorted(parts) or (self.leaves_parts_out and set(named) <= set(parts)), "other parts"
                 assert all(len(parts[number]) >= SMALLEST_PART for number in named[:-1]), "a part is too small"
@@ -202,10 +204,10 @@ def error(request: Request, status: int, code: str, message: str = "the message"
 
 
 def _read(request: Request, data: bytes) -> BaseHTTPResponse:
-    asked = request.headers.get("range")
-    if asked is None:
+    byte_range = request.headers.get("range")
+    if byte_range is None:
         return respond(200, data)
-    first, _, last = asked.removeprefix("bytes=").partition("-")
+    first, _, last = byte_range.removeprefix("bytes=").partition("-")
     start, end = int(first), min(len(data) - 1, int(last or len(data)))
     if start >= len(data):
         return error(request, 416, "InvalidRange")

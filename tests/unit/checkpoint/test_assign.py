@@ -37,14 +37,14 @@ def test_each_key_group_goes_to_its_owner_once(before: int, after: int) -> None:
     restores = assign(OperatorState("o", "Count", None, before, GROUPS, subtasks), after, GROUPS)
     for index, restore in enumerate(restores):
         first, last = key_group_range(index, after, GROUPS)
-        found = [
+        key_groups = [
             chunk.key_group
             for part in restore.keyed["state"]
             for handle in part.handles
             if isinstance(handle, InlineState)
             for chunk in read_chunks(io.BytesIO(handle.data), "inline", range(first, last + 1))
         ]
-        assert found == list(range(first, last + 1))
+        assert key_groups == list(range(first, last + 1))
         if before == after:
             assert restore.keyed["state"] == (_keyed(index, before),)
 
@@ -119,7 +119,7 @@ lists = st.lists(st.integers(0, 99), max_size=3)
     st.sets(st.sampled_from(["split", "union", "broadcast"])),
 )
 def test_leaving_out_what_a_subtask_does_not_need_changes_nothing(former: Any, after: int, kinds: set[str]) -> None:
-    written = [None if one is None else _written(one[0], one[1], 5, kinds) for one in former]
+    written = [None if part is None else _written(part[0], part[1], 5, kinds) for part in former]
     subtasks = {i: OperatorSubtaskState(operator=_plain(w)) for i, w in enumerate(written) if w is not None}
     restores = assign(OperatorState("o", "Op", None, len(former), GROUPS, subtasks), after, GROUPS)
     everything = [w for w in written if w is not None]

@@ -161,9 +161,9 @@ def test_malformed_task_states_are_refused(data: bytes) -> None:
 
 
 @given(chunks, st.none() | st.builds(range, st.integers(0, 127), st.integers(0, 128)))
-def test_chunks_come_back(written: list[tuple[int, int, int, bytes]], wanted: range | None) -> None:
-    read = list(read_chunks(io.BytesIO(write_chunks(written)), "file", wanted))
-    assert read == [StoredChunk(*chunk) for chunk in written if wanted is None or chunk[1] in wanted]
+def test_chunks_come_back(written: list[tuple[int, int, int, bytes]], key_groups: range | None) -> None:
+    read = list(read_chunks(io.BytesIO(write_chunks(written)), "file", key_groups))
+    assert read == [StoredChunk(*chunk) for chunk in written if key_groups is None or chunk[1] in key_groups]
 
 
 @given(chunks.filter(bool), st.data())
@@ -186,8 +186,8 @@ def test_who_wants_some_chunks_never_misses_one(
     written: list[tuple[int, int, int, bytes]], group: int, data: Any
 ) -> None:
     stream = write_chunks(written)
-    wanted = range(group, group + 30)
-    whole = list(read_chunks(io.BytesIO(stream), "file", wanted))
+    key_groups = range(group, group + 30)
+    whole = list(read_chunks(io.BytesIO(stream), "file", key_groups))
     changed = bytearray(stream)
     changed[data.draw(st.integers(0, len(stream) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     ends = {0}
@@ -198,7 +198,7 @@ def test_who_wants_some_chunks_never_misses_one(
     )  # else it is the file that is short
     for damaged in (bytes(changed), stream[:cut]):
         try:  # what is skipped is not looked at
-            assert list(read_chunks(io.BytesIO(damaged), "file", wanted)) == whole
+            assert list(read_chunks(io.BytesIO(damaged), "file", key_groups)) == whole
         except CheckpointCorruptedError as error:
             assert str(error).startswith("file: ")  # noqa: PT017
 

@@ -21,9 +21,9 @@ def storage(tmp_path: Path) -> DirectoryCheckpointStorage:
         "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
         "execution.checkpointing.data-inline-threshold": "0",
     }
-    made = DirectoryCheckpointStorage(StorageParameters("0" * 32, Settings(settings, "job")))
-    made.prepare(1)
-    return made
+    storage_ = DirectoryCheckpointStorage(StorageParameters("0" * 32, Settings(settings, "job")))
+    storage_.prepare(1)
+    return storage_
 
 
 def write(copies: LocalCopies, storage: DirectoryCheckpointStorage, data: bytes) -> StateHandle:
@@ -75,21 +75,21 @@ def test_a_copy_that_is_damaged_is_not_used(
 
 def test_copies_stay_as_long_as_a_checkpoint_needs_them(storage: DirectoryCheckpointStorage, tmp_path: Path) -> None:
     copies = LocalCopies([str(tmp_path / "local")], "v-0")
-    one, two, three, four = (write(copies, storage, data) for data in (b"one", b"two", b"three", b"four"))
-    copies.acknowledged(1, [one, two])
-    copies.acknowledged(2, [two, three])
+    first, second, third, four = (write(copies, storage, data) for data in (b"one", b"two", b"three", b"four"))
+    copies.acknowledged(1, [first, second])
+    copies.acknowledged(2, [second, third])
     copies.acknowledged(3, [four])
     copies.complete(1)
-    assert all(content_of(copies, handle) for handle in (one, two, three, four))
+    assert all(content_of(copies, handle) for handle in (first, second, third, four))
     copies.aborted(3)
     assert content_of(copies, four) is None
     copies.complete(2)
-    assert [content_of(copies, handle) for handle in (one, two, three)] == [None, b"two", b"three"]
-    again = LocalCopies([str(tmp_path / "local")], "v-0", [three])
-    assert [content_of(again, handle) for handle in (two, three)] == [None, b"three"]
+    assert [content_of(copies, handle) for handle in (first, second, third)] == [None, b"two", b"three"]
+    again = LocalCopies([str(tmp_path / "local")], "v-0", [third])
+    assert [content_of(again, handle) for handle in (second, third)] == [None, b"three"]
     again.acknowledged(4, [write(again, storage, b"five")])
     again.complete(4)
-    assert content_of(again, three) is None
+    assert content_of(again, third) is None
     assert len(files(tmp_path)) == 1
 
 

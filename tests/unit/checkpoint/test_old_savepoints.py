@@ -24,9 +24,9 @@ def test_there_is_one_of_the_format_of_now() -> None:
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: str(path.parent.name))
 def test_all_of_it_is_read(fixture: Path) -> None:
-    found = inspect(str(fixture))
-    assert (found["type"], found["format"], found["stop"]) == ("savepoint", "CANONICAL", "suspend")
-    states = [(operator, state) for operator in found["operators"] for state in operator["states"]]
+    description = inspect(str(fixture))
+    assert (description["type"], description["format"], description["stop"]) == ("savepoint", "CANONICAL", "suspend")
+    states = [(operator, state) for operator in description["operators"] for state in operator["states"]]
     assert {state["kind"] for _, state in states} >= {
         "value", "list", "map", "reducing", "aggregating", "timers", "columns", "split", "union", "broadcast",
     }  # fmt: skip

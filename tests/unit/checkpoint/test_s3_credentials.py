@@ -60,9 +60,9 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
     for name in ("AWS_ACCESS_KEY_ID", "MINIO_ACCESS_KEY", "MINIO_ROOT_USER", "AWS_EC2_METADATA_DISABLED", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    made = Host()
-    monkeypatch.setattr(credentials, "PoolManager", lambda **_: made)
-    return made
+    web_host = Host()
+    monkeypatch.setattr(credentials, "PoolManager", lambda **_: web_host)
+    return web_host
 
 
 def test_an_instance_tells_its_role(host: Host) -> None:
@@ -71,14 +71,14 @@ def test_an_instance_tells_its_role(host: Host) -> None:
         "/security-credentials/reports": host.keys("first"),
         "/security-credentials/": Answer("reports"),
     }
-    found = S3Credentials(Settings({}), AMAZON)
-    assert found.retrieve().access_key == "first"
+    chain = S3Credentials(Settings({}), AMAZON)
+    assert chain.retrieve().access_key == "first"
     assert [method for method, _, _ in host.asked] == ["PUT", "GET", "GET"]
     assert host.asked[-1][2] == {"X-aws-ec2-metadata-token": "the-token"}
-    assert found.retrieve().access_key == "first"
+    assert chain.retrieve().access_key == "first"
     assert len(host.asked) == 3, "they are kept while they are valid"
-    assert found.source == "the role of the instance"
-    assert "hidden" not in repr(found)
+    assert chain.source == "the role of the instance"
+    assert "hidden" not in repr(chain)
 
 
 def test_what_runs_out_is_asked_for_again(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,10 +86,10 @@ def test_what_runs_out_is_asked_for_again(host: Host, monkeypatch: pytest.Monkey
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "pass")
     host.life = datetime.timedelta(seconds=1)
     host.answers = {"/creds": host.keys("first")}
-    found = S3Credentials(Settings({}), MINIO)
-    assert found.retrieve().access_key == "first"
+    chain = S3Credentials(Settings({}), MINIO)
+    assert chain.retrieve().access_key == "first"
     host.answers = {"/creds": host.keys("second")}
-    assert found.retrieve().access_key == "second"
+    assert chain.retrieve().access_key == "second"
     assert host.asked[0] == ("GET", "http://169.254.170.2/creds", {"Authorization": "pass"})
 
 
@@ -107,11 +107,11 @@ def test_a_web_identity_is_exchanged(host: Host, monkeypatch: pytest.MonkeyPatch
             "</AssumeRoleWithWebIdentityResponse>"
         )
     }
-    found = S3Credentials(Settings({}), MINIO)
-    assert found.retrieve().access_key == "of-web"
+    chain = S3Credentials(Settings({}), MINIO)
+    assert chain.retrieve().access_key == "of-web"
     method, url, _ = host.asked[0]
-    asked = parse_qs(urlsplit(url).query)
-    assert (method, asked["Action"], asked["RoleArn"]) == (
+    query = parse_qs(urlsplit(url).query)
+    assert (method, query["Action"], query["RoleArn"]) == (
         "POST", ["AssumeRoleWithWebIdentity"], ["arn:aws:iam::1:role/reports"],
     )  # fmt: skip
     host.answers = {"http://minio:9000?": Answer("refused", 403)}

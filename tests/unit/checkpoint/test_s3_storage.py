@@ -238,9 +238,13 @@ def test_time_outs_and_authorities_reach_the_pool(store: FakeStore, tmp_path: Pa
         storage_of(**more).prepare(1)
     authorities.touch()
     storage_of(**more).prepare(1)
-    (made,) = store.pools
-    assert (made["ca_certs"], made["cert_reqs"], made["retries"]) == (str(authorities), "CERT_REQUIRED", False)
-    assert (made["timeout"].connect_timeout, made["timeout"].read_timeout) == (2, 3)
+    (pool_arguments,) = store.pools
+    assert (pool_arguments["ca_certs"], pool_arguments["cert_reqs"], pool_arguments["retries"]) == (
+        str(authorities),
+        "CERT_REQUIRED",
+        False,
+    )
+    assert (pool_arguments["timeout"].connect_timeout, pool_arguments["timeout"].read_timeout) == (2, 3)
 
 
 def test_credentials_come_from_files_and_environment(
@@ -523,8 +527,8 @@ def test_parts_of_a_writer_that_died_go_with_the_checkpoint(store: FakeStore) ->
     for stream in (own, shared, lives):
         stream.write(LARGE)
     assert len(store.uploads) == 3
-    found = storage_of().left_behind(2)
-    assert [number for number, _, _ in found] == [1]
+    leftovers = storage_of().left_behind(2)
+    assert [number for number, _, _ in leftovers] == [1]
     storage_of().discard(1)
     assert len(store.uploads) == 1
     for stream in (own, shared):

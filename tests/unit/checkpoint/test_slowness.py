@@ -24,9 +24,9 @@ from firesteel.checkpoint.slowness import warning_of
     ],
 )
 def test_slow_checkpoints_are_told_before_one_expires(seen: dict[str, Any], words: str) -> None:
-    found = warning_of(600.0, 10.0, **seen)
-    assert found.startswith(words)
-    assert bool(found) is bool(words)
+    warning = warning_of(600.0, 10.0, **seen)
+    assert warning.startswith(words)
+    assert bool(warning) is bool(words)
 
 
 def test_a_job_that_takes_none_by_itself_misses_none() -> None:

@@ -91,15 +91,15 @@ def test_what_became_of_each_state() -> None:
         operator(A, ("same", 1, 10), ("grown", 3, 30), ("shrunk", 1, 10), ("new", 0, 0)),
         operator("c" * 32, ("y", 1, 7)),
     ]  # fmt: skip
-    found = compared(before, after)
-    assert [(row["name"], row["change"], row["base-size"], row["size"]) for row in found] == [
+    rows = compared(before, after)
+    assert [(row["name"], row["change"], row["base-size"], row["size"]) for row in rows] == [
         ("operator a", "grown", 35, 50), ("operator c", "new", None, 7), ("operator b", "gone", 1, None),
     ]  # fmt: skip
-    assert {state["name"]: state["change"] for state in found[0]["states"]} == {
+    assert {state["name"]: state["change"] for state in rows[0]["states"]} == {
         "same": "same", "grown": "grown", "shrunk": "shrunk", "new": "new", "gone": "gone",
     }  # fmt: skip
-    assert found[0]["states"][1]["base-entries"] == 1
-    assert found[0]["states"][1]["entries"] == 3
+    assert rows[0]["states"][1]["base-entries"] == 1
+    assert rows[0]["states"][1]["entries"] == 3
 
 
 def test_nothing_is_new_where_there_is_nothing_to_compare_with_and_unknown_sizes_say_nothing() -> None:

@@ -137,8 +137,8 @@ class _Careless(DirectoryCheckpointStorage):
             super().discard(checkpoint_id, files, () if self.rule == "careless" else keep)
 
     def left_behind(self, below: int) -> Any:
-        found = super().left_behind(below)
-        return [one for one in found if one[2] is not None] if self.rule == "blind" else found
+        leftovers = super().left_behind(below)
+        return [leftover for leftover in leftovers if leftover[2] is not None] if self.rule == "blind" else leftovers
 
 
 @pytest.mark.parametrize(
@@ -308,9 +308,9 @@ def test_where_a_savepoint_can_not_go_another_directory_is_advised(
         read_only.setattr(Path, "mkdir", refuse)
         with pytest.raises(CheckpointStorageError, match="into another directory"):
             make_directory(str(tmp_path), JOB)
-    made = Path(make_directory(str(tmp_path / "savepoints"), JOB))
-    writer = savepoint_directory(str(made), Settings()).open_state_stream(1)
-    made.rmdir()
+    directory = Path(make_directory(str(tmp_path / "savepoints"), JOB))
+    writer = savepoint_directory(str(directory), Settings()).open_state_stream(1)
+    directory.rmdir()
     with pytest.raises(CheckpointStorageError, match="the directory of a savepoint has to be one that all hosts see"):
         writer.write(bytes(1 << 20))
 

@@ -45,9 +45,9 @@ def retained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         job.rest()
         job.close()
     SHELF.append(job.shelf)
-    (found,) = (directory / "checkpoints" / JOB).glob("chk-*")
-    assert len(list(found.iterdir())) >= 3, "state in files, and metadata"
-    return found
+    (checkpoint,) = (directory / "checkpoints" / JOB).glob("chk-*")
+    assert len(list(checkpoint.iterdir())) >= 3, "state in files, and metadata"
+    return checkpoint
 
 
 def copied(retained: Path, directory: Path) -> Path:

@@ -106,13 +106,18 @@ def retained(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("start_from_it", [False, True])
 def test_retained_checkpoints_of_an_earlier_run_with_the_same_id_stay(start_from_it: bool, tmp_path: Path) -> None:
-    kept = retained(tmp_path)
-    target = kept.with_name("chk-9" if not start_from_it else kept.name)
-    if target != kept:  # its id is among those that the next run gives
-        body = (kept / "_metadata").read_bytes().split(b"\n", 1)[1].replace(str(kept).encode(), str(target).encode())
+    checkpoint = retained(tmp_path)
+    target = checkpoint.with_name("chk-9" if not start_from_it else checkpoint.name)
+    if target != checkpoint:  # its id is among those that the next run gives
+        body = (
+            (checkpoint / "_metadata")
+            .read_bytes()
+            .split(b"\n", 1)[1]
+            .replace(str(checkpoint).encode(), str(target).encode())
+        )
         plain = json.loads(body)
         plain.update(checkpoint_id=9, properties={**plain["properties"], "since_ms": 1})  # clocks do not go back
-        shutil.move(kept, target)
+        shutil.move(checkpoint, target)
         (target / "_metadata").write_bytes(signed(json.dumps(plain).encode()))
     before = {path: path.read_bytes() for path in target.iterdir()}
     more: dict[str, Any] = {"execution.state-recovery.path": str(target)} if start_from_it else {}
@@ -194,16 +199,16 @@ def test_what_could_not_be_removed_at_the_end_of_a_job_is_removed_by_the_next_tr
 
 
 def test_a_number_that_another_run_has_used_is_not_used_again(tmp_path: Path) -> None:
-    kept = retained(tmp_path)
-    before = {path: path.read_bytes() for path in kept.iterdir()}
+    checkpoint = retained(tmp_path)
+    before = {path: path.read_bytes() for path in checkpoint.iterdir()}
     job = WholeJob(tmp_path, store=checkpoint_store(tmp_path / "next store"))  # which counts from 1
     job.until(job.has_completed(2), "checkpoints")
     job.until(lambda: job.ended, "the end")
     job.rest()
-    number = int(kept.name.removeprefix("chk-"))
+    number = int(checkpoint.name.removeprefix("chk-"))
     assert number in range(min(job.completed), max(job.completed))
     assert number not in job.completed
-    assert {path: path.read_bytes() for path in kept.iterdir()} == before
+    assert {path: path.read_bytes() for path in checkpoint.iterdir()} == before
 
 
 def test_the_coordinator_spares_what_kept_checkpoints_need(tmp_path: Path) -> None:

@@ -68,14 +68,14 @@ def test_a_job_stops_and_goes_on_from_where_it_was_moved(format: str, store: Fak
     name = location.removeprefix(f"{TARGET}/")
     assert name.startswith(f"savepoint-{job.graph.job_id[:6]}-")
     metadata = savepoints.read_savepoint_metadata(location, SETTINGS)
-    wanted = {file.removeprefix("s3://bucket/") for file in metadata.files()}
-    assert wanted
-    assert set(store.keys) == {*wanted, f"savepoints/{name}/_metadata"}, "it is not whole, or something else is there"
+    expected = {file.removeprefix("s3://bucket/") for file in metadata.files()}
+    assert expected
+    assert set(store.keys) == {*expected, f"savepoints/{name}/_metadata"}, "it is not whole, or something else is there"
     elsewhere = moved(store, location, "moved/to")
-    kept = sorted(store.keys)
+    keys_before = sorted(store.keys)
     second = going_on(tmp_path / "two", elsewhere, job, 3, **S3)
     second.to_end()
-    assert sorted(store.keys) == kept
+    assert sorted(store.keys) == keys_before
     savepoint_places.dispose(f"{elsewhere}/_metadata", SETTINGS)
     assert store.keys == []
 
@@ -100,12 +100,12 @@ def test_a_checkpoint_that_was_retained_goes_without_what_others_need(store: Fak
     }
     job = WholeJob(tmp_path, **more)
     job.until(job.has_completed(3), "checkpoints")
-    found = sorted(f"s3://bucket/{key}" for key in store.keys if key.endswith("/_metadata"))
-    assert len(found) > 1
-    first, *others = found
+    locations = sorted(f"s3://bucket/{key}" for key in store.keys if key.endswith("/_metadata"))
+    assert len(locations) > 1
+    first, *others = locations
     with pytest.raises(ConfigurationError, match="and no savepoint: nothing was removed"):
         savepoint_places.dispose(first, SETTINGS)
-    metadata = [savepoints.read_savepoint_metadata(path, SETTINGS) for path in found]
+    metadata = [savepoints.read_savepoint_metadata(path, SETTINGS) for path in locations]
     savepoint_directory(first, SETTINGS).remove(metadata[0])
     there = {f"s3://bucket/{key}" for key in store.keys}
     assert first not in there

@@ -38,15 +38,15 @@ def _loops_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def ask(job: WholeJob, stop: str = "", trigger_id: str = TRIGGER, target: str = "", format: str = "CANONICAL") -> None:
-    wanted = SavepointTarget(target or str(job.directory / "savepoints"), format, stop)
-    job.do(job.core.trigger_savepoint(trigger_id, wanted))
+    destination = SavepointTarget(target or str(job.directory / "savepoints"), format, stop)
+    job.do(job.core.trigger_savepoint(trigger_id, destination))
 
 
 def result(job: WholeJob, trigger_id: str = TRIGGER) -> dict[str, Any]:
     """What became of it; empty = nobody knows."""
     checkpoints = at_once(job.core.checkpoints.in_slices()) or {"triggers": {}}
-    found: dict[str, Any] = checkpoints["triggers"].get(trigger_id, {})
-    return found
+    trigger: dict[str, Any] = checkpoints["triggers"].get(trigger_id, {})
+    return trigger
 
 
 def until_done(job: WholeJob, trigger_id: str = TRIGGER) -> str:
@@ -145,14 +145,14 @@ def test_deaths_in_each_step_of_a_stop(stop: str, death: str, tmp_path: Path) ->
         job.until(lambda job=job: job.ended, "the end")  # type: ignore[misc]
         assert job.state == "FINISHED", job.message()
         job.rest()
-        found = result(job)
+        outcome = result(job)
         if Counter(job.shelf.visible) == job.expected:
-            assert "location" not in found, f"step {step}: it says that it was stopped"
+            assert "location" not in outcome, f"step {step}: it says that it was stopped"
             ran_on += 1
             continue
         stopped += 1
-        assert "location" in found, f"step {step}: it was stopped, and nobody says where: {found}"
-        second = going_on(folder / "two", found["location"], job, chance.randrange(1, 6))
+        assert "location" in outcome, f"step {step}: it was stopped, and nobody says where: {outcome}"
+        second = going_on(folder / "two", outcome["location"], job, chance.randrange(1, 6))
         second.to_end()
     assert stopped
     assert ran_on
@@ -245,8 +245,8 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     job = begun(tmp_path / "one")
     ask(job, "suspend")
     location = until_done(job)
-    found = read_savepoint(location)
-    count, seen = (dict(found.operator("number").state(name)) for name in ("count", "seen"))
+    savepoint = read_savepoint(location)
+    count, seen = (dict(savepoint.operator("number").state(name)) for name in ("count", "seen"))
     assert sorted(count) == list(range(KEYS))
     assert {key: len(values) for key, values in seen.items()} == count
     assert sum(count.values()) == len(job.shelf.visible)
@@ -262,15 +262,15 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     assert "largest-keys" not in text
     most = inspect(location, keys=2)["operators"][1]["states"]
     largest = next(state["largest-keys"] for state in most if state["name"] == "seen")
-    assert [one["key"] for one in largest] == [
-        str(key) for key, _ in found.operator("number").state("seen").largest_keys(2)
+    assert [row["key"] for row in largest] == [
+        str(key) for key, _ in savepoint.operator("number").state("seen").largest_keys(2)
     ]
     assert largest[0]["size"] == max(len(pickle.dumps(values, protocol=5)) for values in seen.values())
     assert f"    {largest[0]['key']}: {largest[0]['size']} bytes" in table_of(inspect(location, keys=2))
     with pytest.raises(ConfigurationError, match="has no state 'other'"):
-        found.operator("number").state("other")
+        savepoint.operator("number").state("other")
     with pytest.raises(ConfigurationError, match="has no operator 'other'"):
-        found.operator("other")
+        savepoint.operator("other")
 
 
 def test_what_has_changed_between_two(tmp_path: Path) -> None:
@@ -278,19 +278,19 @@ def test_what_has_changed_between_two(tmp_path: Path) -> None:
     before = inspect_states(first := savepoint_of(job))
     job.until(job.has_completed(4), "more checkpoints")
     after = inspect_states(second := savepoint_of(job, format="NATIVE"))
-    found = compare(first, second)
-    assert found["before"]["path"] == first
-    assert found["after"]["type"] == "savepoint"
-    number = next(operator for operator in found["operators"] if operator["name"] == "number")
+    comparison = compare(first, second)
+    assert comparison["before"]["path"] == first
+    assert comparison["after"]["type"] == "savepoint"
+    number = next(operator for operator in comparison["operators"] if operator["name"] == "number")
     rows = {state["name"]: state for state in number["states"]}
     for name in ("count", "seen"):
         was, is_now = before["number", name], after["number", name]
         assert (rows[name]["base-entries"], rows[name]["base-size"]) == (was["entries"], was["size"])
         assert (rows[name]["entries"], rows[name]["size"]) == (is_now["entries"], is_now["size"])
-    for operator in found["operators"]:
+    for operator in comparison["operators"]:
         assert operator["size"] >= sum(state["size"] for state in operator["states"])
-    assert any(state["kind"] == "splits" for operator in found["operators"] for state in operator["states"])
-    text = "\n".join(lines_of(found))
+    assert any(state["kind"] == "splits" for operator in comparison["operators"] for state in operator["states"])
+    text = "\n".join(lines_of(comparison))
     assert f"{rows['seen']['size'] - rows['seen']['base-size']:+,}" in text
     backwards = compare(second, first)
     states = next(operator for operator in backwards["operators"] if operator["name"] == "number")["states"]

@@ -87,11 +87,11 @@ def vertices(parallelism: int) -> list[MiniVertex]:
     ]
 
 
-def graph_of(made: Sequence[MiniVertex]) -> JobGraph:
+def graph_of(mini_vertices: Sequence[MiniVertex]) -> JobGraph:
     """The same job as a JobMaster sees it."""
     nodes: list[JobVertex] = []
     edges: list[JobEdge] = []
-    for number, vertex in enumerate(made):
+    for number, vertex in enumerate(mini_vertices):
         chain = vertex.chain()
         infos = tuple(OperatorInfo(spec.id, spec.name, spec.name, spec.kind.value) for spec in chain)
         source = None if vertex.inputs else SourceInfo(chain[0].id, "static", {"splits": []}, bounded=True)
@@ -376,8 +376,8 @@ class WholeJob:
 
     def has_completed(self, count: int) -> Callable[[], bool]:
         """So many more checkpoints."""
-        wanted = len(self.completed) + count
-        return lambda: len(self.completed) >= wanted
+        target = len(self.completed) + count
+        return lambda: len(self.completed) >= target
 
     def kill_tasks(self) -> None:
         if self.attempt is None or self.ended:

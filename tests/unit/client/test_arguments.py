@@ -219,12 +219,12 @@ def test_an_upgrade_without_a_savepoint_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "uri"),
     [("chk-7", str(Path.cwd() / "chk-7")), ("/a/chk-7", "/a/chk-7"), ("s3://b/chk-7", "s3://b/chk-7")],
 )
-def test_what_a_program_goes_on_from_is_found_from_everywhere(path: str, found: str) -> None:
+def test_what_a_program_goes_on_from_is_found_from_everywhere(path: str, uri: str) -> None:
     """Services have other working directories."""
-    expected = [f"execution.state-recovery.path={found}", "execution.state-recovery.ignore-unclaimed-state=true"]
+    expected = [f"execution.state-recovery.path={uri}", "execution.state-recovery.ignore-unclaimed-state=true"]
     assert state_recovery(parser().parse_args(["run", "-n", "-s", path, "p.py"])) == expected
     assert set(expected) <= set(standalone_job.definitions_of(standalone_job.parser().parse_args(
         ["-n", "-s", path, "-py", __file__]

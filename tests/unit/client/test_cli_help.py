@@ -360,15 +360,15 @@ def test_the_page_of_the_command_line_is_up_to_date() -> None:
 def test_the_token_is_that_of_the_file_or_is_made_from_the_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    secret, given = "s" * 40, "t" * 40
+    secret, token = "s" * 40, "t" * 40
     (tmp_path / "config.yaml").write_text("{}\n")
     monkeypatch.setenv("FIRESTEEL_CONF_DIR", str(tmp_path))
     assert main(["token"]) == exit_codes.WRONG
     assert "--config-dir" in capsys.readouterr().err
-    for name, text in (("cluster-secret", secret), ("rest-token", given)):
+    for name, text in (("cluster-secret", secret), ("rest-token", token)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o600)
     assert main(["token"]) == exit_codes.DONE
     assert capsys.readouterr().out == f"{rest_token(secret)}\n"
     assert main(["token", "--json", "-D", "firesteel.rest.token-file=rest-token"]) == exit_codes.DONE
-    assert json.loads(capsys.readouterr().out) == {"token": given}
+    assert json.loads(capsys.readouterr().out) == {"token": token}

@@ -23,9 +23,9 @@ NAMED = "-Dkubernetes.cluster-id=orders"
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    made = StandIn()
-    monkeypatch.setattr(commands, "KubernetesCluster", lambda settings: KubernetesCluster(settings, made))  # type: ignore[arg-type]
-    return made
+    stand_in = StandIn()
+    monkeypatch.setattr(commands, "KubernetesCluster", lambda settings: KubernetesCluster(settings, stand_in))  # type: ignore[arg-type]
+    return stand_in
 
 
 def session(server: StandIn) -> None:
@@ -53,14 +53,20 @@ def test_a_session_is_made_and_named_and_removed(server: StandIn, capsys: pytest
     parsed: Any = parser().parse_args(["list", "-t", "kubernetes-session", NAMED])
     assert targets.use_named_cluster(parsed, Console())
     assert parsed.target == "remote"
-    found = dict(one.split("=", 1) for one in parsed.definitions)
-    assert (found["rest.address"], found["rest.port"], found["execution.target"]) == ("10.0.0.7", "8081", "remote")
-    token = Path(found["firesteel.rest.token-file"])
+    options = dict(definition.split("=", 1) for definition in parsed.definitions)
+    assert (options["rest.address"], options["rest.port"], options["execution.target"]) == (
+        "10.0.0.7",
+        "8081",
+        "remote",
+    )
+    token = Path(options["firesteel.rest.token-file"])
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     assert len(token.read_text()) == 64
     forwarded: Any = parser().parse_args(["list", "-t", "kubernetes-session", "-m", "127.0.0.1:9", NAMED])
     assert targets.use_named_cluster(forwarded, Console())
-    assert not [one for one in forwarded.definitions if one.startswith("rest.")], "who says where it is, knows"
+    assert not [definition for definition in forwarded.definitions if definition.startswith("rest.")], (
+        "who says where it is, knows"
+    )
     assert commands.kubernetes_session(parser().parse_args(["kubernetes-session", "--stop", NAMED]), Console()) == 0
     assert "/apis/apps/v1/namespaces/default/deployments/orders" not in server.objects
 
@@ -98,8 +104,8 @@ def test_a_cluster_without_a_name(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_application_takes_its_program_from_the_image_or_a_store() -> None:
-    def words(*given: str) -> list[str]:
-        return commands._program(parser().parse_args(["run-application", "-t", "kubernetes-application", *given]))
+    def words(*arguments: str) -> list[str]:
+        return commands._program(parser().parse_args(["run-application", "-t", "kubernetes-application", *arguments]))
 
     assert words("local:///opt/job.py", "--rate", "7") == ["--python", "/opt/job.py", "--", "--rate", "7"]
     assert words("-s", "s3://b/chk-7", "-n", "s3://b/job.py") == [

@@ -275,10 +275,10 @@ def test_what_pickles_and_does_not_load_fails_only_who_uses_it(
     main = in_a_slot(monkeypatch, shipment.code_blob())
     assert main.helper(2).price == 6
     # state of before, say: its classes refer to each other, and to one more, and each of them is there once
-    made = pickle.loads(order)
-    assert type(made) is main.Order
-    assert type(made.item()) is main.Item
-    assert type(made.item().order()) is main.Order
+    unpickled = pickle.loads(order)
+    assert type(unpickled) is main.Order
+    assert type(unpickled.item()) is main.Item
+    assert type(unpickled.item().order()) is main.Order
     assert main.Item.__mro__[1] is main.Unused
     with pytest.raises(ProgramError, match=r"__main__\.show.*can't be loaded.*there is no session here"):
         main.show()

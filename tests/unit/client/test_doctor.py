@@ -46,7 +46,7 @@ GOOD = Facts(
 
 
 def bad(facts: Facts) -> list[Finding]:
-    return [one for one in findings(facts) if one.level is not Level.OK]
+    return [finding for finding in findings(facts) if finding.level is not Level.OK]
 
 
 STATES = {"slow": "RUNNING", "fine": "RUNNING", "none": "RUNNING", "over": "FINISHED"}
@@ -54,7 +54,7 @@ STATES = {"slow": "RUNNING", "fine": "RUNNING", "none": "RUNNING", "over": "FINI
 
 def test_nothing_is_found_where_all_is_well() -> None:
     assert bad(GOOD) == []
-    assert {one.area for one in findings(GOOD)} == {
+    assert {finding.area for finding in findings(GOOD)} == {
         "python", "packages", "services", "java", "spark", "memory", "cores", "configuration", "storage", "cluster",
         "clock", "slots",
     }  # fmt: skip
@@ -116,18 +116,18 @@ def test_nothing_is_found_where_all_is_well() -> None:
 def test_what_is_wrong_is_named_with_what_to_do(
     change: dict[str, Any], area: str, level: str, text: str, remedy: str
 ) -> None:
-    (found,) = bad(replace(GOOD, **change))
-    assert (found.area, found.level.value) == (area, level)
-    assert text in found.text
-    assert remedy in found.remedy
-    assert "-> " in found.line()
-    assert found.plain()["level"] == level
-    assert is_failed([found], strict=False) is (level == "error")
-    assert is_failed([found], strict=True)
+    (finding,) = bad(replace(GOOD, **change))
+    assert (finding.area, finding.level.value) == (area, level)
+    assert text in finding.text
+    assert remedy in finding.remedy
+    assert "-> " in finding.line()
+    assert finding.plain()["level"] == level
+    assert is_failed([finding], strict=False) is (level == "error")
+    assert is_failed([finding], strict=True)
 
 
 def test_slots_of_a_demo_may_share_cores() -> None:
-    (cores,) = (found for found in findings(replace(GOOD, slots=8)) if found.area == "cores")
+    (cores,) = (finding for finding in findings(replace(GOOD, slots=8)) if finding.area == "cores")
     assert (cores.level.value, cores.text) == ("ok", "4, and a TaskManager has 8 slots")
 
 

@@ -86,15 +86,15 @@ class _Rest(RestClient):
 @pytest.mark.parametrize("command", [True, False])
 def test_the_page_of_a_job_is_named_to_people_alone(command: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """By ``firesteel run -t local``, and by a program on a terminal; not where a log or a program reads the output."""
-    loop, told = LoopThread("test"), io.StringIO()
+    loop, stderr = LoopThread("test"), io.StringIO()
     cluster = SimpleNamespace(rest=_Rest("http://127.0.0.1:5", None), loop=loop)
     monkeypatch.setattr(embedded, "_shared", SimpleNamespace(get=lambda settings, slots: cluster))
-    monkeypatch.setattr(sys, "stderr", told)
+    monkeypatch.setattr(sys, "stderr", stderr)
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_collection([1, 2]).map(str).print()
     try:
-        with running(ProgramContext(Console(err=told))) if command else nullcontext():
+        with running(ProgramContext(Console(err=stderr))) if command else nullcontext():
             job_id = env.execute_async("j").get_job_id()
     finally:
         loop.close()
-    assert told.getvalue() == (f"Dashboard: http://127.0.0.1:5/#/jobs/{job_id}\n" if command else "")
+    assert stderr.getvalue() == (f"Dashboard: http://127.0.0.1:5/#/jobs/{job_id}\n" if command else "")

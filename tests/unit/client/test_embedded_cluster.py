@@ -63,7 +63,9 @@ def test_the_fleet_ends_whatever_service_hangs(
     if hangs:
         monkeypatch.setattr(embedded_cluster, "_STOP_SECONDS", 0.05)
     monkeypatch.setattr(embedded_cluster, "EmbeddedFleet", Fleet)
-    monkeypatch.setattr("firesteel.core.plugins.load", lambda group, name: lambda **given: Service(name, **given))
+    monkeypatch.setattr(
+        "firesteel.core.plugins.load", lambda group, name: lambda **arguments: Service(name, **arguments)
+    )
     with tempfile.TemporaryDirectory(dir="/tmp") as runs, caplog.at_level(logging.WARNING):
         cluster = embedded_cluster.EmbeddedCluster(Settings({"firesteel.run.directory": runs}), 1)
         cluster.stop()
@@ -92,7 +94,9 @@ def test_a_cluster_that_can_not_start_says_why_in_one_sentence_and_leaves_nothin
     monkeypatch.setattr(Service, "failure", failure)
     monkeypatch.setattr(Fleet, "stops", 0)
     monkeypatch.setattr(embedded_cluster, "EmbeddedFleet", Fleet)
-    monkeypatch.setattr("firesteel.core.plugins.load", lambda group, name: lambda **given: Service(name, **given))
+    monkeypatch.setattr(
+        "firesteel.core.plugins.load", lambda group, name: lambda **arguments: Service(name, **arguments)
+    )
     with tempfile.TemporaryDirectory(dir="/tmp") as runs:
         with pytest.raises(FleetError, match=f"the cluster inside this process did not start: {reason}"):
             embedded_cluster.EmbeddedCluster(Settings({"firesteel.run.directory": runs}), 1)

@@ -26,13 +26,13 @@ def exceptions(*newest_first: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_each_failure_is_told_once_and_its_traceback_when_it_is_new() -> None:
-    told: list[str] = []
-    watch = FailureWatch("job 'x' (ab)", told.append)
+    messages: list[str] = []
+    watch = FailureWatch("job 'x' (ab)", messages.append)
     watch.look(exceptions(entry(1, "restart 1 in 1 s")))
     watch.look(exceptions(entry(2, "restart 2 in 1.5 s"), entry(1, "restart 1 in 1 s")))
     watch.look(exceptions(entry(3, "restart 3 in 2 s", "OSError"), entry(2, "restart 2 in 1.5 s")))
     watch.look(exceptions(entry(4, ""), entry(3, "restart 3 in 2 s")))
-    assert told == [
+    assert messages == [
         "job 'x' (ab) failed with ValueError; restart 1 in 1 s\nTraceback\nValueError: boom\nThe record at hand: 7",
         "job 'x' (ab) failed with ValueError; restart 2 in 1.5 s",
         "job 'x' (ab) failed with ValueError; restart 3 in 2 s\nOSError",
@@ -55,13 +55,18 @@ class Rest:
 @pytest.mark.parametrize("end", [[exceptions(), {"status": "FINISHED"}], [JobNotFoundError("gone")]])
 def test_it_looks_until_the_job_has_ended(end: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure_watch, "INTERVAL_SECONDS", 0)
-    told: list[str] = []
-    one = exceptions(entry(1, "restart 1 in 1 s"))
+    messages: list[str] = []
+    failed_once = exceptions(entry(1, "restart 1 in 1 s"))
     rest = Rest(
-        exceptions(), {"status": "RUNNING"}, PeerUnreachableError("no leader"), one, {"status": "RESTARTING"}, *end
+        exceptions(),
+        {"status": "RUNNING"},
+        PeerUnreachableError("no leader"),
+        failed_once,
+        {"status": "RESTARTING"},
+        *end,
     )
-    asyncio.run(watch_failures(cast(Any, rest), "ab", FailureWatch("job", told.append)))
-    assert len(told) == 1
+    asyncio.run(watch_failures(cast(Any, rest), "ab", FailureWatch("job", messages.append)))
+    assert len(messages) == 1
     assert not rest.script
 
 

@@ -42,8 +42,8 @@ def test_those_of_a_job_are_its_jobmasters_and_its_lines_at_taskmanagers() -> No
 
 def test_those_of_a_process_are_all_that_it_has() -> None:
     assert [file.name for file in files("jobmanager")] == ["d.log", f"{JOB}.log"]
-    (found,) = files("tm:1", "tm.out")
-    assert found.path == "/taskmanagers/tm%3A1/logs/tm.out"
+    (log_file,) = files("tm:1", "tm.out")
+    assert log_file.path == "/taskmanagers/tm%3A1/logs/tm.out"
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ Traceback of three
 
 
 def test_lines_of_a_job_come_with_their_tracebacks() -> None:
-    found = last_lines(TEXT, 100, JOB)
-    assert [line.split()[-1].strip('"}') for line in found] == ["one", "three", "three", "four"]
-    assert last_lines(TEXT, 2, JOB) == found[-2:]
+    lines = last_lines(TEXT, 100, JOB)
+    assert [line.split()[-1].strip('"}') for line in lines] == ["one", "three", "three", "four"]
+    assert last_lines(TEXT, 2, JOB) == lines[-2:]
     assert len(last_lines(TEXT, 100)) == 7
     assert last_lines(TEXT, 0) == []
 
@@ -83,11 +83,11 @@ def test_logs_of_jobmasters_are_beside_those_of_their_services(tmp_path: Path) -
     (tmp_path / "jobmasters").mkdir()
     (tmp_path / "jobmasters" / f"{JOB}.log").write_text("job\n")
     (tmp_path / "d.log").write_text("dispatcher\n")
-    found = ProcessLogs(main=tmp_path / "d.log", below={"jobmasters": "jobmaster-"})
-    assert [(one.name, one.size) for one in found.listed()] == [("d.log", 11), (f"jobmaster-{JOB}.log", 4)]
-    assert found.read(f"jobmaster-{JOB}.log", 0, 100).data == b"job\n"
+    logs = ProcessLogs(main=tmp_path / "d.log", below={"jobmasters": "jobmaster-"})
+    assert [(file.name, file.size) for file in logs.listed()] == [("d.log", 11), (f"jobmaster-{JOB}.log", 4)]
+    assert logs.read(f"jobmaster-{JOB}.log", 0, 100).data == b"job\n"
     with pytest.raises(UnknownLogError):
-        found.read(f"{JOB}.log", 0, 100)
+        logs.read(f"{JOB}.log", 0, 100)
 
 
 def record(time: int, message: str, **fields: str) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def act(job_id: JobId) -> Result:
 def done(as_json: bool, *job_ids: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     parsed = argparse.Namespace(json=as_json, verb="cancel")
-    code = for_each_job(parsed, Console(out, err), [JobId(one) for one in job_ids], act)
+    code = for_each_job(parsed, Console(out, err), [JobId(job_id) for job_id in job_ids], act)
     return code, out.getvalue(), err.getvalue()
 
 

@@ -17,7 +17,7 @@ def test_logs_of_clusters_that_have_ended_are_kept_for_a_while(tmp_path: Path, m
     monkeypatch.setattr(applications, "private_directory", lambda *_: tmp_path)
     monkeypatch.setattr(applications, "_KEPT_LOGS", 2)
 
-    def made(name: str, age: float, *more: str) -> Path:
+    def aged(name: str, age: float, *more: str) -> Path:
         home = tmp_path / name
         (home / "log").mkdir(parents=True)
         for folder in more:
@@ -35,18 +35,18 @@ def test_logs_of_clusters_that_have_ended_are_kept_for_a_while(tmp_path: Path, m
         for path in (record, record.parent):
             os.utime(path, (0, 0))
 
-    newest, second, third = (made(f"application-{age}", age) for age in (10, 20, 30))
-    old = made("application-old", applications._LOG_SECONDS + 60)
+    newest, second, third = (aged(f"application-{age}", age) for age in (10, 20, 30))
+    old = aged("application-old", applications._LOG_SECONDS + 60)
     long_ago = applications._LOG_SECONDS + 60
-    runs = made("application-runs", long_ago, "conf", "cluster")
-    left, killed = (made(f"application-{name}", long_ago, "conf", "cluster") for name in ("left", "killed"))
-    lately = made("application-lately", 60, "conf", "cluster")
+    runs = aged("application-runs", long_ago, "conf", "cluster")
+    left, killed = (aged(f"application-{name}", long_ago, "conf", "cluster") for name in ("left", "killed"))
+    lately = aged("application-lately", 60, "conf", "cluster")
     with_record(left, myself().start)
     with_record(killed, 1)
-    held = hold(runs)
-    other = made("cluster-x", applications._LOG_SECONDS + 60)
+    lock = hold(runs)
+    other = aged("cluster-x", applications._LOG_SECONDS + 60)
     applications._remove_old()
-    os.close(held)
+    os.close(lock)
     assert newest.exists()
     assert second.exists()
     assert not third.exists()

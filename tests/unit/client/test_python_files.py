@@ -26,9 +26,9 @@ LIMIT = 1 << 20
 
 
 def module(name: str, file: Path | str | None) -> ModuleType:
-    made = ModuleType(name)
-    made.__file__ = None if file is None else str(file)
-    return made
+    module = ModuleType(name)
+    module.__file__ = None if file is None else str(file)
+    return module
 
 
 def content(archive: bytes) -> dict[str, bytes]:
@@ -101,14 +101,14 @@ def test_named_files_come_first_each_in_an_archive_of_its_own(folder: Path) -> N
     text = f"{folder / 'src'}, {wheel},{folder / 'not_imported.py'}"
     named = named_files(Settings({"python.files": text}))
     modules = {"beside": module("beside", folder / "beside.py")}
-    made = archives(named, modules, [folder], LIMIT)
-    assert [list(content(one)) for one in made] == [
+    built = archives(named, modules, [folder], LIMIT)
+    assert [list(content(archive)) for archive in built] == [
         ["elsewhere.py"],
         ["wheeled.py"],
         ["not_imported.py"],
         ["beside.py"],
     ]
-    assert made[1] == wheel.read_bytes()
+    assert built[1] == wheel.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ class Job:
 
     async def collect(self, job: str, operator: str, offset: int, max_bytes: int, wait_ms: int) -> CollectedResults:
         if offset < len(RESULTS):
-            found = RESULTS[offset : offset + 2]
-            return CollectedResults(offset, len(found), offset + 2 >= len(RESULTS), "RUNNING", pickle.dumps(found))
+            values = RESULTS[offset : offset + 2]
+            return CollectedResults(offset, len(values), offset + 2 >= len(RESULTS), "RUNNING", pickle.dumps(values))
         error = self._script.pop(0) if self._script else None
         if error is not None:
             raise error
@@ -71,10 +71,10 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reading]:
 
 
 def all_of(stream: RestResultStream) -> list[Any]:
-    found: list[Any] = []
+    values: list[Any] = []
     while (more := stream.fetch()) is not None:
-        found += more
-    return found
+        values += more
+    return values
 
 
 def test_the_last_fetch_waits_for_the_end_of_the_job(reading: Reading) -> None:

@@ -65,8 +65,12 @@ def test_a_program_begins_with_it(parallelism: int, tmp_path: Path) -> None:
 def test_it_can_be_looked_into_and_is_whole(tmp_path: Path) -> None:
     location = written(tmp_path / "begin")
     assert dict(read_savepoint(location).operator("op").state("total")) == {0: 11, 1: 20, 2: 30}
-    found = inspect(location)
-    assert (found["type"], found["format"], found["operators"][0]["max-parallelism"]) == ("savepoint", "CANONICAL", 128)
+    description = inspect(location)
+    assert (description["type"], description["format"], description["operators"][0]["max-parallelism"]) == (
+        "savepoint",
+        "CANONICAL",
+        128,
+    )
     with pytest.raises(CheckpointStorageError, match="can't be made"):
         written(tmp_path / "begin")
 

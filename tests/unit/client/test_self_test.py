@@ -30,9 +30,9 @@ def test_names_without_addresses_are_told(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(socket, "gethostname", lambda: "no_such_host")
     assert self_test.check_names(tmp_path).level is Level.ERROR
     known.add("localhost")
-    found = self_test.check_names(tmp_path)
-    assert (found.level, "no_such_host" in found.text) == (Level.WARNING, True)
-    assert "/etc/hosts" in found.remedy
+    finding = self_test.check_names(tmp_path)
+    assert (finding.level, "no_such_host" in finding.text) == (Level.WARNING, True)
+    assert "/etc/hosts" in finding.remedy
     known.add("no_such_host")
     assert self_test.check_names(tmp_path).level is Level.OK
 
@@ -60,8 +60,8 @@ def test_a_run_directory_without_letters_or_locks_is_told(monkeypatch: pytest.Mo
     monkeypatch.setattr("sys.getfilesystemencoding", lambda: "iso8859-1")
     assert self_test.check_encoding(tmp_path).level is Level.WARNING
     monkeypatch.setattr("fcntl.flock", _no_locks)
-    found = self_test.check_files(tmp_path)
-    assert (found.level, "No locks available" in found.text) == (Level.ERROR, True)
+    finding = self_test.check_files(tmp_path)
+    assert (finding.level, "No locks available" in finding.text) == (Level.ERROR, True)
 
 
 def _no_locks(*_: object) -> None:
@@ -75,9 +75,9 @@ def test_a_host_without_loopback_is_told_and_what_was_seen_before(
         raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
 
     monkeypatch.setattr(socket, "create_server", refuse)
-    found = self_test._cluster(tmp_path)
-    assert (found.area, found.level) == ("cluster", Level.ERROR)
-    assert found.text == "no port of 127.0.0.1 can be had: Cannot assign requested address"
+    finding = self_test._cluster(tmp_path)
+    assert (finding.area, finding.level) == ("cluster", Level.ERROR)
+    assert finding.text == "no port of 127.0.0.1 can be had: Cannot assign requested address"
 
 
 def test_a_job_that_fails_is_shown_with_what_it_said_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +86,9 @@ def test_a_job_that_fails_is_shown_with_what_it_said_last(monkeypatch: pytest.Mo
         monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
         return self_test._job("embedded", [], {})
 
-    found = run_as(3, "first\n", "the JVM did not start\n")
-    assert found.level is Level.ERROR
-    assert found.text.splitlines()[0] == "the job failed with exit code 3:"
-    assert found.text.endswith("the JVM did not start")
+    finding = run_as(3, "first\n", "the JVM did not start\n")
+    assert finding.level is Level.ERROR
+    assert finding.text.splitlines()[0] == "the job failed with exit code 3:"
+    assert finding.text.endswith("the JVM did not start")
     assert run_as(0, "the sum is 4950\n").level is Level.OK
     assert run_as(0, "the sum is 4949\n").level is Level.ERROR

@@ -27,7 +27,7 @@ def metrics(**values: tuple[Any, Any, Any]) -> list[dict[str, Any]]:
 
 
 def test_rates_are_of_all_subtasks_and_shares_of_the_worst() -> None:
-    found = VertexRow.of(
+    row = VertexRow.of(
         VERTEX,
         metrics(
             numRecordsInPerSecond=(1.0, 4.0, 5.0),
@@ -38,7 +38,7 @@ def test_rates_are_of_all_subtasks_and_shares_of_the_worst() -> None:
         ),
         100_000,
     )
-    assert found.cells() == ("Map -> Sink", "RUNNING", "1/2", "5.0", "2,346", "81%", "100%", "1.5 s")
+    assert row.cells() == ("Map -> Sink", "RUNNING", "1/2", "5.0", "2,346", "81%", "100%", "1.5 s")
 
 
 def test_tasks_that_have_finished_count_as_well_as_those_that_run() -> None:
@@ -132,7 +132,9 @@ def test_the_live_table_cuts_names_and_no_figures() -> None:
     screen = rich.console.Console(width=80, file=io.StringIO())
     screen.print(_table([job], ""))
     shown = screen.file.getvalue()  # type: ignore[attr-defined]
-    head, line = (next(one for one in shown.splitlines() if part in one) for part in ("VERTEX", "customer"))
+    head, line = (
+        next(line_shown for line_shown in shown.splitlines() if part in line_shown) for part in ("VERTEX", "customer")
+    )
     assert head.split() == " ".join(HEADER).split()
     assert "…" in line
     assert line.split()[-7:] == ["RUNNING", "1/2", "408", "2,346", "100%", "25%", "0:01:38"]

@@ -48,7 +48,7 @@ class Edit:
     before: Build
     after: Build
     states: dict[str, tuple[Verdict, str]]
-    found: dict[str, Any] = field(default_factory=dict)
+    contents: dict[str, Any] = field(default_factory=dict)
     ignores: bool = False
     parallelism: tuple[int, int] = (1, 1)
     max_parallelism: tuple[int, int] = (128, 128)
@@ -61,42 +61,42 @@ NESTED = [(number % KEYS, (number,), [number, None]) for number in range(12)]
 
 
 def type_edit(
-    old: Any, was: Any, new: Any, now: Any, verdict: Verdict, how: str = "", found: Any = None, **more: Any
+    old: Any, was: Any, new: Any, now: Any, verdict: Verdict, how: str = "", contents: Any = None, **more: Any
 ) -> Edit:
     """The value of a state is of another type."""
     descriptor = ValueStateDescriptor("s", new)
     if "migration" in more:
         descriptor.enable_state_migration(more.pop("migration"))
-    wanted = {} if found is None else {"s": found}
+    expected = {} if contents is None else {"s": contents}
     name = f"{old} to {new}{' with ' + more.pop('note') if 'note' in more else ''}"
     return Edit(
         name,
         keeps((ValueStateDescriptor("s", old), was)),
         keeps((descriptor, now)),
         {"s": (verdict, how)},
-        wanted,
+        expected,
         **more,
     )
 
 
-def descriptor(made: Any, migration: StateMigration) -> Any:
-    made.enable_state_migration(migration)
-    return made
+def descriptor(state_descriptor: Any, migration: StateMigration) -> Any:
+    state_descriptor.enable_state_migration(migration)
+    return state_descriptor
 
 
 def versioned(version: int, type_info: Any, name: str = "s") -> ValueStateDescriptor:
-    made = ValueStateDescriptor(name, type_info)
-    made.enable_state_migration(StateMigration(version))
-    return made
+    state_descriptor = ValueStateDescriptor(name, type_info)
+    state_descriptor.enable_state_migration(StateMigration(version))
+    return state_descriptor
 
 
 def named(*fields: tuple[str, Any]) -> Any:
     return T.ROW_NAMED([name for name, _ in fields], [type_info for _, type_info in fields])
 
 
-def with_ttl(made: Any) -> Any:
-    made.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
-    return made
+def with_ttl(state_descriptor: Any) -> Any:
+    state_descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
+    return state_descriptor
 
 
 class Sum(AggregateFunction[Any, Any, Any]):
@@ -113,8 +113,10 @@ class Sum(AggregateFunction[Any, Any, Any]):
         return a + b
 
 
-def lists(made: Any, value: Any, union: bool = False) -> Build:
-    return lambda stream: stream.key_by(lambda r: r[0], T.INT()).process(Lists(made, value, union), ROW).uid("op")
+def lists(state_descriptor: Any, value: Any, union: bool = False) -> Build:
+    return lambda stream: (
+        stream.key_by(lambda r: r[0], T.INT()).process(Lists(state_descriptor, value, union), ROW).uid("op")
+    )
 
 
 def columns(*aggregates: Any, key: str = "f0") -> Build:
@@ -135,10 +137,10 @@ def nested(kind: Any) -> Build:
     """The last of rows and of lists that hold such values; its records are those of ``NESTED``."""
     from firesteel import expressions
 
-    made = named(("f0", T.INT()), ("row", named(("x", kind))), ("list", T.LIST(kind)))
+    row_type = named(("f0", T.INT()), ("row", named(("x", kind))), ("list", T.LIST(kind)))
 
     def build(stream: DataStream) -> Any:
-        rows = stream.map(lambda record: record, made)
+        rows = stream.map(lambda record: record, row_type)
         last = (expressions.last(name).alias(name) for name in ("row", "list"))
         return rows.key_by("f0").aggregate(*last).uid("op")
 
@@ -394,12 +396,12 @@ def test_an_edit(edit: Edit) -> None:
     before.records, after.records = edit.records
     metadata = before.savepoint()
     said = after.upgrade(metadata, edit.ignores)
-    states: dict[str, StateVerdict] = {state.name: state for one in said.operators for state in one.states}
+    states: dict[str, StateVerdict] = {state.name: state for operator in said.operators for state in operator.states}
     for name, (verdict, how) in edit.states.items():
         assert (states[name].verdict, how in states[name].how) == (verdict, True), states[name]
     if edit.operator is not None:
         uid, verdict, how = edit.operator
-        operator = next(one for one in said.operators if one.uid == uid)
+        operator = next(verdict for verdict in said.operators if verdict.uid == uid)
         assert (operator.verdict, how in operator.how) == (verdict, True), operator
     works = edit.works
     if works is None:
@@ -407,11 +409,11 @@ def test_an_edit(edit: Edit) -> None:
     refused = _refused(after, metadata, edit.ignores)
     assert said.works is works, said.to_lines()
     assert (refused == "") is works, refused
-    for name, value in edit.found.items():
+    for name, value in edit.contents.items():
         first: dict[Any, Any] = {}
-        for state, key, found in upgrades.SEEN:
+        for state, key, value_seen in upgrades.SEEN:
             if state == name:
-                first.setdefault(key, found)
+                first.setdefault(key, value_seen)
         assert first == dict.fromkeys(range(KEYS) if None not in first else [None], value)
     lines = "\n".join(said.to_lines())
     assert all(name in lines for name in edit.states)
@@ -431,7 +433,9 @@ def test_nulls_of_arrow(before: bool, after: bool, verdict: Verdict, how: str, m
     real = pa.struct
 
     def nullable(may_be: bool) -> None:
-        monkeypatch.setattr(pa, "struct", lambda fields: real([pa.field(*one, nullable=may_be) for one in fields]))
+        monkeypatch.setattr(
+            pa, "struct", lambda fields: real([pa.field(*struct_field, nullable=may_be) for struct_field in fields])
+        )
 
     nullable(before)
     program = Program(nested(T.INT()))
@@ -441,7 +445,7 @@ def test_nulls_of_arrow(before: bool, after: bool, verdict: Verdict, how: str, m
     program = Program(nested(T.INT()))
     program.records = NESTED
     said = program.upgrade(metadata)
-    (state,) = (state for one in said.operators for state in one.states)
+    (state,) = (state for operator in said.operators for state in operator.states)
     assert (state.verdict, how in state.how) == (verdict, True), state
     works = verdict is not INCOMPATIBLE
     assert said.works is works
@@ -481,8 +485,8 @@ def test_a_null_stands_where_an_aggregate_that_was_added_has_seen_nothing() -> N
     program = Program(windows(A, e.min_("f1").alias("low"), e.avg("f1").alias("mean")))
     program.watermark, program.records = MAX_WATERMARK, only[:1]
     assert program.restored(metadata) == ""
-    found = sorted("".join(upgrades.PRINTED).splitlines())
-    assert found == ["+I[0, 0, 100, 18, 0, 0.0]", "+I[1, 0, 100, 22, null, null]", "+I[2, 0, 100, 26, null, null]"]
+    printed = sorted("".join(upgrades.PRINTED).splitlines())
+    assert printed == ["+I[0, 0, 100, 18, 0, 0.0]", "+I[1, 0, 100, 22, null, null]", "+I[2, 0, 100, 26, null, null]"]
 
 
 def test_a_running_aggregate_that_is_added_begins_empty_and_the_others_go_on() -> None:

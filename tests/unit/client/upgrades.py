@@ -82,9 +82,9 @@ _METHODS = {
 }
 
 
-def state_name(given: Sequence[Any], states: Sequence[Any], state: Any) -> str:
+def state_name(described: Sequence[Any], states: Sequence[Any], state: Any) -> str:
     """Of one of a function's."""
-    return next(str(d.name) for (d, _), (s, _) in zip(given, states, strict=True) if s is state)
+    return next(str(d.name) for (d, _), (s, _) in zip(described, states, strict=True) if s is state)
 
 
 class Lists(CheckpointedFunction, KeyedProcessFunction[Any, Any, Any]):

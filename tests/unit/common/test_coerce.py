@@ -116,15 +116,15 @@ def test_the_users_own_objects_are_not_changed() -> None:
     assert fit(Types.LIST(Types.SHORT()), numbers) == [-21658]
     assert (row, numbers) == (Row(43878), [43878])
     source = [1]
-    made = fit(Types.ROW([Types.INT()]), source)
-    made[0] = 2
+    fitted = fit(Types.ROW([Types.INT()]), source)
+    fitted[0] = 2
     assert source == [1]
 
 
 def test_row_kinds_stay() -> None:
     for row in (Row.of_kind(RowKind.DELETE, 43878), Row.of_kind(RowKind.DELETE, f0=43878)):
-        made = fit(Types.ROW([Types.SHORT()]), row)
-        assert made == Row.of_kind(RowKind.DELETE, f0=-21658)
+        fitted = fit(Types.ROW([Types.SHORT()]), row)
+        assert fitted == Row.of_kind(RowKind.DELETE, f0=-21658)
 
 
 @pytest.mark.parametrize(

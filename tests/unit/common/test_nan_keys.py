@@ -71,8 +71,8 @@ KEYS: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("make", KEYS)
 def test_keys_that_differ_in_the_object_of_nan_only_are_one(make: Callable[[], Any]) -> None:
     assert len({make(): 0, make(): 0}) == 2, "Python holds them apart"
-    found = {with_one_nan(make()): position for position in range(3)}
-    assert list(found.values()) == [2]
+    positions = {with_one_nan(make()): position for position in range(3)}
+    assert list(positions.values()) == [2]
 
 
 def test_what_a_key_is_stays() -> None:

@@ -247,14 +247,14 @@ def test_the_string_encoder_writes_lines_and_travels() -> None:
 
 
 def test_job_ids_and_results() -> None:
-    made = JobID()
-    assert JobID.from_hex_string(str(made)) == made
-    assert JobID() != made
-    assert len(made.to_hex_string()) == 32
+    job_id = JobID()
+    assert JobID.from_hex_string(str(job_id)) == job_id
+    assert JobID() != job_id
+    assert len(job_id.to_hex_string()) == 32
     with pytest.raises(ValueError, match="32 hex digits"):
         JobID("../../etc")
-    result = JobExecutionResult(made, 5, {"n": 3})
-    assert (result.get_job_id(), result.get_net_runtime()) == (made, 5)
+    result = JobExecutionResult(job_id, 5, {"n": 3})
+    assert (result.get_job_id(), result.get_net_runtime()) == (job_id, 5)
     assert result.get_accumulator_result("n") == 3
     assert result.get_accumulator_result("m") is None
     assert result.get_all_accumulator_results() == {"n": 3}

@@ -75,12 +75,12 @@ def test_each_type_that_can_be_declared_has_a_row() -> None:
     declared += [LocalTimeTypeInfo(kind) for kind in LOCAL]
     declared += [getattr(Types, name)() for name in ("SQL_DATE", "SQL_TIME", "SQL_TIMESTAMP", "PICKLED_BYTE_ARRAY")]
     declared += [type_info for type_info, _ in SAMPLES.values()]
-    names = {row_of(one).name for one in declared}
+    names = {row_of(type_info).name for type_info in declared}
     assert names | {"BYTES", "UNKNOWN"} == {row.name for row in table.TYPES}
     assert len(table.TYPES) == len({row.name for row in table.TYPES})
     leaves: list[type[TypeInformation]] = [TypeInformation]
     for cls in leaves:  # classes of the library; those that tests derive are as their base
-        leaves += [one for one in cls.__subclasses__() if one.__module__.startswith("firesteel.common.")]
+        leaves += [subclass for subclass in cls.__subclasses__() if subclass.__module__.startswith("firesteel.common.")]
     public = {cls for cls in leaves[1:] if not cls.__subclasses__() or cls in (BasicTypeInfo, PrimitiveArrayTypeInfo)}
     of_rows = {row.type_info if isinstance(row.type_info, type) else type(row.type_info) for row in table.TYPES}
     without = {ExternalTypeInfo, DecimalTypeInfo}  # the latter makes a row for its digits: test_decimal_type.py

@@ -21,38 +21,38 @@ def settings(**sizes: str) -> Settings:
 
 
 def test_process_size_as_in_flinks_own_configuration() -> None:
-    made = memory(process_size="1728m")
-    assert made == TaskManagerMemory(
+    sizes = memory(process_size="1728m")
+    assert sizes == TaskManagerMemory(
         framework_heap=128 * MIB,
         framework_off_heap=128 * MIB,
-        task_heap=made.task_heap,
+        task_heap=sizes.task_heap,
         task_off_heap=0,
         network=128 * MIB,
         managed=512 * MIB,
         metaspace=256 * MIB,
         overhead=192 * MIB,
     )
-    assert made.task_heap == 384 * MIB
-    assert (made.flink_size, made.process_size) == (1280 * MIB, 1728 * MIB)
-    assert made.slots_size == 1024 * MIB
-    assert made.slot_size(2) == 512 * MIB
+    assert sizes.task_heap == 384 * MIB
+    assert (sizes.flink_size, sizes.process_size) == (1280 * MIB, 1728 * MIB)
+    assert sizes.slots_size == 1024 * MIB
+    assert sizes.slot_size(2) == 512 * MIB
 
 
 def test_flink_size_puts_the_jvm_on_top() -> None:
-    made = memory(flink_size="1280m")
-    assert (made.managed, made.network, made.task_heap) == (512 * MIB, 128 * MIB, 384 * MIB)
-    assert made.overhead == 192 * MIB
-    assert made.process_size == (1280 + 256 + 192) * MIB
+    sizes = memory(flink_size="1280m")
+    assert (sizes.managed, sizes.network, sizes.task_heap) == (512 * MIB, 128 * MIB, 384 * MIB)
+    assert sizes.overhead == 192 * MIB
+    assert sizes.process_size == (1280 + 256 + 192) * MIB
     large = memory(flink_size="8g")
     assert large.overhead == int((8 * 1024 + 256) * MIB / 9)
     assert memory(flink_size="90g").overhead == 1024 * MIB
 
 
 def test_task_heap_and_managed_memory() -> None:
-    made = memory(task_heap_size="900m", managed_size="644m")
-    assert (made.task_heap, made.managed) == (900 * MIB, 644 * MIB)
-    assert made.network == (900 + 644 + 256) * MIB // 9
-    assert made.flink_size == 2000 * MIB
+    sizes = memory(task_heap_size="900m", managed_size="644m")
+    assert (sizes.task_heap, sizes.managed) == (900 * MIB, 644 * MIB)
+    assert sizes.network == (900 + 644 + 256) * MIB // 9
+    assert sizes.flink_size == 2000 * MIB
     with_total = memory(task_heap_size="500m", managed_size="100m", flink_size="1g")
     assert with_total.network == (1024 - 256 - 600) * MIB
 
@@ -62,8 +62,8 @@ def test_both_totals_leave_the_overhead() -> None:
 
 
 def test_task_heap_with_a_total_leaves_managed_memory() -> None:
-    made = memory(process_size="1728m", task_heap_size="700m")
-    assert made.managed == (1280 - 256 - 700 - 128) * MIB
+    sizes = memory(process_size="1728m", task_heap_size="700m")
+    assert sizes.managed == (1280 - 256 - 700 - 128) * MIB
 
 
 def test_sizes_and_fractions_that_are_set() -> None:
@@ -106,11 +106,11 @@ def test_contradictions_are_named(sizes: dict[str, str], message: str) -> None:
 
 
 def test_what_people_and_rest_see() -> None:
-    made = memory(process_size="1728m")
-    table = made.table(2)
+    sizes = memory(process_size="1728m")
+    table = sizes.table(2)
     assert "Total Process Memory:" in table
     assert "1,728 MiB" in table.splitlines()[0]
     assert "Slots (2 x 512 MiB):" in table
-    rest = made.to_rest()
+    rest = sizes.to_rest()
     assert rest["totalFlinkMemory"] == 1280 * MIB
     assert sum(rest.values()) - rest["totalFlinkMemory"] == 2 * rest["totalProcessMemory"]

@@ -27,13 +27,13 @@ def test_a_reporter_is_found_by_its_factory_or_by_its_name() -> None:
     )
     assert by_factory == [Reporter("p", "metrics.reporter.", "prometheus", {"port": "1"})]
     assert by_factory[0].key("port") == "metrics.reporter.p.port"
-    assert [one.factory for one in reporters(metrics__reporters="prom")] == ["prometheus"]
+    assert [reporter.factory for reporter in reporters(metrics__reporters="prom")] == ["prometheus"]
 
 
 def test_the_list_says_which_of_them_are_used() -> None:
     both = {"metrics__reporter__a__factory__class": "x", "metrics__reporter__b__factory__class": "y"}
-    assert [one.name for one in reporters(**both)] == ["a", "b"]
-    assert [one.name for one in reporters(metrics__reporters="b, b", **both)] == ["b"]
+    assert [reporter.name for reporter in reporters(**both)] == ["a", "b"]
+    assert [reporter.name for reporter in reporters(metrics__reporters="b, b", **both)] == ["b"]
 
 
 def test_one_without_a_factory_is_refused() -> None:

@@ -45,7 +45,9 @@ class Registry:
         schema: dict[str, Any] = {"schema": text} | ({} if kind == "AVRO" else {"schemaType": kind})
         if references:
             schema["references"] = references
-        number = next((one for one, known in self.schemas.items() if known == schema), len(self.schemas) + 1)
+        number = next(
+            (schema_id for schema_id, known in self.schemas.items() if known == schema), len(self.schemas) + 1
+        )
         self.schemas[number] = schema
         versions = self.subjects.setdefault(subject, [])
         if number not in versions:
@@ -68,15 +70,15 @@ class Registry:
         subject = unquote(parts[1])
         if body is None:
             return self.schemas[self.subjects[subject][int(parts[3]) - 1]]
-        given = json.loads(body)
-        kind, references = given.get("schemaType", "AVRO"), given.get("references")
-        wanted = {"schema": given["schema"]} | ({} if kind == "AVRO" else {"schemaType": kind})
-        wanted |= {"references": references} if references else {}
-        known = [number for number in self.subjects.get(subject, ()) if self.schemas[number] == wanted]
+        request = json.loads(body)
+        kind, references = request.get("schemaType", "AVRO"), request.get("references")
+        registration = {"schema": request["schema"]} | ({} if kind == "AVRO" else {"schemaType": kind})
+        registration |= {"references": references} if references else {}
+        known = [number for number in self.subjects.get(subject, ()) if self.schemas[number] == registration]
         if not known and parts[2:] == ["versions"]:
             if self.closed:
                 raise refusal(409, '{"message": "not compatible with an earlier schema"}')
-            known = [self.add(given["schema"], kind, references, subject)]
+            known = [self.add(request["schema"], kind, references, subject)]
         if not known:
             raise refusal(404)
         return {"id": known[0], "version": self.subjects[subject].index(known[0]) + 1}

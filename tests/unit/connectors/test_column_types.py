@@ -72,7 +72,7 @@ def test_values_of_the_same_kind_are_read(
 
 
 @pytest.mark.parametrize(
-    ("stored", "value", "declared", "told"),
+    ("stored", "value", "declared", "message"),
     [
         (pa.float64(), 2.0, Types.INT(), "column 'a' is double, not int32"),
         (pa.string(), "7", Types.INT(), "column 'a' is string, not int32"),
@@ -98,21 +98,21 @@ def test_values_of_the_same_kind_are_read(
     ],
 )  # fmt: skip
 def test_what_would_change_a_value_is_refused_by_name(
-    tmp_path: Path, stored: pa.DataType, value: Any, declared: TypeInformation, told: str
+    tmp_path: Path, stored: pa.DataType, value: Any, declared: TypeInformation, message: str
 ) -> None:
     table = pa.table({"a": pa.array([value], stored)})
-    with pytest.raises(MalformedDataError, match=told):
+    with pytest.raises(MalformedDataError, match=message):
         read(tmp_path, table, row_of(a=declared))
 
 
 def test_names_that_stand_twice_are_refused_where_they_are_read(tmp_path: Path) -> None:
-    one, two, three = (pa.array([number], pa.int32()) for number in (1, 2, 3))
-    table = pa.Table.from_arrays([one, two, three], names=["a", "a", "b"])
+    first, second, third = (pa.array([number], pa.int32()) for number in (1, 2, 3))
+    table = pa.Table.from_arrays([first, second, third], names=["a", "a", "b"])
     assert read(tmp_path, table, row_of(b=Types.INT())) == [Row(b=3)]
     for more in ({}, {"is_case_sensitive": False}):
         with pytest.raises(MalformedDataError, match="'a'"):
             read(tmp_path, table, row_of(a=Types.INT()), **more)
-    inner = pa.StructArray.from_arrays([one, two, three], names=["x", "x", "y"])
+    inner = pa.StructArray.from_arrays([first, second, third], names=["x", "x", "y"])
     nested = pa.Table.from_arrays([inner], names=["s"])
     assert read(tmp_path, nested, row_of(s=row_of(y=Types.INT()))) == [Row(s=Row(y=3))]
     with pytest.raises(MalformedDataError, match="2 fields of column 's' have the name 'x'"):

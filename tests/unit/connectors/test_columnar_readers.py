@@ -74,10 +74,10 @@ def read(
 def test_csv_by_columns_is_csv_by_rows(data: st.DataObject) -> None:
     """Lines that a writer made, lines that nobody would write, and what cuts of both make."""
     fields = data.draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3))
-    row_type = Types.ROW_NAMED([f"c{i}" for i in range(len(fields))], [one for one, _ in fields])
+    row_type = Types.ROW_NAMED([f"c{i}" for i in range(len(fields))], [type_info for type_info, _ in fields])
     dialect = data.draw(st.sampled_from(DIALECTS))
     schema = CsvSchema(row_type, dialect)
-    writers = [RowWriter(CsvSchema(Types.ROW([one]), dialect)) for one, _ in fields]
+    writers = [RowWriter(CsvSchema(Types.ROW([type_info]), dialect)) for type_info, _ in fields]
     fitting = [st.none() | values for _, values in fields]
     lines = []
     count = data.draw(st.integers(0, 6))
@@ -114,7 +114,7 @@ def test_csv_by_columns_is_csv_by_rows(data: st.DataObject) -> None:
     assert same([single(row, row_type) for row in by_columns[0]], [single(row, row_type) for row in by_rows[0]])
 
 
-@pytest.mark.parametrize("type_info", [one for one, _ in TYPES], ids=str)
+@pytest.mark.parametrize("type_info", [type_info for type_info, _ in TYPES], ids=str)
 def test_odd_values_among_plain_ones(type_info: TypeInformation, tmp_path: Path) -> None:
     """The second of three lines holds something that Arrow and Python might read differently."""
     texts = ("7", "true", "2020-01-01", "2020-01-01T00:00:00", "10:00:00", "AQI=")
@@ -128,7 +128,7 @@ def test_odd_values_among_plain_ones(type_info: TypeInformation, tmp_path: Path)
             path.write_bytes("".join(lines).encode())
             by_columns, by_rows = both(CsvReaderFormat(schema), path, MalformedPolicy.SKIP, [2], [])
             assert by_columns[1:] == by_rows[1:], odd
-            columns, rows = ([single(row, schema.row_type) for row in found[0]] for found in (by_columns, by_rows))
+            columns, rows = ([single(row, schema.row_type) for row in chunk[0]] for chunk in (by_columns, by_rows))
             assert same(columns, rows), odd
             path.unlink()
 
@@ -152,18 +152,21 @@ def both(
 def single(row: Row, row_type: RowTypeInfo) -> list[Any]:
     """FLOATs of rows are fitted behind the source."""
     pairs = zip(row, row_type.field_types, strict=True)
-    return [to_float32(value).value if one == Types.FLOAT() and value is not None else value for value, one in pairs]
+    return [
+        to_float32(value).value if type_info == Types.FLOAT() and value is not None else value
+        for value, type_info in pairs
+    ]
 
 
 def chunks_of(cursor: Any, size: int) -> list[Chunk[Any]]:
-    found = []
+    chunks = []
     while True:
         chunk = cursor.read(size)
         if not isinstance(chunk, Wait):
-            found.append(chunk)
+            chunks.append(chunk)
             if chunk.finished:
                 cursor.close()
-                return found
+                return chunks
 
 
 SENSOR = CsvSchema(Types.ROW_NAMED(["id", "at", "text"], [Types.INT(), Types.SQL_TIMESTAMP(), Types.STRING()]))
@@ -212,8 +215,8 @@ def test_csv_leaves_out_columns_but_not_what_is_wrong_in_them(tmp_path: Path) ->
     assert narrow.produced_type() == Types.ROW_NAMED(["text", "id"], [Types.STRING(), Types.INT()])
     for one_line in (False, True):
         file_format = CsvReaderFormat(SENSOR, one_line=one_line).with_columns(["text", "id"])
-        found = read_file(file_format, path, policy=MalformedPolicy.SKIP, sizes=[1, 2], restarts=[0])
-        assert found == [Row(text="a", id=1), Row(text="b", id=2)]
+        records = read_file(file_format, path, policy=MalformedPolicy.SKIP, sizes=[1, 2], restarts=[0])
+        assert records == [Row(text="a", id=1), Row(text="b", id=2)]
         with pytest.raises(MalformedDataError, match="column 'at'"):
             read_file(file_format, path)
     source = builder_of(CsvReaderFormat(SENSOR), path).on_malformed(MalformedPolicy.EMIT).build()
@@ -224,29 +227,33 @@ def test_csv_leaves_out_columns_but_not_what_is_wrong_in_them(tmp_path: Path) ->
 @given(data=st.data())
 def test_parquet_of_all_types_comes_in_columns(data: st.DataObject) -> None:
     """Whatever the type, batches flow, and their records are what the row reader gives."""
-    known = [(one, values) for one, values in TYPES if one not in (Types.BIG_DEC(), Types.BIG_INT(), Types.INSTANT())]
+    known = [
+        (type_info, values)
+        for type_info, values in TYPES
+        if type_info not in (Types.BIG_DEC(), Types.BIG_INT(), Types.INSTANT())
+    ]
     known += [(Types.BIG_INT(), st.integers(-(10**37), 10**37)), (Types.BIG_DEC(), st.decimals(-9, 9, places=3))]
     known += [(Types.INSTANT(), st.datetimes())]  # beyond them Python's datetime, which row readers go by, ends
     fields = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=4))
-    row_type = RowTypeInfo([one for one, _ in fields], [f"c{i}" for i in range(len(fields))])
+    row_type = RowTypeInfo([type_info for type_info, _ in fields], [f"c{i}" for i in range(len(fields))])
     rows = data.draw(st.lists(st.tuples(*[st.none() | values for _, values in fields]), max_size=9))
     schema = arrow_schema(row_type, None, FILE)
     columns = [[row[i] for row in rows] for i in range(len(fields))]
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     restarts = data.draw(st.lists(st.integers(0, 5), max_size=3))
-    wanted = data.draw(st.permutations(row_type.field_names))[: data.draw(st.integers(1, len(fields)))]
+    names = data.draw(st.permutations(row_type.field_names))[: data.draw(st.integers(1, len(fields)))]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
         pq.write_table(table, path, row_group_size=4)
         wide = ParquetColumnarRowInputFormat(row_type, batch_size=3)
         by_columns = read_file(wide, path, sizes=sizes, restarts=restarts)
         by_rows = read_file(wide, path, policy=MalformedPolicy.EMIT, sizes=sizes, restarts=restarts)
-        narrow = read_file(wide.with_columns(wanted), path, sizes=sizes, restarts=restarts)
+        narrow = read_file(wide.with_columns(names), path, sizes=sizes, restarts=restarts)
         split = Split("0", {"path": str(path), "start": 0, "end": path.stat().st_size})
         chunks = chunks_of(wide.open_cursor(split, MalformedRecords()), 100)
     assert same(by_columns, by_rows)
-    assert same(narrow, [Row(**{name: row[name] for name in wanted}) for row in by_rows])
+    assert same(narrow, [Row(**{name: row[name] for name in names}) for row in by_rows])
     assert all(isinstance(chunk.values, pa.RecordBatch) for chunk in chunks if len(chunk.values))
 
 
@@ -256,9 +263,9 @@ def test_parquet_has_the_digits_of_declared_decimals(tmp_path: Path, columns: bo
     money = DataTypes.DECIMAL(6, 2)
     fields = [("a", money), ("many", DataTypes.ARRAY(money)), ("by", DataTypes.MAP(DataTypes.STRING(), money))]
     fields.append(("inner", DataTypes.ROW([DataTypes.FIELD("d", money), DataTypes.FIELD("n", DataTypes.INT())])))
-    row_type = DataTypes.ROW([DataTypes.FIELD(name, one) for name, one in fields])
-    one = Decimal("1.005")
-    row = Row(a=one, many=[one, None], by={"k": one}, inner=Row(d=one, n=1))
+    row_type = DataTypes.ROW([DataTypes.FIELD(name, data_type) for name, data_type in fields])
+    amount = Decimal("1.005")
+    row = Row(a=amount, many=[amount, None], by={"k": amount}, inner=Row(d=amount, n=1))
     path = tmp_path / "rows.parquet"
     with path.open("wb") as stream:
         writer = ParquetBulkWriters.for_row_type(row_type).create(stream)
@@ -269,15 +276,15 @@ def test_parquet_has_the_digits_of_declared_decimals(tmp_path: Path, columns: bo
         writer.finish()
     small = pa.decimal128(6, 2)
     inner = pa.struct([("d", small), ("n", pa.int32())])
-    wanted = {"a": small, "many": pa.list_(small), "by": pa.map_(pa.string(), small), "inner": inner}
-    assert {field.name: field.type for field in pq.read_schema(path)} == wanted
+    expected = {"a": small, "many": pa.list_(small), "by": pa.map_(pa.string(), small), "inner": inner}
+    assert {field.name: field.type for field in pq.read_schema(path)} == expected
     read = ParquetColumnarRowInputFormat(row_type)
     for policy in (MalformedPolicy.FAIL, MalformedPolicy.EMIT):  # by columns, and by rows
-        (found,) = read_file(read, path, policy=policy)
-        texts = [found.a, *found.many, found.by["k"], found.inner.d]
+        (row_read,) = read_file(read, path, policy=policy)
+        texts = [row_read.a, *row_read.many, row_read.by["k"], row_read.inner.d]
         assert [str(text) for text in texts] == ["1.01", "1.01", "None", "1.01", "1.01"]
-    (found,) = read_file(read.with_columns(["inner", "a"]), path)
-    assert (str(found.inner.d), str(found.a)) == ("1.01", "1.01")
+    (row_read,) = read_file(read.with_columns(["inner", "a"]), path)
+    assert (str(row_read.inner.d), str(row_read.a)) == ("1.01", "1.01")
     with pytest.raises(ValueError, match=r"a value of column 'a' .* does not fit DECIMAL\(6, 2\)"):
         ParquetBulkWriters.for_row_type(row_type).create(io.BytesIO()).write_columns(
             StreamColumns(row_type_of(row_type, "test")).from_records(
@@ -293,6 +300,6 @@ def test_numbers_are_those_of_python(tmp_path: Path) -> None:
     csv.writer(buffer, lineterminator="\n").writerows([[text] for text in texts])
     path.write_text(buffer.getvalue())
     schema = CsvSchema(Types.ROW_NAMED(["x"], [Types.DOUBLE()]))
-    found = [row.x for row in read_file(CsvReaderFormat(schema), path)]
-    assert found == [float(text) for text in texts]
-    assert math.copysign(1, found[5]) == -1
+    numbers = [row.x for row in read_file(CsvReaderFormat(schema), path)]
+    assert numbers == [float(text) for text in texts]
+    assert math.copysign(1, numbers[5]) == -1

@@ -53,7 +53,7 @@ MESSAGES = [message(1, OLD, {"id": 5}), message(2, NEW, {"id": 6, "note": "x"}),
 def test_records_of_all_schemas_are_rows_of_one() -> None:
     registry = filled()
     read = schema(registry)
-    rows = [read.deserialize(one) for one in MESSAGES]
+    rows = [read.deserialize(message) for message in MESSAGES]
     assert [(row.id, row.note) for row in rows] == [(5, "-"), (6, "x"), (7, "-")]
     assert registry.asked == ["/schemas/ids/1", "/schemas/ids/2"]
     batch = read.deserialize_columns(MESSAGES)
@@ -102,7 +102,7 @@ def test_rows_are_written_with_a_schema_that_is_registered_once() -> None:
     write = ConfluentRegistryAvroSerializationSchema("orders-value", json.dumps(NEW), "http://registry", fetch=registry)
     written = [write.serialize(Row(id=number, note="x")) for number in range(3)]
     assert registry.asked == ["/subjects/orders-value/versions"]
-    assert [schema(registry).deserialize(one).id for one in written] == [0, 1, 2]
+    assert [schema(registry).deserialize(message).id for message in written] == [0, 1, 2]
     registry.closed = True
     other = ConfluentRegistryAvroSerializationSchema("orders-value", json.dumps(OLD), "http://registry", fetch=registry)
     with pytest.raises(ProgramError, match=r"refuses schema of subject 'orders-value'.*not compatible"):
@@ -121,10 +121,10 @@ def registry(*trouble: Exception) -> tuple[SchemaRegistry, list[float]]:
 
 
 def test_a_registry_that_is_away_is_asked_again() -> None:
-    asked, waits = registry(http.client.IncompleteRead(b"{"), refusal(503), refusal(429))
-    assert asked.schema(1, "AVRO") == RegisteredSchema("AVRO", json.dumps(OLD))
+    client, waits = registry(http.client.IncompleteRead(b"{"), refusal(503), refusal(429))
+    assert client.schema(1, "AVRO") == RegisteredSchema("AVRO", json.dumps(OLD))
     assert waits == [0.2, 0.4, 0.8]
-    assert "secret" not in asked.url
+    assert "secret" not in client.url
 
 
 def test_certificates_that_can_not_be_read_are_no_silence(tmp_path: Path) -> None:
@@ -137,26 +137,26 @@ def test_certificates_that_can_not_be_read_are_no_silence(tmp_path: Path) -> Non
 
 
 def test_a_registry_that_stays_away_or_refuses() -> None:
-    asked, waits = registry(*[OSError("away")] * 5)
+    client, waits = registry(*[OSError("away")] * 5)
     with pytest.raises(ConnectionError, match="the registry at http://registry does not answer: away"):
-        asked.schema(1, "AVRO")
+        client.schema(1, "AVRO")
     assert len(waits) == 4
-    asked, waits = registry(*[http.client.IncompleteRead(b"{")] * 5)
+    client, waits = registry(*[http.client.IncompleteRead(b"{")] * 5)
     with pytest.raises(ConnectionError, match="does not answer: IncompleteRead"):
-        asked.schema(1, "AVRO")
+        client.schema(1, "AVRO")
     assert len(waits) == 4
     cut_off = refusal(401)
     cut_off.read = cut_off.fp.read = Mock(side_effect=http.client.IncompleteRead(b""))  # type: ignore[method-assign]
-    asked, _ = registry(cut_off)
+    client, _ = registry(cut_off)
     with pytest.raises(ProgramError, match="refuses schema 1"):
-        asked.schema(1, "AVRO")
-    asked, _ = registry(refusal(401))
+        client.schema(1, "AVRO")
+    client, _ = registry(refusal(401))
     with pytest.raises(ProgramError, match="refuses schema 1"):
-        asked.schema(1, "AVRO")
+        client.schema(1, "AVRO")
 
 
 @pytest.mark.parametrize(
-    ("url", "configs", "told"),
+    ("url", "configs", "message"),
     [
         ("registry:8081", {}, "a schema registry is at"),
         ("http://u:secret/x@r", {}, "a schema registry is at"),
@@ -165,7 +165,7 @@ def test_a_registry_that_stays_away_or_refuses() -> None:
         ("http://u:secret@r", {"bearer.auth.token": "secret"}, "not both"),
     ],
 )
-def test_settings_that_can_not_be(url: str, configs: dict[str, str], told: str) -> None:
-    with pytest.raises(ProgramError, match=told) as caught:
+def test_settings_that_can_not_be(url: str, configs: dict[str, str], message: str) -> None:
+    with pytest.raises(ProgramError, match=message) as caught:
         SchemaRegistry(url, configs)
     assert "secret" not in str(caught.value)

@@ -42,7 +42,7 @@ def test_rows_come_back() -> None:
     written = [write.serialize(row) for row in rows]
     assert written[1] == b'\0\0\0\0\1{"id":1,"note":"x"}'
     read = reader(registry)
-    assert [read.deserialize(one) for one in written] == rows
+    assert [read.deserialize(message) for message in written] == rows
     batch = read.deserialize_columns(written)
     assert batch is not None
     assert records_of(batch) == rows
@@ -63,7 +63,7 @@ def test_reading_asks_no_registry_unless_it_validates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "error"),
     [
         (b'{"id": 1}', "does not begin with a zero"),
         (framed(1, b'{"id": -1}'), "not valid by its JSON Schema: .*id.* 0"),
@@ -73,11 +73,11 @@ def test_reading_asks_no_registry_unless_it_validates() -> None:
         (framed(9, b'{"id": 1}'), "has no schema 9"),
     ],
 )
-def test_what_is_not_valid_is_malformed(message: bytes, told: str) -> None:
+def test_what_is_not_valid_is_malformed(message: bytes, error: str) -> None:
     registry = Registry()
     registry.add(json.dumps(SCHEMA), "JSON")
     registry.add('"string"')
-    with pytest.raises(MalformedDataError, match=told):
+    with pytest.raises(MalformedDataError, match=error):
         reader(registry, validate=True).deserialize(message)
 
 
@@ -116,7 +116,7 @@ def test_a_schema_that_is_used_may_use_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "message"),
     [
         ("{", "is no JSON"),
         (
@@ -127,6 +127,6 @@ def test_a_schema_that_is_used_may_use_others() -> None:
         ('{"properties": {"id": {"$ref": "else.json"}}}', "refers to"),
     ],
 )
-def test_schemas_that_can_not_be(schema: str, told: str) -> None:
-    with pytest.raises(ProgramError, match=told):
+def test_schemas_that_can_not_be(schema: str, message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
         ConfluentRegistryJsonSerializationSchema("s", schema, ROW, "http://r", validate=True, fetch=Registry())

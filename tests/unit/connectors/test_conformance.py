@@ -185,15 +185,15 @@ def test_parts_are_closed_by_age_and_inactivity_in_buckets_without_records(tmp_p
     assert written("a3", after=0.2) == [1, 1], "nothing came for b during four seconds"
     assert written("a4", after=3.9) == [1, 1]
     assert written("a5", after=2.5) == [1, 2], "a is older than ten seconds"
-    made = [Committable(data) for data in writer.prepare_commit(end_of_input=True)]
-    assert {result.outcome for result in FileCommitter(Writing()).commit(made)} == {CommitOutcome.COMMITTED}
+    committables = [Committable(data) for data in writer.prepare_commit(end_of_input=True)]
+    assert {result.outcome for result in FileCommitter(Writing()).commit(committables)} == {CommitOutcome.COMMITTED}
     writer.close()
     contents = sorted(path.read_text().split() for path in tmp_path.rglob("part-*"))
     assert contents == [["a1", "a2", "a3", "a4"], ["a5"], ["b1"]]
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         ("/a/b", "/a/b"),
         ("file:/a/b", "/a/b"),
@@ -207,8 +207,8 @@ def test_parts_are_closed_by_age_and_inactivity_in_buckets_without_records(tmp_p
         ("12:30", os.path.abspath("12:30")),
     ],
 )
-def test_paths_and_file_uris(path: Any, found: str) -> None:
-    assert local_path(path, "file sink", "writes") == found
+def test_paths_and_file_uris(path: Any, expected: str) -> None:
+    assert local_path(path, "file sink", "writes") == expected
 
 
 @pytest.mark.parametrize(
@@ -296,9 +296,9 @@ class _Eager(FileSink):
         prepare = writer.prepare_commit
 
         def eager(*, end_of_input: bool) -> Any:
-            made = prepare(end_of_input=end_of_input)
-            committer.commit([Committable(data) for data in made])
-            return made
+            committables = prepare(end_of_input=end_of_input)
+            committer.commit([Committable(data) for data in committables])
+            return committables
 
         writer.prepare_commit = eager  # type: ignore[method-assign]
         return writer

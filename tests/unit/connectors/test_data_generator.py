@@ -23,7 +23,7 @@ def times_of(rate: float, seconds: float) -> list[tuple[float, list[int]]]:
     """When a reader that is polled at once, and after each pause, gives which records."""
     clock = ManualClock()
     cursor = cursor_of(rate, Split("a", {"start": 0, "end": 10**6}), clock)
-    given = []
+    emitted = []
     while clock.monotonic() < seconds:
         read = cursor.read(1000)
         if isinstance(read, Wait):
@@ -32,8 +32,8 @@ def times_of(rate: float, seconds: float) -> list[tuple[float, list[int]]]:
             clock.advance(read.seconds)
         else:
             assert isinstance(read, Chunk)
-            given.append((round(clock.monotonic(), 3), list(read.values)))
-    return given
+            emitted.append((round(clock.monotonic(), 3), list(read.values)))
+    return emitted
 
 
 def test_few_records_come_one_by_one() -> None:

@@ -59,10 +59,10 @@ def arrow_compressed(data: bytes, codec: str) -> bytes:
     """In two parts, as when files are joined."""
     parts = []
     for part in (data[: len(data) // 2], data[len(data) // 2 :]):
-        held = pa.BufferOutputStream()
-        with pa.CompressedOutputStream(held, codec) as stream:
+        frame = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(frame, codec) as stream:
             stream.write(part)
-        parts.append(held.getvalue().to_pybytes())
+        parts.append(frame.getvalue().to_pybytes())
     return b"".join(parts)
 
 

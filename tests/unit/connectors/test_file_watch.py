@@ -33,11 +33,11 @@ def watching(path: Path, clock: ManualClock, split_size: int = 1000) -> WatchedF
 
 
 def names(enumerator: WatchedFilesEnumerator) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     while splits := enumerator.next_splits(0, 1):
-        found += [Path(str(split.data["path"])).name for split in splits]
+        names += [Path(str(split.data["path"])).name for split in splits]
     assert not enumerator.exhausted
-    return found
+    return names
 
 
 def test_new_files_are_found_once_and_at_the_interval(tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ def test_large_trees_are_looked_at_in_pieces(tmp_path: Path, monkeypatch: pytest
     for number in range(8):
         (tmp_path / str(number)).write_text("x")
     enumerator = watching(tmp_path, clock)
-    found: list[str] = []
+    names: list[str] = []
     for _ in range(20):
-        found += [str(split.data["path"])[-1] for split in enumerator.next_splits(0, 1)]
-    assert found == list("01234567")
+        names += [str(split.data["path"])[-1] for split in enumerator.next_splits(0, 1)]
+    assert names == list("01234567")
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
@@ -123,11 +123,11 @@ def listing(*paths: Path) -> FileEnumerator:
 
 
 def all_of(enumerator: FileEnumerator, root: Path) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     for _ in range(100):
         if enumerator.exhausted:
-            return found
-        found += [str(Path(str(s.data["path"])).relative_to(root)) for s in enumerator.next_splits(0, 1)]
+            return names
+        names += [str(Path(str(s.data["path"])).relative_to(root)) for s in enumerator.next_splits(0, 1)]
     raise AssertionError("it does not end")
 
 
@@ -136,12 +136,12 @@ def test_files_are_listed_once_and_not_again_when_it_goes_on_from_a_checkpoint(t
         (tmp_path / name).write_text(name)
     enumerator = listing(*(tmp_path / name for name in "abc"))
     enumerator.start()
-    given = enumerator.next_splits(0, 1)
+    first_splits = enumerator.next_splits(0, 1)
     state: Any = json.loads(json.dumps(enumerator.snapshot()))
     (tmp_path / "a").unlink()
     again = listing(*(tmp_path / name for name in "abc"))
     again.restore(state)
-    assert all_of(again, tmp_path) == list("abc")[len(given) :]
+    assert all_of(again, tmp_path) == list("abc")[len(first_splits) :]
     with pytest.raises(ProgramError, match=r"/a' does not exist"):
         listing(*(tmp_path / name for name in "abc")).start()
 
@@ -164,7 +164,7 @@ def test_large_trees_are_listed_in_pieces(
     enumerator = listing(tmp_path)
     enumerator.start()
     monkeypatch.setattr(os, "stat", counting)
-    found: list[str] = []
+    names: list[str] = []
     for request in range(20):
         if request == snapshot_after:
             before = stats
@@ -173,11 +173,11 @@ def test_large_trees_are_listed_in_pieces(
             enumerator = listing(tmp_path)
             enumerator.restore(state)
         before = stats
-        found += [str(split.data["path"])[-1] for split in enumerator.next_splits(0, 1)]
+        names += [str(split.data["path"])[-1] for split in enumerator.next_splits(0, 1)]
         assert stats - before <= 6
         if enumerator.exhausted:
             break
-    assert found == list("012678")
+    assert names == list("012678")
 
 
 class Doors:
@@ -266,7 +266,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "found"),
+    ("pattern", "expected"),
     [
         ("2026-*/*.csv", ["2026-01/a.csv", "2026-02/c.csv"]),
         ("2026-0?", ["2026-01/a.csv", "2026-01/b.txt", "2026-02/c.csv", "2026-02/deep/er/d.csv"]),
@@ -282,14 +282,14 @@ def tree(tmp_path: Path) -> Path:
         ("missing/*.csv", None),
     ],
 )
-def test_patterns_of_paths(tree: Path, pattern: str, found: list[str] | None) -> None:
+def test_patterns_of_paths(tree: Path, pattern: str, expected: list[str] | None) -> None:
     enumerator = listing(tree / pattern)
-    if found is None:
+    if expected is None:
         with pytest.raises(ProgramError, match=r"nothing matches|/missing' \(of .*\) does not exist"):
             enumerator.start()
     else:
         enumerator.start()
-        assert all_of(enumerator, tree) == found
+        assert all_of(enumerator, tree) == expected
 
 
 def test_patterns_that_overlap_give_each_file_once(tree: Path) -> None:

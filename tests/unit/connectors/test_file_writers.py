@@ -92,7 +92,7 @@ def writer_of(
 
 
 def commit(subtask: Subtask, prepared: Sequence[bytes]) -> list[CommitOutcome]:
-    return [one.outcome for one in FileCommitter(subtask).commit([Committable(data) for data in prepared])]
+    return [result.outcome for result in FileCommitter(subtask).commit([Committable(data) for data in prepared])]
 
 
 def show(writer: FileWriter, subtask: Subtask) -> None:
@@ -144,7 +144,7 @@ def test_columns_give_the_files_that_rows_give(name: str, data: st.DataObject) -
     buckets = data.draw(st.sampled_from([None, by_length, BucketAssigner.date_time_bucket_assigner("yyyy")]))
     as_columns = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
     columns = StreamColumns(row_type)
-    found = []
+    folders = []
     for columnar in (False, True):
         with tempfile.TemporaryDirectory() as folder:
             writer, subtask = writer_of(Path(folder), FORMATS[name](row_type), rolling, buckets)
@@ -157,8 +157,8 @@ def test_columns_give_the_files_that_rows_give(name: str, data: st.DataObject) -
             show(writer, subtask)
             writer.close()
             assert subtask.temporary == set()
-            found.append(contents(Path(folder), name))
-    assert found[0] == found[1]
+            folders.append(contents(Path(folder), name))
+    assert folders[0] == folders[1]
 
 
 def test_columns_are_written_by_name_and_those_of_tuples_by_position(tmp_path: Path) -> None:
@@ -406,7 +406,7 @@ def test_a_part_that_has_lost_bytes_is_not_shown(tmp_path: Path) -> None:
 
 def test_what_a_failed_task_has_not_synced_leaves_no_descriptor(tmp_path: Path) -> None:
     def descriptors() -> set[str]:
-        return {one for one in os.listdir("/dev/fd") if os.path.exists(f"/dev/fd/{one}")}
+        return {descriptor for descriptor in os.listdir("/dev/fd") if os.path.exists(f"/dev/fd/{descriptor}")}
 
     output = LocalOutput(tmp_path / ".hidden", tmp_path / "visible")
     output.stream.write(b"some")

@@ -54,10 +54,10 @@ def test_all_records_once_in_every_way(tmp_path: Path) -> None:
 def enumerator_of(source: Source[Any], state: Any = None) -> BuiltInEnumerator:
     spec = source.enumerator()
     assert spec is not None
-    made = create_enumerator(spec.name, json.loads(json.dumps(dict(spec.config))))
+    enumerator = create_enumerator(spec.name, json.loads(json.dumps(dict(spec.config))))
     if state is not None:
-        made.restore(json.loads(json.dumps(state)))
-    return made
+        enumerator.restore(json.loads(json.dumps(state)))
+    return enumerator
 
 
 class Subtask(ReaderContext):
@@ -112,9 +112,9 @@ def test_a_source_begins_when_all_subtasks_have_read_the_one_before(seed: int) -
             assert not missing, f"{first} was read before {sorted(missing)[:5]}"
             read += answer.values
         elif answer is NEED_SPLITS:
-            given = enumerator.next_splits(number, parallelism)
-            if given:
-                readers[number].add_splits(given)
+            new_splits = enumerator.next_splits(number, parallelism)
+            if new_splits:
+                readers[number].add_splits(new_splits)
             elif enumerator.exhausted:
                 readers[number].no_more_splits()
         else:

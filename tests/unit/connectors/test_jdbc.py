@@ -63,13 +63,13 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def run(options: JdbcConnectionOptions, sql: str) -> list[Any]:
-    made = options.database().connect()
+    connection = options.database().connect()
     try:
-        rows = made.run(sql)
-        made.commit()
+        rows = connection.run(sql)
+        connection.commit()
         return [tuple(row) for row in rows]
     finally:
-        made.close()
+        connection.close()
 
 
 def rows(count: int) -> list[Row]:
@@ -77,7 +77,7 @@ def rows(count: int) -> list[Row]:
 
 
 def table(options: JdbcConnectionOptions, name: str = "t") -> list[Row]:
-    return [Row(id=one, name=text) for one, text in run(options, f"SELECT id, name FROM {name} ORDER BY id")]
+    return [Row(id=id_, name=text) for id_, text in run(options, f"SELECT id, name FROM {name} ORDER BY id")]
 
 
 def test_each_record_is_written_once_whatever_happens(database: JdbcConnectionOptions) -> None:
@@ -97,7 +97,7 @@ def test_the_same_committable_has_no_effect_again(database: JdbcConnectionOption
     outcomes = []
     for batch in ([data], [data, more], [data, more]):
         committer = sink.create_committer(Context(0, 1))
-        outcomes += [[one.outcome for one in committer.commit([Committable(one) for one in batch])]]
+        outcomes += [[result.outcome for result in committer.commit([Committable(data) for data in batch])]]
         committer.close()
     done, before = CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED
     assert outcomes == [[done], [before, done], [before, before]]
@@ -115,7 +115,7 @@ def test_a_transaction_that_fails_leaves_nothing(database: JdbcConnectionOptions
     assert (result.outcome, "2 attempts" in result.reason) == (CommitOutcome.UNKNOWN, True)
     assert (table(database), len(no_pauses)) == ([], 1)
     good = pickle.dumps((pickle.loads(data)[0], [(0, "a")]))
-    assert [one.outcome for one in committer.commit([Committable(good)])] == [CommitOutcome.COMMITTED]
+    assert [result.outcome for result in committer.commit([Committable(good)])] == [CommitOutcome.COMMITTED]
     committer.close()
 
 
@@ -209,19 +209,19 @@ def test_the_contract_of_sources_is_kept(database: JdbcConnectionOptions) -> Non
 
 def test_types_come_as_they_are_declared(database: JdbcConnectionOptions) -> None:
     kinds = Types.ROW_NAMED(["n", "x", "text", "none"], [Types.INT(), Types.DOUBLE(), Types.STRING(), Types.LONG()])
-    made = (
+    queries = (
         JdbcSource.builder()
         .set_connection_options(database)
         .set_sql("SELECT 1, 0.5e0, 'it''s a ?', NULL -- ?")
         .set_type_information(kinds)
         .build()
     )
-    cursor = made.open(Split("q", {"parameters": []}))
+    cursor = queries.open(Split("q", {"parameters": []}))
     chunk = cursor.read(10)
     assert isinstance(chunk, Chunk)
     values = chunk.values
-    found = values if isinstance(values, list) else records_of(values)
-    assert found == [Row(n=1, x=0.5, text="it's a ?", none=None)]
+    rows = values if isinstance(values, list) else records_of(values)
+    assert rows == [Row(n=1, x=0.5, text="it's a ?", none=None)]
     cursor.close()
 
 
@@ -254,7 +254,7 @@ def test_what_a_database_has_no_type_for_comes_as_it_is_declared(database: JdbcC
 
 
 @pytest.mark.parametrize(
-    ("sql", "declared", "told"),
+    ("sql", "declared", "message"),
     [
         ("SELECT 7", Types.BOOLEAN(), r"column 'a': 7 \(int\) is no Boolean"),
         ("SELECT 'x'", Types.INT(), r"column 'a': 'x' \(str\) is no Integer"),
@@ -266,14 +266,14 @@ def test_what_a_database_has_no_type_for_comes_as_it_is_declared(database: JdbcC
     ],
 )
 def test_what_does_not_fit_is_told_by_name(
-    database: JdbcConnectionOptions, sql: str, declared: TypeInformation, told: str
+    database: JdbcConnectionOptions, sql: str, declared: TypeInformation, message: str
 ) -> None:
-    with pytest.raises(ProgramError, match=told):
+    with pytest.raises(ProgramError, match=message):
         read(database, sql, Types.ROW_NAMED(["a"], [declared]))
 
 
 @pytest.mark.parametrize(
-    ("declared", "given", "fitted"),
+    ("declared", "value_read", "fitted"),
     [
         (Types.BOOLEAN(), Decimal(1), True), (Types.BOOLEAN(), "f", False), (Types.LONG(), Decimal("7.00"), 7),
         (Types.INT(), "12", 12), (Types.DOUBLE(), Decimal("0.5"), 0.5), (Types.BIG_DEC(), 0.1, Decimal("0.1")),
@@ -286,22 +286,22 @@ def test_what_does_not_fit_is_told_by_name(
         (Types.PICKLED_BYTE_ARRAY(), {"any": 1}, {"any": 1}),
     ],
 )  # fmt: skip
-def test_what_other_drivers_give_is_fitted(declared: TypeInformation, given: Any, fitted: Any) -> None:
-    ((value,),) = DeclaredColumns(RowTypeInfo([declared], ["a"])).rows([(given,)])
+def test_what_other_drivers_give_is_fitted(declared: TypeInformation, value_read: Any, fitted: Any) -> None:
+    ((value,),) = DeclaredColumns(RowTypeInfo([declared], ["a"])).rows([(value_read,)])
     assert (value, type(value)) == (fitted, type(fitted))
 
 
 @pytest.mark.parametrize(
-    ("declared", "given"),
+    ("declared", "value_read"),
     [
         (Types.SQL_DATE(), datetime(2020, 1, 2, 3)), (Types.SQL_TIME(), timedelta(days=2)), (Types.LONG(), 0.5),
         (Types.LONG(), True), (Types.BYTE(), 200), (Types.LONG(), Decimal("0.5")), (Types.SQL_TIMESTAMP(), 5),
         (Types.DOUBLE(), "1,5"), (Types.BIG_DEC(), True), (Types.STRING(), b"x"), (Types.BOOLEAN(), 0.0),
     ],
 )  # fmt: skip
-def test_what_would_lose_something_is_refused(declared: TypeInformation, given: Any) -> None:
+def test_what_would_lose_something_is_refused(declared: TypeInformation, value_read: Any) -> None:
     with pytest.raises(ProgramError, match="column 'a': "):
-        DeclaredColumns(RowTypeInfo([declared], ["a"])).rows([(given,)])
+        DeclaredColumns(RowTypeInfo([declared], ["a"])).rows([(value_read,)])
 
 
 def test_ranges() -> None:

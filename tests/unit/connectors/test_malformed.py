@@ -78,8 +78,8 @@ def test_json_lines(line: str, reason: str, tmp_path: Path) -> None:
     assert reason in error.reason
     good = [Row(id=1, price=0.5), Row(id=4, price=1.0)]
     assert read_file(JSON, path, policy=SKIP) == good
-    one, bad, two = read_file(JSON, path, [5, 30], policy=EMIT)
-    assert [one, two] == good
+    first, bad, second = read_file(JSON, path, [5, 30], policy=EMIT)
+    assert [first, second] == good
     assert isinstance(bad, MalformedRecord)
     assert (bad.path, bad.offset, bad.data) == (str(path), 25, line.encode()[:1000])
     assert reason in bad.reason
@@ -360,8 +360,8 @@ def test_compressed_blocks_of_avro_that_are_damaged(codec: str, tmp_path: Path) 
     data[place] ^= 0xFF
     path.write_bytes(data)
     assert fails(AvroFormat(), path).offset == begins[1]
-    found = read_file(AvroFormat(), path, range(10, len(data), 97), policy=SKIP)
-    assert [one["id"] for one in found] == [*range(100), *range(200, 300)]
+    records = read_file(AvroFormat(), path, range(10, len(data), 97), policy=SKIP)
+    assert [record["id"] for record in records] == [*range(100), *range(200, 300)]
 
 
 def test_blocks_of_snappy_have_a_checksum(tmp_path: Path) -> None:

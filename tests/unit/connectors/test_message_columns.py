@@ -55,9 +55,9 @@ def same(schema: DeserializationSchema, messages: list[bytes]) -> bool:
         return False
     assert rows is not None, f"columns of what is malformed: {messages}"
     assert batch.num_rows == len(messages)
-    found = records_of(batch)
-    assert found == rows
-    assert [[type(value) for value in row] for row in found] == [[type(value) for value in row] for row in rows]
+    records = records_of(batch)
+    assert records == rows
+    assert [[type(value) for value in row] for row in records] == [[type(value) for value in row] for row in rows]
     return True
 
 

@@ -28,20 +28,20 @@ ONE, MANY = Field.LABEL_OPTIONAL, Field.LABEL_REPEATED
 
 
 def field(name: str, number: int, kind: Any, label: Any = ONE, type_name: str = "", optional: bool = False) -> Any:
-    made = Field(name=name, number=number, type=kind, label=label, type_name=type_name or None)
+    field = Field(name=name, number=number, type=kind, label=label, type_name=type_name or None)
     if optional:
-        made.proto3_optional, made.oneof_index = True, 0
-    return made
+        field.proto3_optional, field.oneof_index = True, 0
+    return field
 
 
 def files() -> descriptor_pb2.FileDescriptorSet:
     """shop/money.proto, and shop/order.proto, which imports it."""
-    found = descriptor_pb2.FileDescriptorSet()
-    timestamp_pb2.DESCRIPTOR.CopyToProto(found.file.add())
-    wrappers_pb2.DESCRIPTOR.CopyToProto(found.file.add())
-    money = found.file.add(name="shop/money.proto", package="shop", syntax="proto3")
+    files = descriptor_pb2.FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    wrappers_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    money = files.file.add(name="shop/money.proto", package="shop", syntax="proto3")
     money.message_type.add(name="Money", field=[field("cents", 1, Field.TYPE_INT64)])
-    order = found.file.add(name="shop/order.proto", package="shop", syntax="proto3")
+    order = files.file.add(name="shop/order.proto", package="shop", syntax="proto3")
     order.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto", "shop/money.proto"])
     order.enum_type.add(
         name="State",
@@ -72,7 +72,7 @@ def files() -> descriptor_pb2.FileDescriptorSet:
     entry.options.map_entry = True
     itself = order.message_type.add(name="Tree")
     itself.field.append(field("child", 1, Field.TYPE_MESSAGE, type_name=".shop.Tree"))
-    return found
+    return files
 
 
 FILES = files()
@@ -148,11 +148,11 @@ def test_a_registry_is_told_all_files(name: str, indexes: tuple[int, ...], head:
     sent = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(registry.schemas[2]["schema"]))
     assert sent.name == "shop/order.proto"
     read = ConfluentRegistryProtobufDeserializationSchema(message)
-    assert [read.deserialize(one) for one in written] == [row, row]
+    assert [read.deserialize(data) for data in written] == [row, row]
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "error"),
     [
         (b"\1", "does not begin with a zero"),
         (framed(1, b"\0\x08\1"), r"it is message \[0\] of its file, and \[1\] is expected"),
@@ -161,19 +161,19 @@ def test_a_registry_is_told_all_files(name: str, indexes: tuple[int, ...], head:
         (framed(1, b"\xff" * 9), "are cut off"),
     ],
 )
-def test_malformed_messages(message: bytes, told: str) -> None:
+def test_malformed_messages(message: bytes, error: str) -> None:
     read = ConfluentRegistryProtobufDeserializationSchema(ORDER)
-    with pytest.raises(MalformedDataError, match=told):
+    with pytest.raises(MalformedDataError, match=error):
         read.deserialize(message)
     assert read.deserialize_columns([message]) is None
 
 
 @pytest.mark.parametrize(
-    ("row", "told"), [({"unknown": 1}, "unknown"), ({**BARE.as_dict(), "state": "GONE"}, "has no 'GONE'"),
+    ("row", "error"), [({"unknown": 1}, "unknown"), ({**BARE.as_dict(), "state": "GONE"}, "has no 'GONE'"),
     ({**BARE.as_dict(), "at": 5}, "a timestamp is a datetime"), ({**BARE.as_dict(), "id": "x"}, "x|int")],
 )  # fmt: skip
-def test_rows_that_do_not_fit(row: Any, told: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=told):
+def test_rows_that_do_not_fit(row: Any, error: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=error):
         ProtobufRowSerializationSchema(ORDER).serialize(row)
 
 

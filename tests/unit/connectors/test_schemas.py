@@ -183,8 +183,8 @@ def test_csv_arrays_rows_and_dialects() -> None:
         to.disable_quote_character().build().serialize(Row(a=None, b=["q,r"], r=None))
     comments = CsvRowDeserializationSchema.Builder(Types.ROW([Types.INT()])).set_allow_comments(True).build()
     assert comments.deserialize(b"# 1") is None
-    one = CsvSchema.builder().add_array_column("n", "-", Types.INT()).add_boolean_column("b").build()
-    assert (one.size(), str(one.row_type)) == (2, "RowTypeInfo(n: ListTypeInfo<Integer>, b: Boolean)")
+    schema = CsvSchema.builder().add_array_column("n", "-", Types.INT()).add_boolean_column("b").build()
+    assert (schema.size(), str(schema.row_type)) == (2, "RowTypeInfo(n: ListTypeInfo<Integer>, b: Boolean)")
 
 
 def test_malformed_messages() -> None:
@@ -431,7 +431,14 @@ def test_json_is_read_alike_by_msgspec_and_by_the_exact_readers(
             + text[cut:]
         )
         texts.append(text[:cut])
-    for text in [*texts, b"\xef\xbb\xbf{}", b" {} ", b"null", b"1", *(one.encode() for one in ODD_JSON)]:
+    for text in [
+        *texts,
+        b"\xef\xbb\xbf{}",
+        b" {} ",
+        b"null",
+        b"1",
+        *(text_of_json.encode() for text_of_json in ODD_JSON),
+    ]:
         assert _outcome(quick, text) == _outcome(exact, text)
         assert _outcome(untyped[0], text) == _outcome(untyped[1], text)
 
@@ -455,11 +462,11 @@ def test_most_json_is_read_by_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
          Types.TUPLE([Types.STRING(), Types.BOOLEAN()]), Types.SQL_TIMESTAMP()],
     )  # fmt: skip
     parse = json_parser(row_type, fail_on_missing_field=False)
-    found = parse(
+    columns = parse(
         b'{"a b": 1, "r": {"d": 1.50, "f": 1}, "m": {"7": 123456789012345678901}, "l": [null, {"d": null}], '
         b'"t": ["x", true], "at": "2020-01-01T00:00:00", "more": [1e400]}'
     )
-    assert repr(found) == repr(
+    assert repr(columns) == repr(
         Row(**{
             "a b": 1, "r": Row(d=Decimal("1.50"), f=1.0), "m": {7: 123456789012345678901},
             "l": [None, Row(d=None, f=None)], "t": ("x", True), "at": datetime.datetime(2020, 1, 1),
@@ -528,8 +535,8 @@ def test_numbers_are_those_of_flink_and_not_of_python(
                 with pytest.raises(MalformedDataError, match=r"no number|no whole number"):
                     read()
             else:
-                found = read()
-                assert (type(found), found) == (type(value), value)
+                value_read = read()
+                assert (type(value_read), value_read) == (type(value), value)
 
 
 def test_floats_are_written_with_the_digits_that_tell_them() -> None:

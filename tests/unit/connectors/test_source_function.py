@@ -122,8 +122,8 @@ def test_a_record_that_is_collected_again_and_again_is_what_it_was() -> None:
             ctx.collect_with_timestamp(mine, 5)
 
     reader, context = started(Running(run))
-    found = [record["n"] for batch in answers(reader, context) for record in batch.values]
-    assert sorted(found) == [1, 1, 2, 2, 3, 3]
+    numbers = [record["n"] for batch in answers(reader, context) for record in batch.values]
+    assert sorted(numbers) == [1, 1, 2, 2, 3, 3]
     reader.close()
 
 
@@ -139,22 +139,22 @@ def test_watermarks_and_idleness_stand_where_they_were_said() -> None:
         ctx.collect("d")
 
     reader, context = started(Running(run))
-    found: list[Any] = []
+    items: list[Any] = []
     for batch in answers(reader, context):  # however they were cut
         stamps: Any = batch.timestamps or [None] * len(batch.values)
-        found += zip(batch.values, stamps, strict=True)
-        found += [batch.watermark] * (batch.watermark is not None) + ["idle"] * batch.idle
-    assert found == [1, ("a", 5), ("b", 6), 5, 7, ("c", None), "idle", ("d", None)]
+        items += zip(batch.values, stamps, strict=True)
+        items += [batch.watermark] * (batch.watermark is not None) + ["idle"] * batch.idle
+    assert items == [1, ("a", 5), ("b", 6), 5, 7, ("c", None), "idle", ("d", None)]
     reader.close()
 
 
 def test_a_function_waits_while_nobody_takes_its_records() -> None:
-    given: list[int] = []
+    emitted: list[int] = []
 
     def run(ctx: Any) -> None:
         for i in range(3 * AHEAD):
             ctx.collect(i)
-            given.append(i)
+            emitted.append(i)
 
     reader, context = started(Running(run))
     first = reader.poll(1)
@@ -165,7 +165,7 @@ def test_a_function_waits_while_nobody_takes_its_records() -> None:
     reader.pause_splits(["subtask-0"])
     assert isinstance(reader.poll(5), Wait)
     assert reader.snapshot() == [Split("subtask-0", {"subtask": 0})]
-    assert len(given) <= AHEAD + 2
+    assert len(emitted) <= AHEAD + 2
     reader.resume_splits(["subtask-0"])
     rest = [value for batch in answers(reader, context, 1000) for value in batch.values]
     assert first.values + rest == list(range(3 * AHEAD))
@@ -292,20 +292,20 @@ def test_splits_of_subtasks_that_are_no_more_hold_back_no_watermark(at_once: boo
     clock, woken = ManualClock(), threading.Semaphore(0)
     loop = TaskLoop(clock)
     time = SourceTime("src", "src", WatermarkStrategy.for_monotonous_timestamps(), clock, None)
-    made = SourceInput(
+    source_input_ = SourceInput(
         "src", SourceFunctionSource(Running(run)), INFO, clock, CancelToken(), lambda: None, woken.release, 10, time
     )
-    made.run_on(loop, InterruptGuard())
-    made.open()
+    source_input_.run_on(loop, InterruptGuard())
+    source_input_.open()
     splits = [Split(f"subtask-{i}", {"subtask": i}) for i in (0, 2)]
-    for given in [splits] if at_once else [[split] for split in splits]:
-        made.add_splits(given, False)
-    found: Any = None
-    while found is None:
-        found = made.poll() or (loop.run_once(block=True) and None)
-    assert found.batch.values == ["a"]
+    for new_splits in [splits] if at_once else [[split] for split in splits]:
+        source_input_.add_splits(new_splits, False)
+    piece: Any = None
+    while piece is None:
+        piece = source_input_.poll() or (loop.run_once(block=True) and None)
+    assert piece.batch.values == ["a"]
     assert time.periodic() == Watermark(4)
-    assert [split["id"] for split in made.position().splits] == ["subtask-0", "subtask-2"]
+    assert [split["id"] for split in source_input_.position().splits] == ["subtask-0", "subtask-2"]
     end.set()
-    made.close()
+    source_input_.close()
     loop.close()

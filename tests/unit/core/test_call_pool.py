@@ -61,7 +61,7 @@ def test_threads_are_bounded_and_used_again() -> None:
 
 def test_a_call_past_its_deadline_is_given_up_and_one_that_waits_is_never_made() -> None:
     async def run() -> None:
-        pool, go_on, made = CallPool("hung", threads=1, deadline=0.05), threading.Event(), list[int]()
+        pool, go_on, calls = CallPool("hung", threads=1, deadline=0.05), threading.Event(), list[int]()
 
         def hang() -> None:
             assert go_on.wait(20)
@@ -69,10 +69,10 @@ def test_a_call_past_its_deadline_is_given_up_and_one_that_waits_is_never_made()
         with pytest.raises(TimeoutError, match=r"hung: .*hang has not returned within 0\.05 s, and was given up"):
             await pool.call(hang)
         with pytest.raises(OSError, match="append has not returned"):
-            await pool.call(made.append, 1)
+            await pool.call(calls.append, 1)
         go_on.set()
         pool.shutdown()
-        assert made == []
+        assert calls == []
 
     asyncio.run(run())
 
@@ -230,7 +230,7 @@ def _without_pool(path: Path) -> Iterator[str]:
 
 
 def test_nothing_uses_the_default_executor_of_a_loop() -> None:
-    found = [
+    places = [
         use for part in ("libs", "services") for path in (ROOT / part).rglob("*.py") for use in _without_pool(path)
     ]
-    assert found == [], "use the CallPool of its kind (firesteel.core.call_pool); the linter forbids asyncio.to_thread"
+    assert places == [], "use the CallPool of its kind (firesteel.core.call_pool); the linter forbids asyncio.to_thread"

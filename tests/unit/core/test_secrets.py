@@ -98,10 +98,15 @@ def test_secrets_of_spark_and_of_jobs_follow_from_the_clusters_and_a_salt() -> N
     # HMAC-SHA256, twice; both ends of a call have to come to the same, in every release that may speak with this one.
     key = hmac.new(secret.encode(), b"job", hashlib.sha256).hexdigest()
     assert job_secret(secret, salt) == hmac.new(key.encode(), salt.encode(), hashlib.sha256).hexdigest()
-    made = {make(one, other) for make in (job_secret, spark_secret) for one in (secret, "x") for other in (salt, "y")}
-    assert len(made) == 8
-    assert all(len(bytes.fromhex(one)) == 32 for one in made)
-    assert not made & {derive(secret, purpose) for purpose in ("job", "spark", "rpc", "rest", salt)}
+    derived = {
+        make(cluster_secret, other)
+        for make in (job_secret, spark_secret)
+        for cluster_secret in (secret, "x")
+        for other in (salt, "y")
+    }
+    assert len(derived) == 8
+    assert all(len(bytes.fromhex(text)) == 32 for text in derived)
+    assert not derived & {derive(secret, purpose) for purpose in ("job", "spark", "rpc", "rest", salt)}
 
 
 def test_environments_for_user_code_hold_no_secrets() -> None:
@@ -115,11 +120,11 @@ def test_environments_for_user_code_hold_no_secrets() -> None:
         "FIRESTEEL_RUN_DIRECTORY": "/run",
         "SECRET_SAUCE": "the user's own",
     }
-    kept = {"PATH": "/bin", "FIRESTEEL_RUN_DIRECTORY": "/run", "SECRET_SAUCE": "the user's own"}
-    assert without_secrets(environ) == kept
+    expected = {"PATH": "/bin", "FIRESTEEL_RUN_DIRECTORY": "/run", "SECRET_SAUCE": "the user's own"}
+    assert without_secrets(environ) == expected
     assert len(environ) == 8
     scrub(environ)
-    assert environ == kept
+    assert environ == expected
 
 
 def test_refusals_are_logged_once_for_each_peer_and_kind(caplog: pytest.LogCaptureFixture) -> None:

@@ -35,9 +35,9 @@ def waiting(name: str) -> Iterator[threading.Thread]:
 
 def test_a_dump_has_all_threads() -> None:
     with waiting("the one that waits"):
-        found = {one["threadName"]: one["stringifiedThreadInfo"] for one in dump_threads("here: ")}
-    assert "in run" in found["here: the one that waits"]
-    assert "(makes this dump)" in found[f"here: {threading.current_thread().name}"]
+        dumps = {dump["threadName"]: dump["stringifiedThreadInfo"] for dump in dump_threads("here: ")}
+    assert "in run" in dumps["here: the one that waits"]
+    assert "(makes this dump)" in dumps[f"here: {threading.current_thread().name}"]
 
 
 def test_a_stack_is_cut_at_its_outer_end() -> None:
@@ -50,43 +50,43 @@ def test_a_stack_is_cut_at_its_outer_end() -> None:
 
 def test_who_uses_the_processor_is_on_it() -> None:
     with waiting("busy") as busy, waiting("idle") as idle:
-        one, other = busy.ident or 0, idle.ident or 0
-        clock = {one: 0, other: 0}
+        busy_id, idle_id = busy.ident or 0, idle.ident or 0
+        clock = {busy_id: 0, idle_id: 0}
 
         def cpu_times() -> dict[int, int]:
-            clock[one] += 10**12  # more than any time that passes here
+            clock[busy_id] += 10**12  # more than any time that passes here
             return dict(clock)
 
-        found = sample(
+        samples = sample(
             lambda: {
-                one: [ThreadSample("a")],
-                other: [ThreadSample("b"), ThreadSample("c", "elsewhere"), ThreadSample(None)],
+                busy_id: [ThreadSample("a")],
+                idle_id: [ThreadSample("b"), ThreadSample("c", "elsewhere"), ThreadSample(None)],
             },
             5,
             0.0,
             sleep=lambda _: None,
             cpu_times=cpu_times,
         )
-    seen = {key: (s.on_cpu.total(), s.off_cpu.total()) for key, s in found.items()}
+    seen = {key: (s.on_cpu.total(), s.off_cpu.total()) for key, s in samples.items()}
     assert seen == {"a": (5, 0), "b": (0, 5), "c": (0, 5)}
-    assert list(found["c"].off_cpu) == [("elsewhere",)]
-    ((stack, _),) = found["b"].off_cpu.items()
+    assert list(samples["c"].off_cpu) == [("elsewhere",)]
+    ((stack, _),) = samples["b"].off_cpu.items()
     assert any(".run:" in name for name in stack)
-    assert Samples.from_plain(found["b"].to_plain()) == found["b"]
+    assert Samples.from_plain(samples["b"].to_plain()) == samples["b"]
 
 
 def test_what_changed_while_it_was_looked_at_does_not_count() -> None:
     with waiting("one") as thread:
         number = iter(range(100))
-        found = sample(lambda: {thread.ident or 0: [ThreadSample(str(next(number)))]}, 5, 0.0, sleep=lambda _: None)
-    assert found == {}
+        samples = sample(lambda: {thread.ident or 0: [ThreadSample(str(next(number)))]}, 5, 0.0, sleep=lambda _: None)
+    assert samples == {}
 
 
 def test_it_ends_when_nobody_wants_it() -> None:
-    wanted = iter([True, True, False])
+    goes_on = iter([True, True, False])
     with waiting("one"):
-        found = sample(other_threads, 1000, 0.0, wanted=lambda: next(wanted), sleep=lambda _: None)
-    assert found["one"].off_cpu.total() + found["one"].on_cpu.total() == 2
+        samples = sample(other_threads, 1000, 0.0, wanted=lambda: next(goes_on), sleep=lambda _: None)
+    assert samples["one"].off_cpu.total() + samples["one"].on_cpu.total() == 2
 
 
 def test_what_works_is_seen_at_its_work_and_not_where_it_lets_others_in() -> None:
@@ -108,11 +108,11 @@ def test_what_works_is_seen_at_its_work_and_not_where_it_lets_others_in() -> Non
     thread = threading.Thread(target=loop, name="works")
     thread.start()
     try:
-        found = sample(other_threads, 40, 0.005, sleep=pause)["works"]
+        samples = sample(other_threads, 40, 0.005, sleep=pause)["works"]
     finally:
         end.set()
         thread.join()
-    stacks = found.on_cpu + found.off_cpu
+    stacks = samples.on_cpu + samples.off_cpu
     at_work = sum(count for stack, count in stacks.items() if any(".work:" in name for name in stack))
     assert at_work > stacks.total() * 0.6, stacks
 

@@ -28,11 +28,11 @@ RETRY = AsyncRetryStrategy.fixed_delay(3, 10, empty_result_predicate, None)
 
 
 def test_the_operator_holds_what_was_said(pairs: DataStream) -> None:
-    made = AsyncDataStream.ordered_wait_with_retry(pairs, Looks(), Time.seconds(2), RETRY, 7, Types.STRING())
-    operator = made._inputs[0].source
+    stream = AsyncDataStream.ordered_wait_with_retry(pairs, Looks(), Time.seconds(2), RETRY, 7, Types.STRING())
+    operator = stream._inputs[0].source
     assert operator.kind is OperatorKind.ASYNC_WAIT
     assert operator.extra == {"ordered": True, "capacity": 7, "timeout_ms": 2000, "retry": RETRY}
-    assert made.get_type() == Types.STRING()
+    assert stream.get_type() == Types.STRING()
     plain = AsyncDataStream.unordered_wait(pairs, Looks(), Time.seconds(0))._inputs[0].source
     assert plain.extra == {"ordered": False, "capacity": 100, "timeout_ms": 0, "retry": None}
 
@@ -50,9 +50,9 @@ def test_the_operator_holds_what_was_said(pairs: DataStream) -> None:
     ],
 )
 def test_bad_arguments_are_refused(pairs: DataStream, arguments: Any, error: type[Exception], message: str) -> None:
-    given = (pairs if arguments[0] is None else arguments[0], *arguments[1:])
+    with_stream = (pairs if arguments[0] is None else arguments[0], *arguments[1:])
     with pytest.raises(error, match=message):
-        AsyncDataStream.unordered_wait(*given)
+        AsyncDataStream.unordered_wait(*with_stream)
 
 
 def test_retries_need_a_strategy_and_a_time_out(pairs: DataStream) -> None:

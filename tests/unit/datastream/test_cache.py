@@ -47,7 +47,7 @@ def written(directory: Path, records: list[Any], parallelism: int = 2, timestamp
                 writer.write(records, timestamps)
         done = [writer.prepare_commit(end_of_input=True) for writer in writers]
         committer = sink.create_committer(Context(0, parallelism))
-        committables = [Committable(data) for made in done for data in made]
+        committables = [Committable(data) for prepared in done for data in prepared]
         for outcome in (CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED):
             assert {result.outcome for result in committer.commit(committables)} == {outcome}
     finally:
@@ -57,8 +57,8 @@ def written(directory: Path, records: list[Any], parallelism: int = 2, timestamp
 
 def sink_of(executor: FakeExecutor) -> Path | None:
     """Where the job that was submitted last writes results."""
-    found = [node.operator.function for node in executor.graphs[-1].nodes.values()]
-    paths = [Path(one.describe()["path"]) for one in found if isinstance(one, CachedResultsSink)]
+    functions = [node.operator.function for node in executor.graphs[-1].nodes.values()]
+    paths = [Path(function.describe()["path"]) for function in functions if isinstance(function, CachedResultsSink)]
     assert len(paths) <= 1
     return paths[0] if paths else None
 
@@ -77,16 +77,16 @@ def read(source: Source[Any]) -> list[Any]:
 
 
 def test_the_first_job_writes_and_the_next_ones_read(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:
-    kept = env.from_collection([1, 2, 3]).map(str).name("work").cache()
-    assert isinstance(kept, CachedDataStream)
-    kept.print()
+    cached = env.from_collection([1, 2, 3]).map(str).name("work").cache()
+    assert isinstance(cached, CachedDataStream)
+    cached.print()
     env.execute_async()
     assert submitted(executor)[:2] == ["Source: Collection Source", "work"]
     assert "Sink: Cache of work" in submitted(executor)
     directory = finish(executor, [1, 2, 3])
     assert stat.S_IMODE(os.stat(directory.parent).st_mode) == 0o700
     for _ in range(2):
-        kept.map(int).print()
+        cached.map(int).print()
         env.execute_async()
         assert submitted(executor) == ["Source: Cached Cache of work", "Map", "Sink: Print to Std. Out"]
         assert sink_of(executor) is None
@@ -103,16 +103,16 @@ def test_a_plan_changes_nothing(env: StreamExecutionEnvironment, executor: FakeE
 
 
 def test_while_one_job_writes_another_computes(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:
-    kept = env.from_collection([1]).cache()
+    cached = env.from_collection([1]).cache()
     env.execute_async()
     first = sink_of(executor)
-    kept.print()
+    cached.print()
     env.execute_async()
     assert sink_of(executor) is None
     assert submitted(executor)[0] == "Source: Collection Source"
     assert first is not None
     written(first, [1])
-    kept.print()
+    cached.print()
     env.execute_async()
     assert submitted(executor)[0].startswith("Source: Cached")
 
@@ -121,14 +121,14 @@ def test_while_one_job_writes_another_computes(env: StreamExecutionEnvironment, 
 def test_what_a_job_that_failed_wrote_does_not_count(
     env: StreamExecutionEnvironment, executor: FakeExecutor, end: JobStatus
 ) -> None:
-    kept = env.from_collection([1]).cache()
+    cached = env.from_collection([1]).cache()
     env.execute_async()
     first = sink_of(executor)
     assert first is not None
     first.mkdir(parents=True)
     (first / "part-0-of-2").touch()
     executor.clients[-1].status = end
-    kept.print()
+    cached.print()
     env.execute_async()
     assert sink_of(executor) not in (None, first)
     assert not first.exists()
@@ -137,33 +137,33 @@ def test_what_a_job_that_failed_wrote_does_not_count(
 def test_lost_and_invalidated_results_are_computed_again(
     env: StreamExecutionEnvironment, executor: FakeExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept = env.from_collection([1]).cache()
+    cached = env.from_collection([1]).cache()
     env.execute_async()
     directory = finish(executor, [1])
     (directory / "part-1-of-2").unlink()
-    kept.print()
+    cached.print()
     with caplog.at_level(logging.WARNING):
         env.execute_async()
     assert "any more, and are computed again; all hosts of the cluster" in caplog.text
     again = finish(executor, [1])
     assert not directory.exists()
-    kept.invalidate()
+    cached.invalidate()
     assert not again.exists()
-    kept.print()
+    cached.print()
     env.execute_async()
     assert sink_of(executor) not in (None, again)
 
 
 def test_the_end_of_the_environment_removes_results(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:
-    kept = env.from_collection([1]).cache()
+    cached = env.from_collection([1]).cache()
     env.execute_async()
     directory = finish(executor, [1])
     env.close()
     assert not directory.parent.exists()
-    kept.print()
+    cached.print()
     env.execute_async()
     other = finish(executor, [1])
-    del kept
+    del cached
     executor.graphs.clear()
     env._caches._at_exit()  # type: ignore[misc] # what the interpreter's end calls
     assert not other.parent.exists()
@@ -213,8 +213,8 @@ def test_what_is_kept_is_found_by_those_who_look_for_data_sets(tmp_path: Path) -
     (tmp_path / "firesteel-cache-2" / "notes").mkdir()
     (tmp_path / "others" / ("c" * 32)).mkdir(parents=True)
     (tmp_path / "firesteel-cache-2" / ("d" * 32)).symlink_to(tmp_path / "others")
-    found = sorted(kept_in(str(tmp_path)), key=lambda one: one.id)
-    assert [(one.id, one.directory, one.is_complete) for one in found] == [
+    results = sorted(kept_in(str(tmp_path)), key=lambda result: result.id)
+    assert [(result.id, result.directory, result.is_complete) for result in results] == [
         ("a" * 32, complete, True), ("b" * 32, partial, False)
     ]  # fmt: skip
     assert kept_in(str(tmp_path / "none")) == []
@@ -223,13 +223,13 @@ def test_what_is_kept_is_found_by_those_who_look_for_data_sets(tmp_path: Path) -
 def records_of(parts: list[Path]) -> list[Any]:
     from firesteel.connectors.cached_results import _Cursor
 
-    found: list[Any] = []
+    values: list[Any] = []
     for path in parts:
         with closing(_Cursor(str(path), 0, 0)) as cursor:
             while not (chunk := cursor.read(2)).finished:
-                found += chunk.values
-            found += chunk.values
-    return found
+                values += chunk.values
+            values += chunk.values
+    return values
 
 
 def test_what_goes_wrong_is_said(tmp_path: Path) -> None:
@@ -279,8 +279,8 @@ def test_a_cache_goes_on_from_a_checkpoint_as_often_as_it_has_to(periodic: bool,
     second.abort()
     second.close()
     third = written_by(["last"], states)
-    (made,) = third.prepare_commit(end_of_input=True)
-    sink.create_committer(Context(0, 1)).commit([Committable(made)])
+    (prepared,) = third.prepare_commit(end_of_input=True)
+    sink.create_committer(Context(0, 1)).commit([Committable(prepared)])
     third.close()
     (part,) = directory.iterdir()
     assert [word for word in (b"kept", b"lost", b"last") if word in part.read_bytes()] == [b"kept", b"last"]
@@ -302,14 +302,14 @@ def test_an_attempt_that_is_still_alive_does_not_write_into_the_cache_of_the_nex
             states = list(writer.snapshot_state())
             writer.write(["zombie"], None)
             former.append(writer)
-    (made,) = writer.prepare_commit(end_of_input=True)
+    (prepared,) = writer.prepare_commit(end_of_input=True)
     for zombie in former:
         zombie.write(["zombie"], None)
         zombie.abort()
-    sink.create_committer(Context(0, 1, 3)).commit([Committable(made)])
+    sink.create_committer(Context(0, 1, 3)).commit([Committable(prepared)])
     assert records_of(list(directory.iterdir())) == [0, 1, 2, 3]
-    for one in (*former, writer):
-        one.close()
+    for subtask_writer in (*former, writer):
+        subtask_writer.close()
 
 
 def test_what_a_checkpoint_refers_to_outlives_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,5 +345,5 @@ def test_a_file_that_has_lost_records_of_the_checkpoint_is_refused(tmp_path: Pat
     again.restore_state(state)
     with pytest.raises(StateRestoreError, match="shorter than the"):
         again.open()
-    for one in (writer, again):
-        one.close()
+    for subtask_writer in (writer, again):
+        subtask_writer.close()

@@ -179,13 +179,13 @@ def test_paths_are_given_back_as_they_were_set(env: StreamExecutionEnvironment, 
     assert config.get_checkpoint_storage() is None
     for storage in (FileSystemCheckpointStorage(path, 1024, 8192), JobManagerCheckpointStorage(path, 4096)):
         assert storage.get_checkpoint_path() == path
-        found = config.set_checkpoint_storage(storage).get_checkpoint_storage()
-        assert type(found) is type(storage)
-        assert found.get_checkpoint_path() == path
-        assert found.to_options() == storage.to_options()
-    found = config.set_checkpoint_storage_dir(path).get_checkpoint_storage()
-    assert isinstance(found, FileSystemCheckpointStorage)
-    assert found.get_checkpoint_path() == path
+        read_back = config.set_checkpoint_storage(storage).get_checkpoint_storage()
+        assert type(read_back) is type(storage)
+        assert read_back.get_checkpoint_path() == path
+        assert read_back.to_options() == storage.to_options()
+    read_back = config.set_checkpoint_storage_dir(path).get_checkpoint_storage()
+    assert isinstance(read_back, FileSystemCheckpointStorage)
+    assert read_back.get_checkpoint_path() == path
     rocks = EmbeddedRocksDBStateBackend()
     rocks.set_db_storage_paths(path, "/b/")
     assert rocks.get_db_storage_paths() == [path, "/b/"]

@@ -121,7 +121,7 @@ def test_ctrl_c_between_two_results_leaves_nobody_who_keeps_the_job(batch: int) 
         return None
 
     stream = Stream()
-    kept = weakref.ref(stream)
+    reference = weakref.ref(stream)
     results = [CloseableIterator(stream, cast("Any", None))]
     del stream
     before = sys.gettrace()
@@ -138,7 +138,7 @@ def test_ctrl_c_between_two_results_leaves_nobody_who_keeps_the_job(batch: int) 
         read()
     sys.settrace(before)
     assert interrupted.tb is not None
-    assert kept() is None
+    assert reference() is None
 
 
 def test_a_keyed_stream_is_collected_by_one_subtask(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:

@@ -70,8 +70,8 @@ def test_operators_are_columnar(bids: DataStream) -> None:
     inputs = result._inputs
     while inputs:
         kinds.append(inputs[0].source.kind)
-        found = inputs[0].source.inputs
-        inputs = found[0] if found else ()
+        sources = inputs[0].source.inputs
+        inputs = sources[0] if sources else ()
     assert kinds[:3] == [OperatorKind.COLUMNS_MAP, OperatorKind.COLUMNS_PROJECT, OperatorKind.COLUMNS_FILTER]
 
 

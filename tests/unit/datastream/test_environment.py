@@ -110,9 +110,9 @@ def test_a_bad_job_name_is_refused(env: StreamExecutionEnvironment, name: Any, e
 
 def test_the_job_name_is_asked_from_the_call_then_the_configuration(executor: FakeExecutor) -> None:
     env = environment(executor, pipeline__name="configured")
-    for given in ("given", None):
+    for job_name in ("given", None):
         env.from_collection([1]).print()
-        env.execute(given)
+        env.execute(job_name)
     assert [graph.name for graph in executor.graphs] == ["given", "configured"]
     plain = environment(executor)
     plain.from_collection([1]).print()
@@ -407,8 +407,8 @@ def test_a_source_keeps_a_strategy_that_does_something(env: StreamExecutionEnvir
         NO_WATERMARKS.with_idleness(Duration.of_seconds(1)),
         WatermarkStrategy.for_monotonous_timestamps().with_watermark_alignment("g", Duration.of_seconds(1)),
     ):
-        made = env.from_source(source, strategy, "numbers")._operator("test")
-        assert made.extra == {"watermark_strategy": strategy}
+        operator = env.from_source(source, strategy, "numbers")._operator("test")
+        assert operator.extra == {"watermark_strategy": strategy}
     assert env.from_source(source, NO_WATERMARKS, "numbers")._operator("test").extra == {}
 
 

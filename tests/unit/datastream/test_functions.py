@@ -36,8 +36,8 @@ def test_pyflinks_module_paths_give_the_same_classes() -> None:
 def some_context() -> RuntimeContext:
     """Of a class that has all methods; none of them is called."""
     methods = {name: lambda self: None for name in RuntimeContext.__abstractmethods__}
-    made: RuntimeContext = type("Context", (RuntimeContext,), methods)()
-    return made
+    context: RuntimeContext = type("Context", (RuntimeContext,), methods)()
+    return context
 
 
 @pytest.mark.parametrize("function", [KeyedProcessFunction, KeyedCoProcessFunction])

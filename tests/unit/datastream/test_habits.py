@@ -101,7 +101,7 @@ def test_what_is_near_to_nothing_gets_no_guess(pairs: DataStream) -> None:
 @pytest.mark.parametrize("lateness", [2000, Time.seconds(2), Duration.of_seconds(2), timedelta(seconds=2)])
 def test_allowed_lateness_takes_any_span(pairs: DataStream, lateness: Any) -> None:
     for windows in (timed(pairs).key_by(key).window(SECOND), timed(pairs).window_all(SECOND)):
-        stream = windows.allowed_lateness(lateness).reduce(lambda one, other: one)
+        stream = windows.allowed_lateness(lateness).reduce(lambda row, other: row)
         assert stream._inputs[0].source.function.allowed_lateness == 2000
     joined = timed(pairs).join(timed(pairs)).where(key).equal_to(key).window(SECOND).allowed_lateness(lateness)
     assert joined._windowed._lateness == 2000
@@ -196,7 +196,7 @@ class NoMerge(AggregateFunction):  # type: ignore[type-arg]
             r"add takes \(value\), but is called with \(value, accumulator\)",
         ),
         (lambda s: s.map(lambda one, other: one), r"map\(\): the function takes \(one, other\), but is called with"),
-        (lambda s: s.key_by(key).reduce(lambda one: one), r"but is called with \(value1, value2\)"),
+        (lambda s: s.key_by(key).reduce(lambda row: row), r"but is called with \(value1, value2\)"),
         (lambda s: s.key_by(lambda: 0), r"parameter key_selector: the function takes \(\)"),
         (lambda s: s.partition_custom(lambda k: 0, key), r"parameter partitioner: .*called with \(key, num_part"),
     ],
@@ -236,14 +236,14 @@ class Plain:
 
 @pytest.mark.parametrize("make", [lambda k, n: {"k": k, "n": n}, Point, Frozen, Plain, lambda k, n: Row(k=k, n=n)])
 def test_fields_have_names_in_all_kinds_of_records(make: Any) -> None:
-    one, other = make("a", 3), make("b", 4)
+    first, second = make("a", 3), make("b", 4)
 
     def fields(record: Any) -> tuple[Any, Any]:
         return (record["k"], record["n"]) if isinstance(record, (dict, Row)) else (record.k, record.n)
 
-    assert fields(FieldReduce("n", lambda a, b: a + b)(one, other)) == ("a", 7)
-    assert fields(one) == ("a", 3), "the record itself stays as it is"
-    assert fields(PickRecord("n", smallest=False)(one, other)) == ("b", 4)
+    assert fields(FieldReduce("n", lambda a, b: a + b)(first, second)) == ("a", 7)
+    assert fields(first) == ("a", 3), "the record itself stays as it is"
+    assert fields(PickRecord("n", smallest=False)(first, second)) == ("b", 4)
 
 
 @pytest.mark.parametrize("record", [{"k": 1}, ("a", 1), Frozen("a", 1), Row(k=1)])
@@ -276,8 +276,8 @@ KEYED: dict[str, Any] = {
     "filter": lambda keyed: keyed.filter(lambda record: True),
     "union": lambda keyed: keyed.union(keyed),
     "sink": lambda keyed: keyed,
-    "reduce": lambda keyed: keyed.reduce(lambda one, other: one),
-    "count_window": lambda keyed: keyed.count_window(2).reduce(lambda one, other: one),
+    "reduce": lambda keyed: keyed.reduce(lambda row, other: row),
+    "count_window": lambda keyed: keyed.count_window(2).reduce(lambda row, other: row),
 }
 """What may stand behind ``key_by``: operators that look at keys themselves, and others."""
 

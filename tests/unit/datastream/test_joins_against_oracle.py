@@ -28,14 +28,14 @@ def test_joins_and_co_groups(stream: list[Any], shape: dict[str, int], lateness:
     """Keys of the sides are read differently; sides of merged sessions may be in any order."""
     env = environment(FakeExecutor())
     ones, others = env.from_collection([("a", 1)]), env.from_collection([(1, "a")])
-    streams = getattr(ones, method)(others).where(lambda one: one[0]).equal_to(lambda other: other[1])
+    streams = getattr(ones, method)(others).where(lambda record: record[0]).equal_to(lambda other: other[1])
     windowed = streams.window(assigner_of(shape)).allowed_lateness(lateness).side_output_late_data(LATE)
     if method == "join":
-        result = windowed.apply(lambda one, other: (one, other))
+        result = windowed.apply(lambda left, right: (left, right))
     else:
         result = windowed.apply(lambda some, more: [(sorted(some), sorted(more, key=repr))])
-    made = result._inputs[0].source
-    rig = Rig(made.function, made.kind, key=made.key_selectors[0])
+    operator = result._inputs[0].source
+    rig = Rig(operator.function, operator.kind, key=operator.key_selectors[0])
     known: dict[str, Any] = dict(shape)
     oracle = Oracle(**known, lateness=lateness)
 
@@ -50,12 +50,12 @@ def test_joins_and_co_groups(stream: list[Any], shape: dict[str, int], lateness:
             side, key, time = item
             record = (key, number) if side == 0 else (number, key)
             outs = [out.value for out in rig.records([(TaggedUnion(side, record), time)]) if not out.late]
-            found = oracle.record((key, side, record), time)
+            results = oracle.record((key, side, record), time)
         elif item > now:
             now = item
             outs = [out.value for out in rig.watermark(now)]
-            found = [result for _, result in oracle.watermark(now)]
+            results = [result for _, result in oracle.watermark(now)]
         else:
             continue
-        assert in_order(outs) == in_order([row for _, _, records in found for row in expected(records)])
+        assert in_order(outs) == in_order([row for _, _, records in results for row in expected(records)])
     assert rig.entries == 0

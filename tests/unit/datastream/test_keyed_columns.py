@@ -26,7 +26,7 @@ def bids() -> KeyedStream:
 
 
 def test_results_are_the_key_and_the_aggregates(bids: KeyedStream) -> None:
-    made = bids.aggregate(
+    aggregated = bids.aggregate(
         count().alias("n"),
         count("price"),
         sum_("price"),
@@ -50,15 +50,15 @@ def test_results_are_the_key_and_the_aggregates(bids: KeyedStream) -> None:
     ]
     types = [Types.LONG(), Types.LONG(), Types.LONG(), Types.DOUBLE(), Types.DOUBLE(), Types.SQL_DATE()]
     types += [Types.STRING(), Types.FLOAT(), Types.INT()]
-    assert made.get_type() == Types.ROW_NAMED(["auction", *names], [Types.LONG(), *types])
-    assert made.get_name() == "Aggregate"
+    assert aggregated.get_type() == Types.ROW_NAMED(["auction", *names], [Types.LONG(), *types])
+    assert aggregated.get_name() == "Aggregate"
 
 
 def test_several_columns_are_the_key() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     keyed = env.from_collection([], BID).key_by(["channel", "auction"])
-    wanted = Types.ROW_NAMED(["channel", "auction", "count"], [Types.STRING(), Types.LONG(), Types.LONG()])
-    assert keyed.aggregate(count()).get_type() == wanted
+    expected = Types.ROW_NAMED(["channel", "auction", "count"], [Types.STRING(), Types.LONG(), Types.LONG()])
+    assert keyed.aggregate(count()).get_type() == expected
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_parts_of_a_key_that_are_computed() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     stream = env.from_collection([], BID)
     half = (col("price") / 2).alias("half")
-    made = stream.key_by([col("auction") % 10, half, col("channel").alias("on")]).aggregate(count())
+    counted = stream.key_by([col("auction") % 10, half, col("channel").alias("on")]).aggregate(count())
     types = [Types.LONG(), Types.DOUBLE(), Types.STRING(), Types.LONG()]
-    assert made.get_type() == Types.ROW_NAMED(["auction % 10", "half", "on", "count"], types)
+    assert counted.get_type() == Types.ROW_NAMED(["auction % 10", "half", "on", "count"], types)
     with pytest.raises(GraphError, match="two columns of the key are called 'price'; give one of them an alias"):
         stream.key_by(["price", (col("auction") + 1).alias("price")]).aggregate(count())
     with pytest.raises(GraphError, match="the name 'half' stands more than once"):

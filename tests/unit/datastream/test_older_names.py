@@ -70,9 +70,9 @@ def test_an_import_of_a_missing_name_says_what_to_use_instead(module: str, name:
 
 def test_other_missing_names_are_as_in_any_module() -> None:
     for module in ("datastream", "datastream.connectors", "common", "table"):
-        found = importlib.import_module(f"firesteel.{module}")
-        assert not hasattr(found, "__wrapped__")
-        assert not hasattr(found, "NoSuchName")
+        imported = importlib.import_module(f"firesteel.{module}")
+        assert not hasattr(imported, "__wrapped__")
+        assert not hasattr(imported, "NoSuchName")
         with pytest.raises(ImportError, match="cannot import name 'NoSuchName'"):
             exec(f"from firesteel.{module} import NoSuchName", {})
 
@@ -117,8 +117,8 @@ def settings_of(source: KafkaSource | KafkaSink) -> Any:
 
 def test_where_the_old_consumer_begins() -> None:
     def consumer(**properties: str) -> FlinkKafkaConsumer:
-        given = BROKERS | {key.replace("_", "."): value for key, value in properties.items()}
-        return FlinkKafkaConsumer(["a", "b"], SimpleStringSchema(), given)
+        arguments = BROKERS | {key.replace("_", "."): value for key, value in properties.items()}
+        return FlinkKafkaConsumer(["a", "b"], SimpleStringSchema(), arguments)
 
     committed = settings_of(consumer(group_id="g", enable_auto_commit="true"))
     assert committed.starting.needs_group

@@ -175,7 +175,9 @@ def _job(environment: StreamExecutionEnvironment, executor: FakeExecutor) -> dic
     return plain
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda one: f"{one.owner.__name__} {'+'.join(one.options)}")
+@pytest.mark.parametrize(
+    "setting", SETTINGS, ids=lambda setting: f"{setting.owner.__name__} {'+'.join(setting.options)}"
+)
 def test_a_configuration_says_what_a_setter_says(setting: Setting) -> None:
     configuration = Configuration.from_dict(setting.options)
     made_with = StreamExecutionEnvironment(configuration, executor=FakeExecutor())
@@ -184,7 +186,7 @@ def test_a_configuration_says_what_a_setter_says(setting: Setting) -> None:
     configured.configure(configuration)
     by_setter = StreamExecutionEnvironment(executor=FakeExecutor())
     setting.set(_owner(setting, by_setter))
-    values = [_plain(setting.get(_owner(setting, one))) for one in (made_with, configured, by_setter)]
+    values = [_plain(setting.get(_owner(setting, config))) for config in (made_with, configured, by_setter)]
     assert values[0] == values[1] == values[2]
     assert before != values[0], "the case would pass if nothing counted"
 

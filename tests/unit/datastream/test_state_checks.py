@@ -91,10 +91,10 @@ class Elsewhere(ProcessFunction[Any, Any]):
 
 def test_keyed_state_needs_a_keyed_stream(stream: DataStream) -> None:
     line = Counts.open.__code__.co_firstlineno + 1
-    told = (
+    message = (
         rf"Map: Counts\.open asks for keyed state \(get_state, .*test_state_checks\.py:{line}\), but the stream is not"
     )
-    with pytest.raises(GraphError, match=told):
+    with pytest.raises(GraphError, match=message):
         stream.map(Counts())
     with pytest.raises(GraphError, match=r"CountsMore\.open asks .*call key_by\(\) before it"):
         stream.map(CountsMore())

@@ -55,14 +55,14 @@ def numbers(env: StreamExecutionEnvironment) -> DataStream:
 
 
 def chains(env: StreamExecutionEnvironment) -> list[ChainSpec]:
-    made: list[ChainSpec] = []
+    chains: list[ChainSpec] = []
 
     def keep(chain: ChainSpec) -> bytes:
-        made.append(chain)
-        return b"x" + bytes([len(made)])
+        chains.append(chain)
+        return b"x" + bytes([len(chains)])
 
     build_job_graph(env._stream_graph(None), job_id="0" * 32, pickle_chain=keep, config={})
-    return made
+    return chains
 
 
 def test_the_operator_keeps_the_type_and_gets_flinks_name(numbers: DataStream) -> None:

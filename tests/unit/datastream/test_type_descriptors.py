@@ -80,6 +80,6 @@ def test_text_files_hold_the_text_of_flinks_types(env: StreamExecutionEnvironmen
     env.execute()
     executor = env._executor
     assert isinstance(executor, FakeExecutor)
-    made = [node.operator.function for node in executor.graphs[-1].nodes.values() if node.is_sink]
-    encoders = [pickle.loads(pickle.dumps(sink))._format for sink in made]
+    sinks = [node.operator.function for node in executor.graphs[-1].nodes.values() if node.is_sink]
+    encoders = [pickle.loads(pickle.dumps(sink))._format for sink in sinks]
     assert [encoder.encode(("a", True)) for encoder in encoders] == [b"(a,true)\n", b"('a', True)\n"]

@@ -308,8 +308,8 @@ def test_join(timed: DataStream, function: Any) -> None:
 def test_marking_the_sides_of_a_join_needs_no_exchange(env: StreamExecutionEnvironment, pairs: DataStream) -> None:
     wide = env.from_sequence(1, 5).map(lambda v: (v, v)).set_parallelism(3).assign_timestamps_and_watermarks(STRATEGY)
     wide.set_parallelism(3)
-    one = pairs.assign_timestamps_and_watermarks(STRATEGY).set_parallelism(1)
-    stream = wide.co_group(one).where(lambda v: v[0]).equal_to(lambda v: v[0]).window(SECOND).apply(Groups())
+    parallel_once = pairs.assign_timestamps_and_watermarks(STRATEGY).set_parallelism(1)
+    stream = wide.co_group(parallel_once).where(lambda v: v[0]).equal_to(lambda v: v[0]).window(SECOND).apply(Groups())
     assert window_operator(stream).name == "CoGroup"
     assert [i.source.parallelism for i in window_operator(stream).inputs[0]] == [3, 1]
 

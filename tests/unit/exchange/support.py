@@ -83,11 +83,11 @@ class Slots:
 
 @contextmanager
 def slots(directory: Path, names: str = "ab") -> Iterator[Slots]:
-    made = Slots(directory, names)
+    slots_of_names = Slots(directory, names)
     try:
-        yield made
+        yield slots_of_names
     finally:
-        made.close()
+        slots_of_names.close()
 
 
 def drain(channel: InputChannel, into: list[Any] | None = None) -> list[Any]:

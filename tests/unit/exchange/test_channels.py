@@ -79,15 +79,15 @@ class Sender:
 
 @pytest.fixture
 def sender() -> Any:
-    made: list[Sender] = []
+    senders: list[Sender] = []
 
     def make(**settings: Any) -> Sender:
-        made.append(Sender(**settings))
-        return made[-1]
+        senders.append(Sender(**settings))
+        return senders[-1]
 
     yield make
-    for one in made:
-        one.loop.close()
+    for sender_ in senders:
+        sender_.loop.close()
 
 
 def test_small_writes_wait_for_the_buffer_timeout_and_go_as_one_message(sender: Any) -> None:
@@ -278,8 +278,8 @@ def test_what_waits_for_credit_is_merged(sender: Any) -> None:
 
 def test_not_writable_at_the_window_and_writable_again_when_half_has_left(sender: Any) -> None:
     s = sender(window=10_000, credit=0, timeout_ms=0)
-    told: list[bool] = []
-    s.channel.on_writable = lambda: told.append(s.channel.writable)
+    calls: list[bool] = []
+    s.channel.on_writable = lambda: calls.append(s.channel.writable)
     for value in range(9):
         s.channel.write(batch_of(str(value) * 1000))
     assert s.channel.writable
@@ -288,11 +288,11 @@ def test_not_writable_at_the_window_and_writable_again_when_half_has_left(sender
     s.channel.grant(3000)
     s.shipped()
     run_idle(s.loop)
-    assert told == []
+    assert calls == []
     s.channel.grant(3000)
     s.shipped()
     run_idle(s.loop)
-    assert told == [True]
+    assert calls == [True]
 
 
 def test_an_unpicklable_record_raises_where_it_is_written(sender: Any) -> None:
@@ -322,13 +322,13 @@ def test_or_else_is_told_to_the_task_or_the_link(sender: Any) -> None:
 
 def test_a_receiver_that_reads_no_more_frees_the_sender(sender: Any) -> None:
     s = sender(window=10, credit=0)
-    told: list[int] = []
-    s.channel.on_writable = lambda: told.append(1)
+    calls: list[int] = []
+    s.channel.on_writable = lambda: calls.append(1)
     s.channel.write(batch_of("x" * 100))
     assert not s.channel.writable
     s.channel.cancel()
     run_idle(s.loop)
-    assert told == [1]
+    assert calls == [1]
     s.channel.write(batch_of("y" * 100))
     s.channel.end()
     assert s.channel.writable

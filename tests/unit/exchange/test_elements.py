@@ -143,24 +143,24 @@ class Wire:
             self.give_credit()
 
     def polled(self) -> list[Any]:
-        found: list[Any] = []
+        items: list[Any] = []
         while (item := self.inp.poll()) is not None:
-            found += item.values if isinstance(item, Batch) else [item]
+            items += item.values if isinstance(item, Batch) else [item]
         self.give_credit()
-        return found
+        return items
 
 
 @pytest.fixture
 def wire() -> Any:
-    made: list[Wire] = []
+    wires: list[Wire] = []
 
     def make(*arguments: Any, **settings: Any) -> Wire:
-        made.append(Wire(*arguments, **settings))
-        return made[-1]
+        wires.append(Wire(*arguments, **settings))
+        return wires[-1]
 
     yield make
-    for one in made:
-        one.loop.close()
+    for wire_ in wires:
+        wire_.loop.close()
 
 
 def test_an_element_without_records_before_it_goes_at_once_and_uses_no_credit(wire: Any) -> None:
@@ -233,9 +233,9 @@ STEPS = st.lists(
 )
 
 
-def in_order(found: list[Any]) -> list[Any]:
+def in_order(items: list[Any]) -> list[Any]:
     """Of watermarks in a row the last one."""
-    runs = [list(run) for _, run in groupby(found, key=lambda item: isinstance(item, Watermark))]
+    runs = [list(run) for _, run in groupby(items, key=lambda item: isinstance(item, Watermark))]
     return [item for run in runs for item in (run[-1:] if isinstance(run[0], Watermark) else run)]
 
 
@@ -247,7 +247,7 @@ def test_records_and_watermarks_arrive_in_the_order_in_which_they_were_sent(
     both = Wire(window=window, timeout_ms=timeout_ms)
     try:
         sent: list[Any] = []
-        found: list[Any] = []
+        items: list[Any] = []
         for number, (what, argument) in enumerate(steps):
             if what == "write":
                 values = [(number, n) for n in range(argument)]
@@ -264,14 +264,14 @@ def test_records_and_watermarks_arrive_in_the_order_in_which_they_were_sent(
             elif what == "carry":
                 both.carry()
             else:
-                found += both.polled()
+                items += both.polled()
         both.out.end()
         for _ in range(10_000):
             both.carry()
-            found += both.polled()
-            if found and isinstance(found[-1], EndOfInput):
+            items += both.polled()
+            if items and isinstance(items[-1], EndOfInput):
                 break
-        assert in_order(found) == [*in_order(sent), END_OF_INPUT]
+        assert in_order(items) == [*in_order(sent), END_OF_INPUT]
     finally:
         both.loop.close()
 
@@ -289,10 +289,10 @@ def test_within_a_slot_and_between_two_it_looks_the_same(tmp_path: Path) -> None
             output.send(Watermark(9, idle=True))
             output.end()
             slots.run()
-            found: list[Any] = []
+            items: list[Any] = []
             while (item := channel.poll()) is not None:
-                found += item.values if isinstance(item, Batch) else [item]
+                items += item.values if isinstance(item, Batch) else [item]
                 slots.run()
-            assert found == [1, Watermark(7), 2, Watermark(9, idle=True), END_OF_INPUT]
+            assert items == [1, Watermark(7), 2, Watermark(9, idle=True), END_OF_INPUT]
     finally:
         slots.close()

@@ -24,8 +24,8 @@ from tests.unit.exchange.support import JOB, SECRET, ManualClock, Slots, batch_o
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[Slots]:
-    with slots(tmp_path) as made:
-        yield made
+    with slots(tmp_path) as three_slots:
+        yield three_slots
 
 
 def test_records_pass_both_ways_over_one_connection(two: Slots) -> None:
@@ -62,29 +62,29 @@ def test_slots_may_be_deployed_in_any_order(two: Slots) -> None:
 
 
 def test_a_peer_that_starts_later_is_tried_again(tmp_path: Path) -> None:
-    with slots(tmp_path, "a") as made:
-        peers = {**made.peers, "b": {"unix": f"{tmp_path}/b"}}
-        made.configure(peers=peers)
-        output = made["a"].output(0, 0, 0, "b", 0)
+    with slots(tmp_path, "a") as cluster:
+        peers = {**cluster.peers, "b": {"unix": f"{tmp_path}/b"}}
+        cluster.configure(peers=peers)
+        output = cluster["a"].output(0, 0, 0, "b", 0)
         output.write(batch_of(1))
-        made.advance(1)
-        made.advance(30)
-        late = Exchange(made.loop, [f"unix:{tmp_path}/b"], made.clock)
+        cluster.advance(1)
+        cluster.advance(30)
+        late = Exchange(cluster.loop, [f"unix:{tmp_path}/b"], cluster.clock)
         late.configure(JOB, 0, SECRET, "b", peers)
         channel = late.input(0, 0, 0, "a")
-        made.advance(0.3)
+        cluster.advance(0.3)
         assert drain(channel) == [1]
-        assert made.failures == {"a": []}
+        assert cluster.failures == {"a": []}
         late.close()
 
 
 def test_a_peer_that_never_comes_up_is_named_with_the_last_reason(tmp_path: Path) -> None:
-    with slots(tmp_path, "a") as made:
-        made.configure(peers={**made.peers, "b": {"unix": f"{tmp_path}/nobody"}})
-        made["a"].output(0, 0, 0, "b", 0)
+    with slots(tmp_path, "a") as cluster:
+        cluster.configure(peers={**cluster.peers, "b": {"unix": f"{tmp_path}/nobody"}})
+        cluster["a"].output(0, 0, 0, "b", 0)
         for _ in range(70):
-            made.advance(10)
-        (error,) = made.failures["a"]
+            cluster.advance(10)
+        (error,) = cluster.failures["a"]
         assert (
             str(error) == f"slot b (unix:{tmp_path}/nobody): could not connect within 600 s: No such file or directory"
         )
@@ -139,43 +139,43 @@ def test_a_peer_of_a_later_job_attempt_waits(two: Slots) -> None:
 
 
 def test_a_peer_that_replaces_another_waits_until_this_slot_hears_of_it(tmp_path: Path) -> None:
-    with slots(tmp_path, "abc") as made:
-        made.configure("a").configure("c", peers={"a": {}})
-        made["b"].configure(JOB, 0, SECRET, "b", made.peers)
-        made["b"].output(0, 0, 0, "c", 0).write(batch_of("from the new one"))
-        made.run()
-        assert made["c"].statistics().connections_waiting == 1
-        made.configure("c")
-        channel = made["c"].input(0, 0, 0, "b")
-        made.run()
+    with slots(tmp_path, "abc") as cluster:
+        cluster.configure("a").configure("c", peers={"a": {}})
+        cluster["b"].configure(JOB, 0, SECRET, "b", cluster.peers)
+        cluster["b"].output(0, 0, 0, "c", 0).write(batch_of("from the new one"))
+        cluster.run()
+        assert cluster["c"].statistics().connections_waiting == 1
+        cluster.configure("c")
+        channel = cluster["c"].input(0, 0, 0, "b")
+        cluster.run()
         assert drain(channel) == ["from the new one"]
-        assert not any(made.failures.values())
+        assert not any(cluster.failures.values())
 
 
 def test_a_peer_that_was_replaced_is_refused(tmp_path: Path) -> None:
-    with slots(tmp_path, "abc") as made:
-        made.configure("a", "b", "c").configure("c", peers={"b": made.peers["b"]})
-        made["a"].output(0, 0, 0, "c", 0)
-        made.run()
-        (error,) = made.failures["a"]
+    with slots(tmp_path, "abc") as cluster:
+        cluster.configure("a", "b", "c").configure("c", peers={"b": cluster.peers["b"]})
+        cluster["a"].output(0, 0, 0, "c", 0)
+        cluster.run()
+        (error,) = cluster.failures["a"]
         assert "expects no connection from it" in str(error)
-        assert made.failures["c"] == []
+        assert cluster.failures["c"] == []
 
 
 def test_channels_to_other_peers_live_on_when_one_is_replaced(tmp_path: Path) -> None:
-    with slots(tmp_path, "abc") as made:
-        made.configure()
-        kept, gone = made["a"].output(0, 0, 0, "b", 0), made["a"].output(1, 0, 0, "c", 0)
-        channel = made["b"].input(0, 0, 0, "a")
-        made["c"].input(1, 0, 0, "a")
-        made.run()
-        made.configure("a", peers={"b": made.peers["b"]})
-        kept.write(batch_of(1))
+    with slots(tmp_path, "abc") as cluster:
+        cluster.configure()
+        staying, gone = cluster["a"].output(0, 0, 0, "b", 0), cluster["a"].output(1, 0, 0, "c", 0)
+        channel = cluster["b"].input(0, 0, 0, "a")
+        cluster["c"].input(1, 0, 0, "a")
+        cluster.run()
+        cluster.configure("a", peers={"b": cluster.peers["b"]})
+        staying.write(batch_of(1))
         gone.write(batch_of(2))
-        made.run()
+        cluster.run()
         assert drain(channel) == [1]
-        assert made["a"].statistics().connections == 1
-        assert made.failures["a"] == []
+        assert cluster["a"].statistics().connections == 1
+        assert cluster.failures["a"] == []
 
 
 @pytest.mark.parametrize("peer", ["a", "b"], ids=["within the slot", "between slots"])
@@ -364,23 +364,23 @@ def test_addresses_that_cannot_be_listened_on_are_named(listen: str) -> None:
 
 def test_close_removes_the_socket_file_and_every_socket(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-    with slots(tmp_path) as made:
-        made.configure()
-        made["a"].output(0, 0, 0, "b", 0)
-        made["b"].input(0, 0, 0, "a")
-        made.run()
-        stranger = connect(made["b"])
-        made.run()
+    with slots(tmp_path) as cluster:
+        cluster.configure()
+        cluster["a"].output(0, 0, 0, "b", 0)
+        cluster["b"].input(0, 0, 0, "a")
+        cluster.run()
+        stranger = connect(cluster["b"])
+        cluster.run()
         assert sorted(os.listdir(tmp_path)) == ["a", "b"]
         assert os.stat(tmp_path / "a").st_mode & 0o777 == 0o600
-        for exchange in made.exchanges.values():
+        for exchange in cluster.exchanges.values():
             exchange.close()
             exchange.close()
         assert os.listdir(tmp_path) == []
         stranger.close()
-        run_idle(made.loop)
+        run_idle(cluster.loop)
         with pytest.raises(ConfigurationError, match="closed"):
-            made["a"].output(5, 0, 0, "b", 0)
+            cluster["a"].output(5, 0, 0, "b", 0)
     if before:
         assert len(os.listdir("/proc/self/fd")) == before
 

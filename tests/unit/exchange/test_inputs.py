@@ -29,10 +29,10 @@ def message(*values: Any) -> bytes:
 def receiver(window: int, wide: WideWindows | None = None) -> tuple[RemoteInputChannel, FakeLink, list[str]]:
     link = FakeLink()
     channel = RemoteInputChannel(ID, link, "slot x", attempt=0, window=window, wide=wide)
-    told: list[str] = []
-    channel.on_readable = lambda: told.append("readable")
+    calls: list[str] = []
+    channel.on_readable = lambda: calls.append("readable")
     channel.start()
-    return channel, link, told
+    return channel, link, calls
 
 
 def test_the_window_is_granted_at_the_start_and_again_when_half_was_consumed() -> None:
@@ -50,7 +50,7 @@ def test_the_window_is_granted_at_the_start_and_again_when_half_was_consumed() -
 
 def test_a_message_larger_than_the_window_is_let_through_alone() -> None:
     data = message("x" * 5000)
-    channel, link, told = receiver(100)
+    channel, link, calls = receiver(100)
     small = message("s")
     channel.receive(memoryview(small), 0)
     channel.receive(memoryview(data)[: 100 - len(small)], len(data) - 100 + len(small))
@@ -60,7 +60,7 @@ def test_a_message_larger_than_the_window_is_let_through_alone() -> None:
     assert sum(link.granted) == 100 + rest
     assert not channel.readable
     channel.receive(memoryview(data)[100 - len(small) :], 0)
-    assert told == ["readable", "readable"]
+    assert calls == ["readable", "readable"]
     assert drain(channel) == ["x" * 5000]
     assert sum(link.granted) == 100 + rest + 100  # and the window is as it was
     assert channel.bytes_in == len(data) + len(small)
@@ -121,12 +121,12 @@ def test_columns_of_a_message_refer_to_the_memory_that_they_were_received_in() -
 
 
 def test_readable_is_told_once_until_all_was_polled() -> None:
-    channel, _, told = receiver(1 << 20)
+    channel, _, calls = receiver(1 << 20)
     big = message("x" * 5000)
     for _ in range(3):
         channel.receive(memoryview(big), 0)
     channel.receive_end()
-    assert told == ["readable"]
+    assert calls == ["readable"]
     results = [channel.poll() for _ in range(5)]
     assert [type(result).__name__ for result in results] == ["Batch"] * 3 + ["EndOfInput", "NoneType"]
     assert results[3] is END_OF_INPUT
@@ -177,14 +177,14 @@ def test_small_messages_are_merged_only_if_they_are_alike() -> None:
 
 
 def test_a_closed_input_is_empty_and_says_so_to_its_link() -> None:
-    channel, link, told = receiver(1000)
+    channel, link, calls = receiver(1000)
     channel.receive(memoryview(message(1)), 0)
     channel.close()
     channel.close()
     assert channel.poll() is None
     assert link.released == [channel]
     assert channel.finished
-    assert told == ["readable"]
+    assert calls == ["readable"]
 
 
 # -- within a slot
@@ -198,22 +198,22 @@ def pipe() -> Any:
 
 
 def test_batches_pass_by_reference_in_order_and_end(pipe: LocalPipe) -> None:
-    told: list[str] = []
-    pipe.input.on_readable = lambda: told.append("readable")
+    calls: list[str] = []
+    pipe.input.on_readable = lambda: calls.append("readable")
     batches = [Batch(list(range(100)), list(range(100))) for _ in range(2)]
     for batch in batches:
         pipe.output.write(batch)
     pipe.output.flush()
     pipe.output.end()
     assert [pipe.input.poll() for _ in range(4)] == [*batches, END_OF_INPUT, None]
-    assert told == ["readable"]
+    assert calls == ["readable"]
     assert pipe.input.bytes_in == pipe.output.bytes_out > 0
     assert pipe.input.records_in == pipe.output.records_out == 200
 
 
 def test_the_window_holds_within_a_slot_too(pipe: LocalPipe) -> None:
-    told: list[str] = []
-    pipe.output.on_writable = lambda: told.append("writable")
+    calls: list[str] = []
+    pipe.output.on_writable = lambda: calls.append("writable")
     written = 0
     while pipe.output.writable:
         pipe.output.write(Batch([b"x" * 100], bytes_estimate=100))
@@ -223,7 +223,7 @@ def test_the_window_holds_within_a_slot_too(pipe: LocalPipe) -> None:
     run_idle(pipe.loop)
     assert isinstance(first, Batch)
     assert len(first) == 10
-    assert told == ["writable"]
+    assert calls == ["writable"]
     assert pipe.output.queued_bytes == pipe.input.queued_bytes == 0
 
 
@@ -235,13 +235,13 @@ def test_a_batch_larger_than_the_window_passes_alone(pipe: LocalPipe) -> None:
 
 
 def test_merging_within_a_slot_changes_no_batch_that_was_given(pipe: LocalPipe) -> None:
-    one, two = batch_of(1), batch_of(2)
-    for batch in (one, two, Batch([3], [30])):
+    first, two = batch_of(1), batch_of(2)
+    for batch in (first, two, Batch([3], [30])):
         pipe.output.write(batch)
-    merged, other = pipe.input.poll(), pipe.input.poll()
+    merged, second = pipe.input.poll(), pipe.input.poll()
     assert isinstance(merged, Batch)
-    assert isinstance(other, Batch)
-    assert (merged.values, other.values, one.values) == ([1, 2], [3], [1])
+    assert isinstance(second, Batch)
+    assert (merged.values, second.values, first.values) == ([1, 2], [3], [1])
 
 
 def test_close_within_a_slot(pipe: LocalPipe) -> None:

@@ -77,9 +77,9 @@ class Pair:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    made = Pair()
-    yield made.connect()
-    made.close()
+    both_ends = Pair()
+    yield both_ends.connect()
+    both_ends.close()
 
 
 class Raw:
@@ -116,9 +116,9 @@ class Raw:
 
 @pytest.fixture
 def raw() -> Iterator[Raw]:
-    made = Raw()
-    yield made
-    made.close()
+    raw_end = Raw()
+    yield raw_end
+    raw_end.close()
 
 
 def test_both_directions_and_many_channels_share_the_connection(pair: Pair) -> None:
@@ -199,10 +199,10 @@ def test_control_frames_go_ahead_of_data_that_waits(raw: Raw) -> None:
 
 
 def test_channels_take_turns_chunk_by_chunk(raw: Raw) -> None:
-    one, two = raw.end.output(1, max_chunk=1000), raw.end.output(2, max_chunk=1000)
-    one.write(batch_of(os.urandom(20_000)))
-    two.write(batch_of(os.urandom(20_000)))
-    raw.send(b"".join(encode(FrameKind.CREDIT, channel.id, 0, 1 << 20) for channel in (one, two)))
+    first, second = raw.end.output(1, max_chunk=1000), raw.end.output(2, max_chunk=1000)
+    first.write(batch_of(os.urandom(20_000)))
+    second.write(batch_of(os.urandom(20_000)))
+    raw.send(b"".join(encode(FrameKind.CREDIT, channel.id, 0, 1 << 20) for channel in (first, second)))
     order = [channel.edge for kind, channel, *_ in raw.received() if kind is FrameKind.DATA]
     assert order[:40] == [1, 2] * 20
 

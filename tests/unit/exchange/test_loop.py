@@ -41,9 +41,9 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def loop(clock: ManualClock) -> Iterator[TaskLoop]:
-    made = TaskLoop(clock)
-    yield made
-    made.close()
+    task_loop = TaskLoop(clock)
+    yield task_loop
+    task_loop.close()
 
 
 def test_runnable_tasks_take_turns(loop: TaskLoop) -> None:
@@ -131,14 +131,14 @@ def test_a_timer_that_sets_itself_for_now_lets_the_loop_go_on(loop: TaskLoop) ->
 
 
 def test_cancelled_timers_are_thrown_out(loop: TaskLoop, clock: ManualClock) -> None:
-    kept: list[int] = []
-    loop.call_later(5, lambda: kept.append(1))
+    calls: list[int] = []
+    loop.call_later(5, lambda: calls.append(1))
     for _ in range(10_000):
         loop.call_later(1000, lambda: None).cancel()
     assert len(loop._timers) < 200
     clock.now += 6
     run_idle(loop)
-    assert kept == [1]
+    assert calls == [1]
 
 
 def test_an_exception_of_a_step_goes_to_its_task_and_the_loop_goes_on(loop: TaskLoop) -> None:

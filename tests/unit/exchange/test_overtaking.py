@@ -27,8 +27,8 @@ Ends = tuple[OutputChannel, InputChannel, Callable[[], None]]
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[Slots]:
-    with slots(tmp_path) as made:
-        yield made
+    with slots(tmp_path) as three_slots:
+        yield three_slots
 
 
 @pytest.fixture(params=["remote", "local", "bridged"])
@@ -93,10 +93,10 @@ def test_a_barrier_and_all_in_front_of_it_arrive_though_there_is_no_room(ends: E
     output.write(batch_of("1000 behind"))
     run()
     assert seen
-    found = input_.barrier_ahead()
-    assert found == sent
-    assert isinstance(found, Barrier)
-    assert numbers(input_.overtaken(found)) == list(range(count))
+    ahead = input_.barrier_ahead()
+    assert ahead == sent
+    assert isinstance(ahead, Barrier)
+    assert numbers(input_.overtaken(ahead)) == list(range(count))
     assert not isinstance(input_.barrier_ahead(), Barrier), "it is taken out"
     assert isinstance(output, BridgedOutput) or not output.writable, "the sender owes the room"
     left: list[str] = []
@@ -114,9 +114,9 @@ def test_many_barriers_do_not_fill_the_memory_of_a_receiver_that_stands_still(en
     sizes = []
     for number in range(1, 8):
         barrier(number, output, run)
-        found = input_.barrier_ahead()
-        assert isinstance(found, Barrier)
-        input_.overtaken(found)
+        ahead = input_.barrier_ahead()
+        assert isinstance(ahead, Barrier)
+        input_.overtaken(ahead)
         run()
         if output.writable:
             fill(output, run)
@@ -149,10 +149,10 @@ def test_the_reader_is_told_of_a_barrier_that_is_not_far_behind_it(ends: Ends) -
     run()
     sent = barrier(1, output, run)
     assert seen
-    found = input_.barrier_ahead()
-    assert found == sent
-    assert isinstance(found, Barrier)
-    assert numbers(input_.overtaken(found)) == [0]
+    ahead = input_.barrier_ahead()
+    assert ahead == sent
+    assert isinstance(ahead, Barrier)
+    assert numbers(input_.overtaken(ahead)) == [0]
 
 
 def test_a_barrier_that_may_not_overtake_hides_what_follows(ends: Ends) -> None:
@@ -167,10 +167,10 @@ def test_a_barrier_that_may_not_overtake_hides_what_follows(ends: Ends) -> None:
     while savepoint not in left:
         left.append(input_.poll())
         run()
-    found = input_.barrier_ahead()
-    assert found == sent
-    assert isinstance(found, Barrier)
-    assert numbers(input_.overtaken(found)) == [1]
+    ahead = input_.barrier_ahead()
+    assert ahead == sent
+    assert isinstance(ahead, Barrier)
+    assert numbers(input_.overtaken(ahead)) == [1]
 
 
 def test_a_barrier_that_is_discarded_shows_the_next(ends: Ends) -> None:
@@ -178,10 +178,10 @@ def test_a_barrier_that_is_discarded_shows_the_next(ends: Ends) -> None:
     output.write(batch_of("0 first"))
     first = barrier(1, output, run)
     second = barrier(2, output, run)
-    found = input_.barrier_ahead()
-    assert found == first
-    assert isinstance(found, Barrier)
-    input_.discard(found)
+    ahead = input_.barrier_ahead()
+    assert ahead == first
+    assert isinstance(ahead, Barrier)
+    input_.discard(ahead)
     assert input_.barrier_ahead() == second
 
 
@@ -265,9 +265,9 @@ def test_the_end_is_hurried_as_a_barrier_is(ends: Ends) -> None:
     output.end()
     output.hurry()
     run()
-    found = input_.barrier_ahead()
-    assert isinstance(found, EndOfInput)
-    assert numbers(input_.overtaken(found)) == list(range(count))
+    end = input_.barrier_ahead()
+    assert isinstance(end, EndOfInput)
+    assert numbers(input_.overtaken(end)) == list(range(count))
     left: list[object] = []
     for _ in range(count):
         drain(input_, left)

@@ -190,8 +190,8 @@ def test_what_waits_stays_within_the_window_whatever_is_written(tmp_path: Path, 
                 output.write(Batch([bytes([i]) * 90 for i in range(20)]))
                 written += 20
             slots.run()
-        held = slots["a"].statistics().queued_out + slots[names[-1]].statistics().queued_in
-        assert held <= 2 * 10_000 + 2500
+        queued = slots["a"].statistics().queued_out + slots[names[-1]].statistics().queued_in
+        assert queued <= 2 * 10_000 + 2500
         assert written <= 250
         read = 0
         while read < written:

@@ -32,9 +32,9 @@ CHUNK = 30_000
 
 @pytest.fixture
 def raw() -> Iterator[Raw]:
-    made = Raw()
-    yield made
-    made.close()
+    raw_end = Raw()
+    yield raw_end
+    raw_end.close()
 
 
 def columns(start: int, rows: int = ROWS) -> pa.RecordBatch:
@@ -60,8 +60,8 @@ def send(raw: Raw, data: bytes, step: int = 100_000) -> None:
 def numbers(batch: Any) -> list[int]:
     assert isinstance(batch, Batch)
     assert isinstance(batch.values, pa.RecordBatch)
-    found: list[int] = batch.values.column(0).to_pylist()
-    return found
+    values: list[int] = batch.values.column(0).to_pylist()
+    return values
 
 
 @pytest.mark.parametrize("step", [100, 1000, CHUNK + HEADER.size, 100_000, 180_000])
@@ -75,7 +75,7 @@ def test_large_messages_are_not_copied_and_stay_as_they_came(raw: Raw, step: int
     assert COPIES.bytes == before
     batches = [channel.poll() for _ in messages]
     spans = sorted((batch.values.column(0).buffers()[1].address, 8 * ROWS) for batch in batches)  # type: ignore[union-attr]
-    assert all(one + size <= other for (one, size), (other, _) in pairwise(spans))
+    assert all(start + size <= next_start for (start, size), (next_start, _) in pairwise(spans))
     channel.close()
     assert [numbers(batch)[:2] for batch in batches] == [[n, n + 1] for n in range(6)]
     assert channel.queued_bytes == 0
@@ -166,7 +166,7 @@ def test_frames_arrive_as_they_were_sent(seed: int, step: int) -> None:
     send(raw, data[:few], min(step, 180_000))
     send(raw, data[few:], max(step % 180_000, 1_000))
     for channel, expected in zip(inputs, sent, strict=True):
-        assert flat(channel) == [value for one in expected for value in (one if isinstance(one, list) else [one])]
+        assert flat(channel) == [value for item in expected for value in (item if isinstance(item, list) else [item])]
         assert channel.queued_bytes == 0
     assert raw.end.lost == []
     raw.close()
@@ -174,13 +174,13 @@ def test_frames_arrive_as_they_were_sent(seed: int, step: int) -> None:
 
 def flat(channel: Any) -> list[Any]:
     """All values; small messages may come together."""
-    found: list[Any] = []
+    items: list[Any] = []
     while (got := channel.poll()) is not None:
         if isinstance(got, Batch):
-            found += got.values if isinstance(got.values, list) else numbers(got)
+            items += got.values if isinstance(got.values, list) else numbers(got)
         else:
-            found.append(got)
-    return found
+            items.append(got)
+    return items
 
 
 def test_what_comes_for_a_channel_that_was_closed_in_the_middle_is_dropped(raw: Raw) -> None:
@@ -234,11 +234,11 @@ def test_columns_keep_their_memory_while_others_are_read(raw: Raw) -> None:
     """Back-pressure: what waits is not overwritten, and half of the window is granted when half was taken."""
     channel = raw.end.input(1, window=WINDOW)
     writer = MessageWriter()
-    held: list[Any] = []
+    batches: list[Any] = []
     for n in range(12):
         send(raw, b"".join(frames_of(1, Batch(columns(n * ROWS)), writer)))
         if n % 3 == 2:
-            held.append(channel.poll())
-    held += [channel.poll() for _ in range(8)]
-    assert [value for batch in held for value in numbers(batch)] == list(range(12 * ROWS))
+            batches.append(channel.poll())
+    batches += [channel.poll() for _ in range(8)]
+    assert [value for batch in batches for value in numbers(batch)] == list(range(12 * ROWS))
     assert channel.poll() is None

@@ -120,7 +120,7 @@ rows = st.one_of(
 )
 
 
-@given(st.one_of(*(st.lists(one, max_size=8) for one in (rows, st.builds(Row, st.integers(), st.text())))))
+@given(st.one_of(*(st.lists(values, max_size=8) for values in (rows, st.builds(Row, st.integers(), st.text())))))
 def test_rows_come_back_as_they_were(values: list[Any]) -> None:
     back = through(Batch(values)).values
     assert isinstance(back, list)

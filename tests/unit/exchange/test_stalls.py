@@ -48,9 +48,9 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path)
-    yield made
-    made.close()
+    both_ends = Pair(tmp_path)
+    yield both_ends
+    both_ends.close()
 
 
 @pytest.mark.parametrize("stalled", ["a", "b", "ab"])

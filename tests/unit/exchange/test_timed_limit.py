@@ -18,8 +18,8 @@ RECORD = "x" * 90
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[Slots]:
-    with slots(tmp_path) as made:
-        yield made.configure(window=WINDOW, in_flight_seconds=1.0)
+    with slots(tmp_path) as three_slots:
+        yield three_slots.configure(window=WINDOW, in_flight_seconds=1.0)
 
 
 def ends(two: Slots, receiver: str) -> tuple[OutputChannel, InputChannel]:

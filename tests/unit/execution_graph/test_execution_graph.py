@@ -146,16 +146,16 @@ def test_archive_in_flinks_terms() -> None:
     assert v["metrics"]["read-records"] == 7
     assert v["metrics"]["read-records-complete"] is False
     assert v["metrics"]["accumulated-busy-time"] == 12.5
-    one, two = v["subtasks"]
-    assert one["endpoint"] == "tm:80"
-    assert one["status-duration"] == {
+    first_row, second_row = v["subtasks"]
+    assert first_row["endpoint"] == "tm:80"
+    assert first_row["status-duration"] == {
         "CREATED": 1000,
         "SCHEDULED": 0,
         "DEPLOYING": 1000,
         "INITIALIZING": 0,
         "RUNNING": 3000,
     }
-    assert two["status-duration"]["RUNNING"] == -1
+    assert second_row["status-duration"]["RUNNING"] == -1
     assert archive["status-counts"]["RUNNING"] == 1
     assert archive[TASKMANAGERS] == {"tm": 2}
     first.report(E.FINISHED, "test")
@@ -224,8 +224,8 @@ def test_the_archive_names_the_worst_subtasks_of_those_that_run() -> None:
         {"busyTimeMsPerSecond": 900, "numRecordsIn": 30, "currentInputWatermark": 70, "numRecordsInPerSecond": 3},
         {"busyTimeMsPerSecond": 100, "numRecordsIn": 20, "backPressuredTimeMsPerSecond": 50},
     ]
-    for value, (taken, sent) in zip(values, ((0.25, 0), (1, 0.5), (0, 0.75)), strict=True):
-        value |= {"buffers.inPoolUsage": taken, "buffers.outPoolUsage": sent}
+    for value, (in_usage, sent) in zip(values, ((0.25, 0), (1, 0.5), (0, 0.75)), strict=True):
+        value |= {"buffers.inPoolUsage": in_usage, "buffers.outPoolUsage": sent}
     assert archive_of(graph)["vertices"][0][WORST] == {}, "nothing runs yet"
     for execution, metrics in zip(graph.executions(), values, strict=True):
         for state in (E.SCHEDULED, E.DEPLOYING):

@@ -80,27 +80,27 @@ def typed(draw: st.DrawFn, depth: int = 2) -> tuple[TypeInformation, st.SearchSt
         type_info, values = Types.MAP(key, inner), st.dictionaries(keys, parts, max_size=3)
     else:
         fields = draw(st.lists(typed(depth - 1), max_size=3))
-        types, parts = [one for one, _ in fields], st.tuples(*[one for _, one in fields])
+        types, parts = [type_info for type_info, _ in fields], st.tuples(*[part for _, part in fields])
         if kind == "tuple":
             type_info, values = Types.TUPLE(types), parts
         else:
             names = [f"n{i}" for i in range(len(types))] if kind == "named" else [f"f{i}" for i in range(len(types))]
             type_info = Types.ROW_NAMED(names, types) if kind == "named" else Types.ROW(types)
-            values = parts.map(lambda given: make_row(tuple(names), list(given)))
+            values = parts.map(lambda values_of_row: make_row(tuple(names), list(values_of_row)))
     return type_info, st.none() | values
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Equal and of the same types; NaN is NaN, zeros keep their sign, decimal numbers their digits."""
-    if type(one) is not type(other):
+    if type(value) is not type(other):
         return False
-    if isinstance(one, float):
-        return (math.isnan(one) and math.isnan(other)) or (
-            one == other and math.copysign(1, one) == math.copysign(1, other)
+    if isinstance(value, float):
+        return (math.isnan(value) and math.isnan(other)) or (
+            value == other and math.copysign(1, value) == math.copysign(1, other)
         )
-    if isinstance(one, list | tuple | Row):
-        names = not isinstance(one, Row) or (one._fields or ()) == (other._fields or ())
-        return names and len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, dict):
-        return len(one) == len(other) and all(map(same, list(one.items()), list(other.items())))
-    return str(one) == str(other) if isinstance(one, Decimal) else bool(one == other)
+    if isinstance(value, list | tuple | Row):
+        names = not isinstance(value, Row) or (value._fields or ()) == (other._fields or ())
+        return names and len(value) == len(other) and all(map(same, value, other))
+    if isinstance(value, dict):
+        return len(value) == len(other) and all(map(same, list(value.items()), list(other.items())))
+    return str(value) == str(other) if isinstance(value, Decimal) else bool(value == other)

@@ -138,10 +138,10 @@ SMALL = st.integers(-1000, 1000)
 a, b, c = col("a"), col("b"), col("c")
 
 
-def kleene(one: bool | None, other: bool | None, absorbing: bool) -> bool | None:
-    if one is absorbing or other is absorbing:
+def kleene(left: bool | None, right: bool | None, absorbing: bool) -> bool | None:
+    if left is absorbing or right is absorbing:
         return absorbing
-    return None if one is None or other is None else not absorbing
+    return None if left is None or right is None else not absorbing
 
 
 def at(values: Any, position: int) -> Any:
@@ -295,8 +295,8 @@ def test_the_meaning_of_each_function(case: Case, data: st.DataObject) -> None:
     given_values = case.values or tuple(VALUES[type_info] for type_info in case.types)
     rows = data.draw(st.lists(st.tuples(*[st.none() | values for values in given_values]), max_size=5))
     expected = [case.meaning(*row) for row in rows]
-    found = computed(case, rows, offset=data.draw(st.integers(0, 3)))
-    assert same(found, expected), (found, expected)
+    results = computed(case, rows, offset=data.draw(st.integers(0, 3)))
+    assert same(results, expected), (results, expected)
     assert computed(case, []) == []
 
 
@@ -308,10 +308,12 @@ def test_the_meaning_of_each_function(case: Case, data: st.DataObject) -> None:
 def test_the_meaning_by_the_rows_where_a_part_counts(case: Case, data: st.DataObject) -> None:
     given_values = case.values or tuple(VALUES[type_info] for type_info in case.types)
     rows = data.draw(st.lists(st.tuples(*[st.none() | values for values in given_values]), max_size=5))
-    with patch.object(binding, "guarded", lambda name, parts, _, made: lambda found: by_rows(name, parts, found, made)):
-        found = computed(case, rows, offset=data.draw(st.integers(0, 3)))
+    with patch.object(
+        binding, "guarded", lambda name, parts, _, compute: lambda columns: by_rows(name, parts, columns, compute)
+    ):
+        results = computed(case, rows, offset=data.draw(st.integers(0, 3)))
         assert computed(case, []) == []
-    assert same(found, [case.meaning(*row) for row in rows])
+    assert same(results, [case.meaning(*row) for row in rows])
 
 
 def tree(expression: Expression) -> Any:
@@ -343,14 +345,14 @@ def test_the_text_of_an_expression_is_the_program_that_makes_it(expression: Expr
 @given(values=st.lists(st.none() | st.floats(-700, 700), max_size=5))
 def test_real_functions(name: str, values: list[float | None]) -> None:
     case = Case(name, (DOUBLE,), getattr(a, name)(), total(NEAR[name]))
-    for found, value in zip(computed(case, [(value,) for value in values]), values, strict=True):
+    for result, value in zip(computed(case, [(value,) for value in values]), values, strict=True):
         expected = case.meaning(value)
-        assert found == pytest.approx(expected, rel=1e-15, nan_ok=True) if expected is not None else found is None
+        assert result == pytest.approx(expected, rel=1e-15, nan_ok=True) if expected is not None else result is None
 
 
 def test_every_function_has_a_meaning() -> None:
-    held = {name for case in CASES for name in case.functions.split()} | set(NEAR)
-    assert held == set(FUNCTIONS)
+    functions = {name for case in CASES for name in case.functions.split()} | set(NEAR)
+    assert functions == set(FUNCTIONS)
 
 
 def test_every_method_makes_a_function_that_is_held() -> None:

@@ -48,14 +48,14 @@ def evaluate(
     return result.to_pylist()  # type: ignore[no-any-return]
 
 
-def same(found: Sequence[Any], expected: Sequence[Any]) -> None:
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        if isinstance(one, float) and isinstance(other, float) and math.isnan(other):
-            assert math.isnan(one)
+def same(results: Sequence[Any], expected: Sequence[Any]) -> None:
+    assert len(results) == len(expected)
+    for result, other in zip(results, expected, strict=True):
+        if isinstance(result, float) and isinstance(other, float) and math.isnan(other):
+            assert math.isnan(result)
         else:
-            assert one == other
-            assert type(one) is type(other)
+            assert result == other
+            assert type(result) is type(other)
 
 
 def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,8 +114,8 @@ def test_arithmetic_of_doubles_is_ieee_754(symbol: str, rows: list[tuple[float |
 
 @given(values=st.lists(ints(64), min_size=1, max_size=5), divisor=st.integers(1, 1 << 40))
 def test_true_division_gives_doubles(values: list[int | None], divisor: int) -> None:
-    found = evaluate(col("a") / divisor, {"a": (Types.LONG(), values)})
-    same(found, [lifted(lambda a: float(a) / divisor)(a) for a in values])
+    quotients = evaluate(col("a") / divisor, {"a": (Types.LONG(), values)})
+    same(quotients, [lifted(lambda a: float(a) / divisor)(a) for a in values])
 
 
 COMPARISONS = {
@@ -422,6 +422,6 @@ def test_choices_of_constants() -> None:
     "count(col('price')).alias('count')",
 ])  # fmt: skip
 def test_the_text_of_an_aggregate_is_the_program_that_makes_it(text: str) -> None:
-    made = eval(text, vars(expressions))
-    assert repr(made) == text
-    assert made.name == {"m": "max_price", "s": "twice", "l": "p"}.get(text[0], "count")
+    evaluated = eval(text, vars(expressions))
+    assert repr(evaluated) == text
+    assert evaluated.name == {"m": "max_price", "s": "twice", "l": "p"}.get(text[0], "count")

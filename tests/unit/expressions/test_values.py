@@ -39,7 +39,7 @@ def test_all_types_come_back_as_they_were(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_records_come_back_from_batches_that_travelled(data: st.DataObject) -> None:
     fields = data.draw(st.lists(typed(), min_size=1, max_size=4))
-    types, parts = [one for one, _ in fields], st.tuples(*[one for _, one in fields])
+    types, parts = [type_info for type_info, _ in fields], st.tuples(*[part for _, part in fields])
     rows = data.draw(st.lists(parts, max_size=5))
     names = [f"c{i}" for i in range(len(types))]
     for type_info, records in (
@@ -94,9 +94,9 @@ def test_python_objects_have_no_columns() -> None:
 
 def test_columns_of_others_are_brought_to_the_type() -> None:
     def given_as(values: list[Any], data_type: pa.DataType, type_info: TypeInformation) -> list[Any]:
-        wanted = arrow_type(type_info)
-        assert wanted is not None
-        return values_of(fitted(pa.array(values, data_type), wanted), field_of("a", type_info))
+        column_type = arrow_type(type_info)
+        assert column_type is not None
+        return values_of(fitted(pa.array(values, data_type), column_type), field_of("a", type_info))
 
     assert given_as([Decimal("1.50"), None], pa.decimal128(5, 2), Types.BIG_DEC()) == [Decimal("1.50"), None]
     assert given_as([7], pa.int64(), Types.BIG_DEC()) == [Decimal(7)]

@@ -43,10 +43,10 @@ class Program:
     def add(self, kind: OperatorKind, *inputs: Any, **settings: Any) -> Transformation:
         """``inputs``: for each input a transformation, a ``StreamInput``, or a tuple of them."""
         name = settings.pop("name", kind.value)
-        wrapped = tuple(_wrap(given) for given in inputs)
-        made = Transformation(id=len(self.made) + 1, name=name, kind=kind, inputs=wrapped, **settings)
-        self.made.append(made)
-        return made
+        wrapped = tuple(_wrap(input_) for input_ in inputs)
+        transformation = Transformation(id=len(self.made) + 1, name=name, kind=kind, inputs=wrapped, **settings)
+        self.made.append(transformation)
+        return transformation
 
     def source(self, **settings: Any) -> Transformation:
         return self.add(OperatorKind.SOURCE, function=Numbers(), **settings)
@@ -62,10 +62,10 @@ class Program:
         return StreamGraph.from_transformations(ends, GraphSettings(parallelism, **settings))
 
 
-def _wrap(given: Any) -> tuple[StreamInput, ...]:
-    if isinstance(given, tuple):
-        return tuple(_wrap(element)[0] for element in given)
-    return (given if isinstance(given, StreamInput) else StreamInput(given),)
+def _wrap(input_: Any) -> tuple[StreamInput, ...]:
+    if isinstance(input_, tuple):
+        return tuple(_wrap(element)[0] for element in input_)
+    return (input_ if isinstance(input_, StreamInput) else StreamInput(input_),)
 
 
 def via(source: Transformation, kind: PartitionerKind, key: Callable[[Any], Any] | None = None) -> StreamInput:
@@ -102,13 +102,13 @@ def inputs_of(draw: st.DrawFn, program: Program) -> tuple[StreamInput, ...]:
     """One input: a stream, or a union of several, each with its partitioner."""
     givers = [t for t in program.made if t.kind is not OperatorKind.PRINT]
     chosen = draw(st.lists(st.sampled_from(givers), min_size=1, max_size=3))
-    made = []
+    inputs = []
     for giver in chosen:
         kind = draw(st.sampled_from(_SPREAD))
         key = key_of if kind in (PartitionerKind.HASH, PartitionerKind.CUSTOM) else None
         partition = channel_of if kind is PartitionerKind.CUSTOM else None
-        made.append(StreamInput(giver, kind, key, partition))
-    return tuple(made)
+        inputs.append(StreamInput(giver, kind, key, partition))
+    return tuple(inputs)
 
 
 @st.composite

@@ -100,11 +100,11 @@ def test_of_too_many_events_those_that_people_have_asked_for_stay() -> None:
     events.requested(EventType.SAVEPOINT_REQUESTED, "t", "a savepoint", "ann")
     for number in range(MOST):
         _restart(events, f"failure {number}")
-    kept = events.plain()
-    assert len(kept["events"]) == MOST
-    assert kept["dropped"] == 3 + 2 * MOST - MOST
-    assert [event["by"] for event in kept["events"][:3]] == ["ann", "ann", ""]
-    assert kept["events"][-2]["text"] == f"failure {MOST - 1}"
+    plain = events.plain()
+    assert len(plain["events"]) == MOST
+    assert plain["dropped"] == 3 + 2 * MOST - MOST
+    assert [event["by"] for event in plain["events"][:3]] == ["ann", "ann", ""]
+    assert plain["events"][-2]["text"] == f"failure {MOST - 1}"
 
 
 def test_the_next_jobmaster_goes_on_with_the_list_and_counts_on() -> None:

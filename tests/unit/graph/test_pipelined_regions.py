@@ -10,13 +10,13 @@ def graph(sizes: dict[str, int], edges: list[tuple[str, str, str]]) -> JobGraph:
         JobVertex(ids[n], n, p, 128, "default", "c" * 64, (OperatorInfo(ids[n], n, None, "map"),), None, False, None)
         for n, p in sizes.items()
     )
-    made = tuple(JobEdge(i, ids[a], ids[b], ids[a], 0, kind) for i, (a, b, kind) in enumerate(edges))
-    return JobGraph("ab" * 16, "job", vertices, made, {}, {"c" * 64: 1})
+    job_edges = tuple(JobEdge(i, ids[a], ids[b], ids[a], 0, kind) for i, (a, b, kind) in enumerate(edges))
+    return JobGraph("ab" * 16, "job", vertices, job_edges, {}, {"c" * 64: 1})
 
 
 def regions(sizes: dict[str, int], *edges: tuple[str, str, str]) -> list[str]:
-    found = pipelined_regions(graph(sizes, list(edges)))
-    return [" ".join(f"{vertex[0]}{index}" for vertex, index in region) for region in found]
+    regions = pipelined_regions(graph(sizes, list(edges)))
+    return [" ".join(f"{vertex[0]}{index}" for vertex, index in region) for region in regions]
 
 
 def test_forward_keeps_subtasks_apart() -> None:

@@ -116,8 +116,8 @@ def test_an_operator_without_its_input_is_refused() -> None:
 def test_an_input_without_streams_is_refused() -> None:
     program = Program()
     source = program.source()
-    made = program.map(source, name="lonely")
-    made.inputs = ((),)
+    lonely = program.map(source, name="lonely")
+    lonely.inputs = ((),)
     with pytest.raises(GraphError, match=r"'lonely' \(map\) has 0 connected inputs"):
         program.graph()
 

@@ -92,7 +92,7 @@ class PowerDisk(Disk):
 
     def remove_tree(self, path: Path) -> None:
         self._operation()
-        gone = {_inode(found) for found in (path, *path.rglob("*")) if found.exists()}
+        gone = {_inode(place) for place in (path, *path.rglob("*")) if place.exists()}
         super().remove_tree(path)
         self._safe -= gone  # their numbers will be given to other files
         self._journal = [

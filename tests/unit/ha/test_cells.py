@@ -27,9 +27,9 @@ JOB = "ab" * 16
 class Unsure(MemoryCells):
     """Of some changes nobody hears; ``made`` says whether they are made."""
 
-    def __init__(self, made: bool, of: Callable[[int], bool]) -> None:
+    def __init__(self, happened: bool, of: Callable[[int], bool]) -> None:
         super().__init__()
-        self._made, self._of, self._count = made, of, 0
+        self._made, self._of, self._count = happened, of, 0
 
     def change(self, component: str, epoch: int, changes: Sequence[Change]) -> None:
         self._count += 1
@@ -91,15 +91,15 @@ class Blind(MemoryCells):
     [(Unfenced, "leads, and nobody minds"), (Halfway, "something has changed"), (Blind, "nobody minds")],
 )
 def test_cells_that_break_the_contract_are_found_out(cells: type[MemoryCells], fault: str) -> None:
-    made = cells()
+    shared_cells = cells()
     with pytest.raises(AssertionError, match=fault):
-        check_cells(lambda: made)
+        check_cells(lambda: shared_cells)
 
 
-@pytest.mark.parametrize("made", [True, False])
-def test_services_on_cells_keep_the_contract(tmp_path: Path, made: bool) -> None:
+@pytest.mark.parametrize("happened", [True, False])
+def test_services_on_cells_keep_the_contract(tmp_path: Path, happened: bool) -> None:
     """Also where nobody hears of every third change."""
-    cells = Unsure(made, lambda count: count % 3 == 0)
+    cells = Unsure(happened, lambda count: count % 3 == 0)
     check_high_availability(lambda: Shared(cells, tmp_path))
 
 
@@ -138,7 +138,7 @@ def test_a_checkpoint_whose_metadata_are_gone_is_named_and_hides_no_other(tmp_pa
     store.add(StoredCheckpoint(2, "memory:2"))
     for name in services.payloads.names(f"checkpoints/{JOB}"):
         services.payloads.remove(name)
-    assert [one.checkpoint_id for one in store.all()] == [2]
+    assert [entry.checkpoint_id for entry in store.all()] == [2]
     assert [line.partition(":")[0] for line in store.damaged] == ["checkpoint.1"]
 
 
@@ -227,12 +227,12 @@ def test_damaged_ends_stay_where_they_are(tmp_path: Path, caplog: pytest.LogCapt
     leadership.release()
     for _ in range(2):
         again = lead(services, DISPATCHER)
-        found = services.job_store(again).open()
-        assert [end.job_id for end in found.ends] == ["ef" * 16]
+        contents = services.job_store(again).open()
+        assert [end.job_id for end in contents.ends] == ["ef" * 16]
         assert "is damaged" in caplog.text
         names = services.payloads.names(f"{_store_of(services)}/ended")
-        kept = [name.rpartition("/")[2].partition(".")[0] for name in names]
-        assert sorted(kept) == [JOB, "ef" * 16], "the payload of a damaged record is still there for people"
+        payload_names = [name.rpartition("/")[2].partition(".")[0] for name in names]
+        assert sorted(payload_names) == [JOB, "ef" * 16], "the payload of a damaged record is still there for people"
         again.release()
 
 
@@ -277,8 +277,8 @@ def test_a_missing_mount_is_waited_for_and_no_job_is_lost(tmp_path: Path, former
     assert {name: cells.read(DISPATCHER, name) for name in cells.names(DISPATCHER)} == before
     assert list(mount_point.iterdir()) == [], "nothing is written into the mount point"
     leadership.release()
-    found = Shared(cells, mount).job_store(lead(Shared(cells, mount), DISPATCHER)).open(3)
-    assert [job.graph.job_id for job in found.jobs] == [JOB]
+    contents = Shared(cells, mount).job_store(lead(Shared(cells, mount), DISPATCHER)).open(3)
+    assert [job.graph.job_id for job in contents.jobs] == [JOB]
     assert (mount / store_id / "marker").exists()
 
 
@@ -358,9 +358,12 @@ def test_a_job_whose_payload_is_damaged_waits_and_is_read_again(tmp_path: Path) 
     store = services.job_store(lead(services, DISPATCHER))
     store.set_jobmaster(JOB, "http://jobmaster", "token")
     store.set_cancelled(JOB)
-    found = store.open(2)
-    assert [(job.job_id, "checksum" in job.reason) for job in found.unreadable] == [(JOB, True)]
-    assert (found.unreadable[0].jobmaster, found.unreadable[0].cancel_wanted) == (("http://jobmaster", "token"), True)
+    contents = store.open(2)
+    assert [(job.job_id, "checksum" in job.reason) for job in contents.unreadable] == [(JOB, True)]
+    assert (contents.unreadable[0].jobmaster, contents.unreadable[0].cancel_wanted) == (
+        ("http://jobmaster", "token"),
+        True,
+    )
     with pytest.raises(DamagedEntryError, match="checksum"):
         store.read_again(JOB)
     graph.write_bytes(whole)
@@ -373,8 +376,8 @@ def test_a_job_whose_blob_has_another_content_waits(tmp_path: Path) -> None:
     (blob,) = (tmp_path / store_id / "job").glob("*/blobs/*")
     blob.write_bytes(b"x" * blob.stat().st_size)
     services = Shared(cells, tmp_path)
-    found = services.job_store(lead(services, DISPATCHER)).open(2)
-    assert [(job.job_id, "the content of the blob" in job.reason) for job in found.unreadable] == [(JOB, True)]
+    contents = services.job_store(lead(services, DISPATCHER)).open(2)
+    assert [(job.job_id, "the content of the blob" in job.reason) for job in contents.unreadable] == [(JOB, True)]
 
 
 def test_jobs_of_another_version_keep_a_dispatcher_from_leading(tmp_path: Path) -> None:

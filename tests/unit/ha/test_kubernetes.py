@@ -32,14 +32,14 @@ DURATION = 1000.0
 
 
 def settings(directory: Path | None = None, **more: str) -> Settings:
-    given = {
+    options = {
         "high-availability.type": "kubernetes", "kubernetes.cluster-id": "orders",
         f"{ELECTION}.lease-duration": f"{DURATION:g} s", f"{ELECTION}.renew-deadline": f"{DURATION:g} s",
         f"{ELECTION}.retry-period": "300 s", "kubernetes.transactional-operation.initial-retry-delay": "1 ms",
         "kubernetes.transactional-operation.max-retry-delay": "1 ms",
         "high-availability.storageDir": "" if directory is None else str(directory), **more,
     }  # fmt: skip
-    return Settings({key: value for key, value in given.items() if value})
+    return Settings({key: value for key, value in options.items() if value})
 
 
 class Host:
@@ -54,10 +54,10 @@ class Host:
 
 @contextmanager
 def hosts(server: StandIn, count: int = 2) -> Iterator[list[Host]]:
-    made = [Host(server) for _ in range(count)]
-    yield made
+    all_hosts = [Host(server) for _ in range(count)]
+    yield all_hosts
     server.fault = lambda method, path: ""
-    for host in made:
+    for host in all_hosts:
         host.cells.close()
 
 
@@ -90,79 +90,79 @@ def test_payloads_that_lose_power_and_fail_cost_nothing(tmp_path: Path) -> None:
 
 def test_a_leader_that_can_not_renew_gives_up_before_another_one_can_lead() -> None:
     server = StandIn()
-    with hosts(server) as (one, other):
-        epoch = lead(one)
-        assert other.cells.campaign(CELL) is None  # it has seen the lease
+    with hosts(server) as (first, second):
+        epoch = lead(first)
+        assert second.cells.campaign(CELL) is None  # it has seen the lease
         server.fault = lambda method, path: "lost"
-        one.time += 0.9 * DURATION - 1
+        first.time += 0.9 * DURATION - 1
         with pytest.raises(OSError, match="lost"):
-            one.cells.check(CELL, epoch)
-        one.time += 1
+            first.cells.check(CELL, epoch)
+        first.time += 1
         with pytest.raises(FencedError):
-            one.cells.check(CELL, epoch)
+            first.cells.check(CELL, epoch)
         server.fault = lambda method, path: ""
-        other.time += DURATION - 1
-        assert other.cells.campaign(CELL) is None
-        other.time += 1
-        assert lead(other) > epoch
+        second.time += DURATION - 1
+        assert second.cells.campaign(CELL) is None
+        second.time += 1
+        assert lead(second) > epoch
         with pytest.raises(FencedError):
-            one.cells.change(CELL, epoch, [Put("x", b"", None)])
+            first.cells.change(CELL, epoch, [Put("x", b"", None)])
 
 
 def test_a_lease_that_is_renewed_is_nobody_elses_however_clocks_go() -> None:
     server = StandIn()
-    with hosts(server) as (one, other):
-        lead(one)
+    with hosts(server) as (first, second):
+        lead(first)
         for _ in range(3):
-            assert other.cells.campaign(CELL) is None
-            one.time += 300
-            one.cells.announce(CELL, Leader(1, "http://one:1", "t"))  # as any renewal
-            other.time += 50 * DURATION
-        assert other.cells.campaign(CELL) is None
+            assert second.cells.campaign(CELL) is None
+            first.time += 300
+            first.cells.announce(CELL, Leader(1, "http://one:1", "t"))  # as any renewal
+            second.time += 50 * DURATION
+        assert second.cells.campaign(CELL) is None
 
 
 def test_what_a_leader_of_before_writes_is_refused_by_the_server_itself() -> None:
     """Also if it believes that it leads, and has read the cell before."""
     server = StandIn()
-    with hosts(server) as (one, other):
-        epoch = lead(one)
-        one.cells.change(CELL, epoch, [Put("a", b"1", None)])
-        other.cells.depose(CELL)
-        following = lead(other)
+    with hosts(server) as (first, second):
+        epoch = lead(first)
+        first.cells.change(CELL, epoch, [Put("a", b"1", None)])
+        second.cells.depose(CELL)
+        following = lead(second)
         refused = server.refused
         with pytest.raises(FencedError):
-            one.cells.change(CELL, epoch, [Put("b", b"", None)])
+            first.cells.change(CELL, epoch, [Put("b", b"", None)])
         assert server.refused == refused + 1, "it was the server that refused it"
-        other.cells.check(CELL, following)
-        assert other.cells.names(CELL) == ["a"]
+        second.cells.check(CELL, following)
+        assert second.cells.names(CELL) == ["a"]
 
 
 def test_a_write_without_an_answer_is_found_to_be_done() -> None:
     server = StandIn()
-    with hosts(server) as (one, other):
-        epoch = lead(one)
+    with hosts(server) as (first, second):
+        epoch = lead(first)
         once = iter(["unanswered"])
         server.fault = lambda method, path: next(once, "") if (method, path) == ("PUT", MAP) else ""
-        one.cells.change(CELL, epoch, [Put("a", b"1", None)])
-        version = other.cells.read(CELL, "a")
+        first.cells.change(CELL, epoch, [Put("a", b"1", None)])
+        version = second.cells.read(CELL, "a")
         assert version is not None
         assert (version.value, version.version) == (b"1", 1), "it was done once"
 
 
 def test_a_write_that_is_late_is_not_done_after_something_else_was_answered() -> None:
     server = StandIn()
-    with hosts(server) as (one, _):
-        epoch = lead(one)
+    with hosts(server) as (host, _):
+        epoch = lead(host)
         server.fault = lambda method, path: "late" if (method, path) == ("PUT", MAP) else ""
         with pytest.raises(UnsureError):
-            one.cells.change(CELL, epoch, [Put("a", b"1", None)])
+            host.cells.change(CELL, epoch, [Put("a", b"1", None)])
         with pytest.raises(OSError, match="late"):
-            one.cells.names(CELL)
+            host.cells.names(CELL)
         server.fault = lambda method, path: ""
-        assert one.cells.names(CELL) == []
+        assert host.cells.names(CELL) == []
         server.come()
-        assert one.cells.names(CELL) == [], "what was late has come after an answer"
-        one.cells.change(CELL, epoch, [Put("a", b"2", None)])
+        assert host.cells.names(CELL) == [], "what was late has come after an answer"
+        host.cells.change(CELL, epoch, [Put("a", b"2", None)])
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
@@ -176,28 +176,28 @@ def test_a_lease_that_was_granted_without_an_answer_is_led_in_the_next_campaign(
             return "unanswered"
         return "lost" if was_asked else ""
 
-    with hosts(server) as (one, _):
+    with hosts(server) as (host, _):
         if method == "PUT":  # somebody has led before
-            one.cells.release(CELL, lead(one))
+            host.cells.release(CELL, lead(host))
         server.fault = unanswered
         with pytest.raises(AwayError):
-            one.cells.campaign(CELL)
+            host.cells.campaign(CELL)
         server.fault = lambda method, path: ""
         assert server.objects[LEASE]["spec"]["holderIdentity"], "it was granted"
-        assert lead(one) == (1 if method == "POST" else 2)
+        assert lead(host) == (1 if method == "POST" else 2)
 
 
 @pytest.mark.parametrize("collection", ["leases", "configmaps"])
 def test_others_that_change_the_objects_all_the_time_are_in_nobodys_way(collection: str) -> None:
     server = StandIn()
-    with hosts(server) as (one, other):
-        epoch = lead(one)
+    with hosts(server) as (first, second):
+        epoch = lead(first)
         path = LEASE if collection == "leases" else MAP
         busy, storms = False, itertools.cycle([True, True, False])
 
-        def storm(method: str, asked: str) -> str:
+        def storm(method: str, requested: str) -> str:
             nonlocal busy
-            if method == "PUT" and asked == path and not busy and next(storms):
+            if method == "PUT" and requested == path and not busy and next(storms):
                 busy = True
                 server.touch(path)
                 busy = False
@@ -205,37 +205,37 @@ def test_others_that_change_the_objects_all_the_time_are_in_nobodys_way(collecti
 
         server.fault = storm
         for number in range(20):
-            there = one.cells.read(CELL, "a")
-            one.cells.change(CELL, epoch, [Put("a", b"%d" % number, None if there is None else there.version)])
-            one.cells.announce(CELL, Leader(epoch, f"http://one:{number}", "t"))
+            there = first.cells.read(CELL, "a")
+            first.cells.change(CELL, epoch, [Put("a", b"%d" % number, None if there is None else there.version)])
+            first.cells.announce(CELL, Leader(epoch, f"http://one:{number}", "t"))
         assert server.refused > 5
-        found = other.cells.read(CELL, "a")
-        assert found is not None
-        assert (found.value, found.version) == (b"19", 20)
-        assert other.cells.leader(CELL) == Leader(epoch, "http://one:19", "t")
+        cell = second.cells.read(CELL, "a")
+        assert cell is not None
+        assert (cell.value, cell.version) == (b"19", 20)
+        assert second.cells.leader(CELL) == Leader(epoch, "http://one:19", "t")
 
 
 def test_a_record_that_has_changed_is_told_after_a_second_look() -> None:
     server = StandIn()
-    with hosts(server) as (one, _):
-        epoch = lead(one)
-        one.cells.change(CELL, epoch, [Put("a", b"1", None), Put("b", b"\xff\x00", None)])
+    with hosts(server) as (host, _):
+        epoch = lead(host)
+        host.cells.change(CELL, epoch, [Put("a", b"1", None), Put("b", b"\xff\x00", None)])
         with pytest.raises(ChangedError):
-            one.cells.change(CELL, epoch, [Put("a", b"2", 7)])
-        found = one.cells.read(CELL, "b")
-        assert found is not None
-        assert (found.value, found.version) == (b"\xff\x00", 2)
+            host.cells.change(CELL, epoch, [Put("a", b"2", 7)])
+        cell = host.cells.read(CELL, "b")
+        assert cell is not None
+        assert (cell.value, cell.version) == (b"\xff\x00", 2)
 
 
 def test_a_cell_that_would_be_larger_than_a_config_map_is_refused_and_stays() -> None:
     server = StandIn()
-    with hosts(server) as (one, _):
-        epoch = lead(one)
-        one.cells.change(CELL, epoch, [Put("a", b"a" * (LARGEST_MAP - 100), None)])
+    with hosts(server) as (host, _):
+        epoch = lead(host)
+        host.cells.change(CELL, epoch, [Put("a", b"a" * (LARGEST_MAP - 100), None)])
         with pytest.raises(OSError, match="a ConfigMap holds 1,048,576: keep fewer ended jobs"):
-            one.cells.change(CELL, epoch, [Put("b", b"b" * 200, None)])
-        assert one.cells.names(CELL) == ["a"]
-        one.cells.change(CELL, epoch, [Put("b", b"b", None)])
+            host.cells.change(CELL, epoch, [Put("b", b"b" * 200, None)])
+        assert host.cells.names(CELL) == ["a"]
+        host.cells.change(CELL, epoch, [Put("b", b"b", None)])
 
 
 def test_large_metadata_are_payloads(tmp_path: Path) -> None:
@@ -251,18 +251,18 @@ def test_large_metadata_are_payloads(tmp_path: Path) -> None:
 
 def test_objects_carry_the_labels_of_flink_and_those_of_others() -> None:
     server = StandIn()
-    with hosts(server) as (one, _):
-        epoch = lead(one)
+    with hosts(server) as (host, _):
+        epoch = lead(host)
         theirs = server.ask("GET", MAP)
         theirs["metadata"]["labels"]["team"] = "blue"
         server.ask("PUT", MAP, theirs)
-        one.cells.change(CELL, epoch, [Put("a", b"", None)])
+        host.cells.change(CELL, epoch, [Put("a", b"", None)])
         for path in (LEASE, MAP):
             labels = server.objects[path]["metadata"]["labels"]
             assert labels["app"] == "orders"
             assert labels["configmap-type"] == "high-availability"
         assert server.objects[MAP]["metadata"]["labels"]["team"] == "blue"
-        one.cells.forget(CELL)
+        host.cells.forget(CELL)
         assert server.objects == {}
 
 
@@ -273,8 +273,8 @@ def test_wrong_options_are_named(kind: str, tmp_path: Path) -> None:
         "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n"
         "clusters: [{name: k, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n"
     )
-    given = settings(tmp_path, **{"high-availability.type": kind, "kubernetes.config.file": str(config)})
-    services = load_high_availability(given, tmp_path)
+    options = settings(tmp_path, **{"high-availability.type": kind, "kubernetes.config.file": str(config)})
+    services = load_high_availability(options, tmp_path)
     assert isinstance(services, KubernetesServices)
     services.close()
     for more, said in (
@@ -286,18 +286,18 @@ def test_wrong_options_are_named(kind: str, tmp_path: Path) -> None:
         ({"kubernetes.context": "d"}, "has no context 'd'"),
     ):
         with pytest.raises(ConfigurationError, match=said):
-            KubernetesServices(Settings({k: v for k, v in {**given.to_plain(), **more}.items() if v}))
+            KubernetesServices(Settings({k: v for k, v in {**options.to_plain(), **more}.items() if v}))
 
 
 def test_a_stand_by_remembers_nothing_of_its_campaigns() -> None:
     server = StandIn()
-    with hosts(server) as (one, other):
-        lead(one)
+    with hosts(server) as (first, second):
+        lead(first)
         for _ in range(100):
-            assert other.cells.campaign(CELL) is None
-        assert other.cells._abandoned == set()  # 172,800 campaigns a day were 31 MB
-        one.cells.release(CELL, 1)
-        assert lead(other) == 2
+            assert second.cells.campaign(CELL) is None
+        assert second.cells._abandoned == set()  # 172,800 campaigns a day were 31 MB
+        first.cells.release(CELL, 1)
+        assert lead(second) == 2
 
 
 def test_a_leader_reads_its_config_map_as_often_as_it_renews_its_lease() -> None:
@@ -308,14 +308,14 @@ def test_a_leader_reads_its_config_map_as_often_as_it_renews_its_lease() -> None
             reads.append(path)
         return ""
 
-    with hosts(server) as (one, other):
-        epoch = lead(one)
+    with hosts(server) as (first, second):
+        epoch = lead(first)
         server.fault = noted
         for _ in range(301):  # a look each second; the retry period is 300 s
-            one.cells.poll(CELL, epoch)
-            one.time += 1
+            first.cells.poll(CELL, epoch)
+            first.time += 1
         assert len(reads) == 2
-        other.cells.depose(CELL)
-        one.time += 300
+        second.cells.depose(CELL)
+        first.time += 300
         with pytest.raises(FencedError):
-            one.cells.poll(CELL, epoch)
+            first.cells.poll(CELL, epoch)

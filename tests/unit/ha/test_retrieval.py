@@ -75,24 +75,24 @@ def test_an_epoch_is_part_of_what_is_told() -> None:
 
 
 def test_a_look_that_fails_for_a_while_ends_no_watch(caplog: pytest.LogCaptureFixture) -> None:
-    found: list[Leader | Exception | None] = [None, ConfigurationError("damaged"), OSError(5, "away"), Leader(1, "x")]
-    told = threading.Event()
+    answers: list[Leader | Exception | None] = [None, ConfigurationError("damaged"), OSError(5, "away"), Leader(1, "x")]
+    leader_seen = threading.Event()
     heard: list[Leader | None] = []
 
     def look(component: str) -> Leader | None:
-        one = found.pop(0) if len(found) > 1 else found[0]
-        if isinstance(one, Exception):
-            raise one
-        return one
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def listen(leader: Leader | None) -> None:
         heard.append(leader)
         if leader is not None:
-            told.set()
+            leader_seen.set()
 
     watches = PolledWatches(look, pause=0.001)
     watches.add(DISPATCHER, listen)
-    assert told.wait(20)
+    assert leader_seen.wait(20)
     watches.close()
     watches.close()
     assert heard == [None, Leader(1, "x")]

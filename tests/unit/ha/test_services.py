@@ -91,11 +91,11 @@ def test_a_leader_that_died_is_followed_at_once_by_a_larger_epoch(tmp_path: Path
 
 
 def test_clusters_share_a_directory(tmp_path: Path) -> None:
-    one = DirectoryServices(settings(tmp_path))
+    services = DirectoryServices(settings(tmp_path))
     other = DirectoryServices(settings(tmp_path, **{"high-availability.cluster-id": "other"}))
-    leaders = one.campaign(DISPATCHER), other.campaign(DISPATCHER)
+    leaders = services.campaign(DISPATCHER), other.campaign(DISPATCHER)
     assert None not in leaders
-    one.close()
+    services.close()
     other.close()
 
 
@@ -177,9 +177,9 @@ def test_the_type_follows_from_the_settings(tmp_path: Path) -> None:
     assert isinstance(load_high_availability(Settings({}), None), MemoryServices)
     assert isinstance(load_high_availability(Settings({"high-availability.type": "none"}), None), MemoryServices)
     none = {"high-availability.type": "none", "high-availability.storageDir": str(tmp_path / "other")}
-    made = load_high_availability(Settings(none), tmp_path)
-    assert isinstance(made, DirectoryServices), "a Dispatcher that is started again finds its jobs"
-    assert (made.directory, made.has_standbys) == (tmp_path / "ha" / "default", False)
+    services = load_high_availability(Settings(none), tmp_path)
+    assert isinstance(services, DirectoryServices), "a Dispatcher that is started again finds its jobs"
+    assert (services.directory, services.has_standbys) == (tmp_path / "ha" / "default", False)
     assert isinstance(load_high_availability(Settings({}), tmp_path), DirectoryServices)
     with pytest.raises(ConfigurationError, match=r"no firesteel\.high_availability plug-in is called 'consul'"):
         load_high_availability(Settings({"high-availability.type": "consul"}), tmp_path)
@@ -231,11 +231,11 @@ def test_nobody_waits_for_a_leader_that_stands_still_in_a_write_which_is_refused
     following = others.campaign(DISPATCHER)
     assert following is not None
     assert following.epoch > leadership.epoch
-    found = others.job_store(following).open(2)
+    contents = others.job_store(following).open(2)
     disk.go_on.set()
     frozen.join(20)
     assert isinstance(outcome[0], FencedError), outcome
-    assert [end.archive for end in found.ends] == [{"state": "FINISHED"}]
+    assert [end.archive for end in contents.ends] == [{"state": "FINISHED"}]
     assert others.job_store(following).archive(JOB) == {"state": "FINISHED"}, "the late write was taken"
     following.release()
     last = others.campaign(DISPATCHER)
@@ -341,12 +341,12 @@ def test_a_lock_that_is_removed_while_it_is_taken_is_taken_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services, others = DirectoryServices(settings(tmp_path)), DirectoryServices(settings(tmp_path))
-    lock, taken = fcntl.flock, list[int]()
+    lock, handles = fcntl.flock, list[int]()
 
     def late(handle: int, how: int) -> None:
         lock(handle, how)
-        if not taken:
-            taken.append(handle)
+        if not handles:
+            handles.append(handle)
             others.depose(DISPATCHER)
 
     monkeypatch.setattr(fcntl, "flock", late)

@@ -62,8 +62,8 @@ def payload(folder: Path, kind: str, job_id: str) -> Path:
     return path
 
 
-def names(found: StoreContents) -> tuple[list[str], list[str]]:
-    return [j.graph.job_id for j in found.jobs], [e.job_id for e in found.ends]
+def names(contents: StoreContents) -> tuple[list[str], list[str]]:
+    return [j.graph.job_id for j in contents.jobs], [e.job_id for e in contents.ends]
 
 
 def test_what_was_stored_is_found_again(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_what_was_stored_is_found_again(tmp_path: Path) -> None:
     assert blob is not None
     assert blob.read_bytes() == BLOB
     store.close()
-    found = content(tmp_path / "d")
-    assert found.jobs == (
+    stored = content(tmp_path / "d")
+    assert stored.jobs == (
         replace(job(A, 1), jobmaster=("http://jm", "token")),
         replace(job(B, 2), cancel_wanted=True),
     )
@@ -193,9 +193,9 @@ def test_a_damaged_job_waits_with_its_reason_and_harms_no_other(
     shutil.copytree(entry, tmp_path / "whole")
     damage(entry / "graph.json")
     for _ in range(2):  # also the next Dispatcher finds it
-        store, found = opened(folder)
-        assert names(found) == (["c" * 32], [B])
-        (waiting,) = found.unreadable
+        store, contents = opened(folder)
+        assert names(contents) == (["c" * 32], [B])
+        (waiting,) = contents.unreadable
         assert (waiting.job_id, waiting.jobmaster) == (A, ("http://jm", "token"))
         assert f"{A} is damaged: " in waiting.reason
         assert waiting.reason in caplog.text
@@ -222,9 +222,9 @@ def test_a_damaged_record_harms_no_other_and_people_can_mend_it(
     store.end(end(B))
     before = edit_record(folder / "default", f"{kind}.{A}", damage, DISPATCHER)
     for _ in range(2):
-        store, found = opened(folder)
-        assert names(found) == (["c" * 32], [B])
-        (waiting,) = found.unreadable
+        store, contents = opened(folder)
+        assert names(contents) == (["c" * 32], [B])
+        (waiting,) = contents.unreadable
         assert f"the record job.{A} is damaged: it was changed" in waiting.reason
     by_hand = before.partition(b" ")[2]  # JSON without its checksum
     edit_record(folder / "default", f"{kind}.{A}", lambda line: by_hand, DISPATCHER)
@@ -284,8 +284,8 @@ def test_a_damaged_end_stays_where_it_is_and_its_job_does_not_run_again(tmp_path
     _flip(archive)
     with pytest.raises(DamagedEntryError, match="checksum"):
         store.archive(A)
-    found = content(tmp_path / "d")
-    assert (names(found), found.unreadable) == (([], [B]), ())
+    contents = content(tmp_path / "d")
+    assert (names(contents), contents.unreadable) == (([], [B]), ())
     assert archive.exists()
 
 

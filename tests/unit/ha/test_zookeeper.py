@@ -18,11 +18,11 @@ CLIENT = "high-availability.zookeeper.client"
 
 
 def settings(directory: Path, **more: str) -> Settings:
-    given = {
+    options = {
         "high-availability.type": "zookeeper", "high-availability.zookeeper.quorum": "zk1:2181,zk2:2181/apps/",
         "high-availability.storageDir": str(directory), **more,
     }  # fmt: skip
-    return Settings({key: value for key, value in given.items() if value})
+    return Settings({key: value for key, value in options.items() if value})
 
 
 @pytest.mark.parametrize("kind", ["zookeeper", "ZooKeeper", "ZOOKEEPER"])

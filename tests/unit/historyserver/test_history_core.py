@@ -33,12 +33,12 @@ def test_what_is_deleted_vanishes_and_what_is_damaged_is_not_shown() -> None:
     with_jobs(core, 0, a=5, b=3)
     core.to_read(0, {A: "1", B: "1", C: "1"})
     core.read(0, C, ArchiveEntry("1"))
-    assert [one["jid"] for one in core.overviews()] == [B, A]
-    found = core.place_of(C)
-    assert found is not None
-    assert found[1].overview is None
+    assert [overview["jid"] for overview in core.overviews()] == [B, A]
+    place = core.place_of(C)
+    assert place is not None
+    assert place[1].overview is None
     core.to_read(0, {B: "1"})
-    assert [one["jid"] for one in core.overviews()] == [B]
+    assert [overview["jid"] for overview in core.overviews()] == [B]
     assert core.place_of(A) is None
 
 
@@ -48,7 +48,7 @@ def test_a_good_archive_goes_before_a_damaged_one_of_another_place() -> None:
     core.read(0, A, ArchiveEntry("1"))
     with_jobs(core, 1, a=7)
     assert core.place_of(A) == (1, entry(A, 7))
-    assert [one["jid"] for one in core.overviews()] == [A]
+    assert [overview["jid"] for overview in core.overviews()] == [A]
 
 
 def test_jobs_of_one_application_stand_together() -> None:
@@ -56,9 +56,9 @@ def test_jobs_of_one_application_stand_together() -> None:
     core.to_read(0, {A: "1", B: "1", C: "1"})
     for job_id, ended_ms, application in ((A, 3, A), (B, 2, C), (C, 4, C)):
         core.read(0, job_id, ArchiveEntry("1", ended_ms, job_row(job_id, "FINISHED"), application))
-    assert [one["jid"] for one in core.overviews()] == [B, A, C]
-    found = {application: [one["jid"] for one in jobs] for application, jobs in core.applications().items()}
-    assert found == {C: [B, C], A: [A]}
+    assert [overview["jid"] for overview in core.overviews()] == [B, A, C]
+    by_application = {application: [job["jid"] for job in jobs] for application, jobs in core.applications().items()}
+    assert by_application == {C: [B, C], A: [A]}
 
 
 def test_the_newest_of_each_place_stay() -> None:
@@ -79,5 +79,5 @@ def test_what_ended_long_ago_expires_and_what_is_damaged_does_not() -> None:
 
 
 def test_counts_by_state() -> None:
-    found = counts([job_row(A, "FINISHED"), job_row(B, "FAILED"), job_row(C, "FINISHED")])
-    assert found == {"jobs-running": 0, "jobs-finished": 2, "jobs-cancelled": 0, "jobs-failed": 1}
+    counted = counts([job_row(A, "FINISHED"), job_row(B, "FAILED"), job_row(C, "FINISHED")])
+    assert counted == {"jobs-running": 0, "jobs-finished": 2, "jobs-cancelled": 0, "jobs-failed": 1}

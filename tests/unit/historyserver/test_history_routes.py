@@ -124,8 +124,8 @@ def test_an_archive_that_can_not_be_read_hides_no_other_one(tmp_path: Path, capl
 
 
 def test_paths_are_the_dispatchers() -> None:
-    dispatcher = {one.path: one.answer for one in DISPATCHER_ENDPOINTS if one.method == "GET"}
-    assert {one.path: one.answer for one in ENDPOINTS}.items() <= dispatcher.items()
+    dispatcher = {endpoint.path: endpoint.answer for endpoint in DISPATCHER_ENDPOINTS if endpoint.method == "GET"}
+    assert {endpoint.path: endpoint.answer for endpoint in ENDPOINTS}.items() <= dispatcher.items()
 
 
 def test_a_handler_has_to_say_what_it_answers() -> None:

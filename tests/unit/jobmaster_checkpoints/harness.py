@@ -81,8 +81,8 @@ class Storage:
                 self._forget(checkpoint_id, True)
                 self._remove((files_of_it or frozenset()) - keep)
             case Close(drop, _):
-                for one in drop:
-                    self.do(one)
+                for instruction in drop:
+                    self.do(instruction)
                 self.closed = True
         return WorkResult(work)
 
@@ -158,9 +158,9 @@ class FakeJob:
 
     def enumerator_state(self, vertex_id: str, serials: Mapping[int, int], number: int) -> EnumeratorState:
         self.snapshots += 1
-        made = self.enumerators.get(vertex_id)
-        if isinstance(made, Exception):
-            raise made
+        enumerator = self.enumerators.get(vertex_id)
+        if isinstance(enumerator, Exception):
+            raise enumerator
         plain: dict[str, Any] = {"serials": {str(k): v for k, v in serials.items()}}
         return EnumeratorState("static", {**plain, "number": number} if number else plain)
 
@@ -265,11 +265,11 @@ class FakeJob:
         self.do_all()
         return checkpoint_id
 
-    def told(self, kind: type[Any]) -> list[Any]:
-        """Instructions of a kind, which are taken."""
-        found = [i for i in self.out if isinstance(i, kind)]
+    def instructions_of(self, kind: type[Any]) -> list[Any]:
+        """Instructions of a kind, which are removed from what came out."""
+        instructions = [i for i in self.out if isinstance(i, kind)]
         self.out = [i for i in self.out if not isinstance(i, kind)]
-        return found
+        return instructions
 
     def fail(self, cause: str = "a task failed") -> None:
         self.coordinator.tasks_failed(cause)
@@ -291,8 +291,8 @@ class FakeJob:
         self.run()
 
     def counts(self) -> dict[str, int]:
-        found: dict[str, int] = at_once(self.coordinator.statistics.in_slices())["counts"]
-        return found
+        counts: dict[str, int] = at_once(self.coordinator.statistics.in_slices())["counts"]
+        return counts
 
 
 def slots(count: int) -> list[LogicalSlot]:

@@ -41,7 +41,7 @@ def test_one_that_takes_too_long_names_who_has_not_acknowledged() -> None:
         "Checkpoint expired before completing. It was under way for 30 s (execution.checkpointing.timeout). "
         "3 tasks have not acknowledged it, such as V1 (2/2)#0."
     )
-    assert {i.checkpoint_id for i in job.told(do.NotifyCheckpointAborted)} == {checkpoint_id}
+    assert {i.checkpoint_id for i in job.instructions_of(do.NotifyCheckpointAborted)} == {checkpoint_id}
     assert job.failed == []
     job.do_all()
     assert not job.storage.files
@@ -72,7 +72,7 @@ def test_an_order_that_a_taskmanager_does_not_take_counts_as_no_failure() -> Non
     job.coordinator.not_triggered((job.execution(1, 0).id,), first)
     assert last_failure(job).startswith("Checkpoint was declined (tasks not ready). V1 (1/2)#0")
     assert job.failed == []
-    assert {i.checkpoint_id for i in job.told(do.NotifyCheckpointAborted)} == {first}
+    assert {i.checkpoint_id for i in job.instructions_of(do.NotifyCheckpointAborted)} == {first}
     job.do_all()
     second = job.begin()
     job.acknowledge_all(second)
@@ -103,7 +103,7 @@ def test_one_that_is_overtaken_does_not_come_behind_a_later_one() -> None:
     assert last_failure(job) == "Checkpoint has been subsumed. Checkpoint 2 is being completed."
     job.do_all()
     assert job.completed.ids() == job.storage.store == [second]
-    assert [told.checkpoint_id for told in job.told(do.NotifyCheckpointComplete)] == [second, second]
+    assert [notice.checkpoint_id for notice in job.instructions_of(do.NotifyCheckpointComplete)] == [second, second]
 
 
 def test_older_ones_are_dropped_when_a_newer_one_is_complete() -> None:
@@ -127,8 +127,8 @@ def test_an_older_one_completes_after_a_newer_one_was_taken_back() -> None:
     job.acknowledge_all(older)
     job.do_all()
     assert job.completed.ids() == job.storage.store == [older]
-    assert {told.checkpoint_id for told in job.told(do.NotifyCheckpointAborted)} == {newer}
-    assert {told.checkpoint_id for told in job.told(do.NotifyCheckpointComplete)} == {older}
+    assert {notice.checkpoint_id for notice in job.instructions_of(do.NotifyCheckpointAborted)} == {newer}
+    assert {notice.checkpoint_id for notice in job.instructions_of(do.NotifyCheckpointComplete)} == {older}
     assert job.take() > newer
 
 
@@ -142,7 +142,7 @@ def test_an_older_one_is_dropped_while_a_newer_one_may_be_in_the_store() -> None
     assert last_failure(job) == "Checkpoint has been subsumed. Checkpoint 2 is being completed."
     job.advance(UNDO_SECONDS)
     job.do_all()
-    assert not job.told(do.NotifyCheckpointComplete)
+    assert not job.instructions_of(do.NotifyCheckpointComplete)
     assert job.completed.ids() == job.storage.store == []
 
 
@@ -198,7 +198,7 @@ def test_checkpoints_go_on_after_tasks_have_finished_and_begin_behind_them() -> 
     for subtask in (0, 1):
         job.move(job.execution(1, subtask), ExecutionState.FINISHED)
     checkpoint_id = job.begin()
-    triggered = [id_ for i in job.told(do.SendTriggerCheckpoint) for id_ in i.execution_ids]
+    triggered = [id_ for i in job.instructions_of(do.SendTriggerCheckpoint) for id_ in i.execution_ids]
     assert triggered == [job.execution(2, 0).id, job.execution(2, 1).id]
     job.acknowledge_all(checkpoint_id)
     job.do_all()
@@ -218,11 +218,11 @@ def test_or_not_if_that_is_switched_off() -> None:
 def test_tasks_behind_one_that_ends_its_outputs_are_triggered_once() -> None:
     job = FakeJob(jobs.job(jobs.vertex(1, 1, splits=["a"]), jobs.vertex(2, 1), jobs.vertex(3, 1))).run()
     job.begin()
-    assert [i.execution_ids for i in job.told(do.SendTriggerCheckpoint)] == [(job.execution(1, 0).id,)]
+    assert [i.execution_ids for i in job.instructions_of(do.SendTriggerCheckpoint)] == [(job.execution(1, 0).id,)]
     job.execution(1, 0).end_of_data = True
     for _ in range(2):
         job.coordinator.outputs_ended()
-    assert [i.execution_ids for i in job.told(do.SendTriggerCheckpoint)] == [(job.execution(2, 0).id,)]
+    assert [i.execution_ids for i in job.instructions_of(do.SendTriggerCheckpoint)] == [(job.execution(2, 0).id,)]
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_a_last_checkpoint_that_completes_after_a_failure_does_not_stand_for_tha
         execution.end_of_data = True
     job.coordinator.all_data_ended()
     job.do_all()
-    assert {told.checkpoint_id for told in job.told(do.SendTriggerCheckpoint)} == {1, 2}
+    assert {trigger.checkpoint_id for trigger in job.instructions_of(do.SendTriggerCheckpoint)} == {1, 2}
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -359,9 +359,9 @@ def test_tasks_hear_of_a_checkpoint_that_fails_while_it_is_completed(stored: boo
     checkpoint_id = job.begin()
     job.acknowledge_all(checkpoint_id)
     job.do_work(error="no answer", stored=stored)
-    told = job.told(do.NotifyCheckpointAborted)
-    assert {one.checkpoint_id for one in told} == {checkpoint_id}
-    assert {id_ for one in told for id_ in one.execution_ids} == {e.id for e in job.executions}
+    notices = job.instructions_of(do.NotifyCheckpointAborted)
+    assert {notice.checkpoint_id for notice in notices} == {checkpoint_id}
+    assert {id_ for notice in notices for id_ in notice.execution_ids} == {e.id for e in job.executions}
 
 
 def test_tasks_hear_once_of_a_checkpoint_that_takes_too_long_to_complete() -> None:
@@ -370,8 +370,8 @@ def test_tasks_hear_once_of_a_checkpoint_that_takes_too_long_to_complete() -> No
     job.acknowledge_all(checkpoint_id)
     job.advance(6)
     job.do_all()
-    told = job.told(do.NotifyCheckpointAborted)
-    assert sorted(id_ for one in told for id_ in one.execution_ids) == sorted(e.id for e in job.executions)
+    notices = job.instructions_of(do.NotifyCheckpointAborted)
+    assert sorted(id_ for notice in notices for id_ in notice.execution_ids) == sorted(e.id for e in job.executions)
     assert job.storage.store == []
 
 

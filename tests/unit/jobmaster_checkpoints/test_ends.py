@@ -32,11 +32,11 @@ TAKEOVER: dict[str, Any] = {"recovers": True, "takeover": (1, "it was killed")}
 class Away:
     """A storage that can't be read for a while, and a store whose answers come when the test says so."""
 
-    def __init__(self, found: Cluster) -> None:
+    def __init__(self, job_cluster: Cluster) -> None:
         self.unreadable = self.holds = False
         self.held: list[WorkResult] = []
-        self._found, self._inner = found, found.worker.do
-        found.worker.do = self.do  # type: ignore[method-assign]
+        self._found, self._inner = job_cluster, job_cluster.worker.do
+        job_cluster.worker.do = self.do  # type: ignore[method-assign]
 
     def do(self, work: Work, call: AbandonableCall | None = None) -> WorkResult:
         if self.unreadable and isinstance(work, Recover):
@@ -65,30 +65,30 @@ def predecessor(directory: Path, store: CompletedCheckpointStore) -> None:
 
 
 def follower(directory: Path, store: CompletedCheckpointStore, **more: Any) -> tuple[Cluster, Away]:
-    found = Cluster(jobs.two_by_two(), directory, store, **{**NO_RESTART, **TAKEOVER, **more})
-    away = Away(found)
+    job_cluster = Cluster(jobs.two_by_two(), directory, store, **{**NO_RESTART, **TAKEOVER, **more})
+    away = Away(job_cluster)
     away.unreadable = True
-    return found, away
+    return job_cluster, away
 
 
 def completing(directory: Path, before: int, **more: Any) -> tuple[Cluster, Away]:
     """A checkpoint is being completed, behind so many others."""
-    found = cluster(directory, **more)
-    found.advance(10 * before + 5)
-    away = Away(found)
+    job_cluster = cluster(directory, **more)
+    job_cluster.advance(10 * before + 5)
+    away = Away(job_cluster)
     away.holds = True
-    found.advance(10)
+    job_cluster.advance(10)
     assert len(away.held) == 1
-    return found, away
+    return job_cluster, away
 
 
-def last_location(found: Cluster) -> str:
+def last_location(job_cluster: Cluster) -> str:
     """The directory of the last complete checkpoint, as the archive says it."""
-    return Path(job_archive(found.core)["checkpoints"]["latest"]["COMPLETED"]["location"]).parent.name
+    return Path(job_archive(job_cluster.core)["checkpoints"]["latest"]["COMPLETED"]["location"]).parent.name
 
 
-def released(found: Cluster) -> set[int | None]:
-    return {one.last_checkpoint for one in found.out if isinstance(one, do.ReleaseSlot)}
+def released(job_cluster: Cluster) -> set[int | None]:
+    return {instruction.last_checkpoint for instruction in job_cluster.out if isinstance(instruction, do.ReleaseSlot)}
 
 
 # -- a takeover while the storage can't be read
@@ -97,14 +97,14 @@ def released(found: Cluster) -> set[int | None]:
 def test_a_takeover_waits_for_its_storage_for_as_long_as_it_takes(tmp_path: Path) -> None:
     store = MemoryCheckpointStore()
     predecessor(tmp_path, store)
-    found, away = follower(tmp_path, store)
-    found.start()
-    found.advance(86_400)  # slot.request.timeout is 5 min, execution.checkpointing.timeout 10 min
-    assert found.state == "RUNNING"
+    job_cluster, away = follower(tmp_path, store)
+    job_cluster.start()
+    job_cluster.advance(86_400)  # slot.request.timeout is 5 min, execution.checkpointing.timeout 10 min
+    assert job_cluster.state == "RUNNING"
     assert retained(tmp_path) == ["chk-2"]
     away.unreadable = False
-    found.advance(10)
-    assert found.words()["V1/0"].endswith("_0_0 at 2")
+    job_cluster.advance(10)
+    assert job_cluster.words()["V1/0"].endswith("_0_0 at 2")
 
 
 def test_a_takeover_waits_for_the_mount_of_its_checkpoints(tmp_path: Path) -> None:
@@ -113,40 +113,42 @@ def test_a_takeover_waits_for_the_mount_of_its_checkpoints(tmp_path: Path) -> No
     predecessor(mount, store)
     mount.rename(tmp_path / "unmounted")
     mount.mkdir()
-    found, away = follower(mount, store)
+    job_cluster, away = follower(mount, store)
     away.unreadable = False
-    found.start()
-    found.advance(3600)
-    assert found.state == "RUNNING", job_archive(found.core)["failure"]
-    assert not any(isinstance(one, do.SubmitSlot) for one in found.out), "nothing may begin without its state"
+    job_cluster.start()
+    job_cluster.advance(3600)
+    assert job_cluster.state == "RUNNING", job_archive(job_cluster.core)["failure"]
+    assert not any(isinstance(instruction, do.SubmitSlot) for instruction in job_cluster.out), (
+        "nothing may begin without its state"
+    )
     assert list(mount.iterdir()) == [], "nothing is written into the mount point"
     mount.rmdir()
     (tmp_path / "unmounted").rename(mount)
-    found.advance(10)
-    assert found.words()["V1/0"].endswith("_0_0 at 2")
+    job_cluster.advance(10)
+    assert job_cluster.words()["V1/0"].endswith("_0_0 at 2")
 
 
 def test_slots_that_never_come_fail_a_takeover_and_what_could_not_be_read_stays(tmp_path: Path) -> None:
     store = MemoryCheckpointStore()
     predecessor(tmp_path, store)
-    found, _ = follower(tmp_path, store)
-    found.do(found.core.start())
-    found.do(found.core.resourcemanager_connected())
-    found.advance(301)
-    assert found.state == "FAILED"
-    assert "slot.request.timeout" in job_archive(found.core)["failure"]["message"]
-    assert job_archive(found.core)["checkpoints"]["unread"], "nobody may take it for a job without checkpoints"
-    assert job_archive(found.core)[CLEAN_UP] == "touch nothing"
+    job_cluster, _ = follower(tmp_path, store)
+    job_cluster.do(job_cluster.core.start())
+    job_cluster.do(job_cluster.core.resourcemanager_connected())
+    job_cluster.advance(301)
+    assert job_cluster.state == "FAILED"
+    assert "slot.request.timeout" in job_archive(job_cluster.core)["failure"]["message"]
+    assert job_archive(job_cluster.core)["checkpoints"]["unread"], "nobody may take it for a job without checkpoints"
+    assert job_archive(job_cluster.core)[CLEAN_UP] == "touch nothing"
     assert retained(tmp_path) == ["chk-2"]
 
 
 def test_a_cancelled_takeover_removes_what_the_user_does_not_keep(tmp_path: Path) -> None:
     store = MemoryCheckpointStore()
     predecessor(tmp_path, store)
-    found, _ = follower(tmp_path, store)
-    found.start()
-    found.do(found.core.cancel("by a test"))
-    assert job_archive(found.core)[CLEAN_UP] == "remove"
+    job_cluster, _ = follower(tmp_path, store)
+    job_cluster.start()
+    job_cluster.do(job_cluster.core.cancel("by a test"))
+    assert job_archive(job_cluster.core)[CLEAN_UP] == "remove"
     assert retained(tmp_path) == []
 
 
@@ -156,20 +158,22 @@ def test_a_takeover_waits_for_the_release_that_has_written_its_checkpoints(
     """Keys that were hashed in another way, metadata of another version: the cluster's version is rolled forward."""
     store = MemoryCheckpointStore()
     predecessor(tmp_path, store)
-    found, away = follower(tmp_path, store)
+    job_cluster, away = follower(tmp_path, store)
     away.unreadable = False
     monkeypatch.setattr(closing_module, "KEY_HASH_VERSION", 0)
-    found.start()
-    found.advance(86_400)
+    job_cluster.start()
+    job_cluster.advance(86_400)
     monkeypatch.undo()
     monkeypatch.setattr(metadata_module, "VERSION", metadata_module.OLDEST)
-    found.advance(86_400)
-    assert found.state == "RUNNING", job_archive(found.core)["failure"]
-    assert not any(isinstance(one, do.SubmitSlot) for one in found.out), "nothing may begin without its state"
+    job_cluster.advance(86_400)
+    assert job_cluster.state == "RUNNING", job_archive(job_cluster.core)["failure"]
+    assert not any(isinstance(instruction, do.SubmitSlot) for instruction in job_cluster.out), (
+        "nothing may begin without its state"
+    )
     assert retained(tmp_path) == ["chk-2"]
     monkeypatch.undo()
-    found.advance(10)
-    assert found.words()["V1/0"].endswith("_0_0 at 2")
+    job_cluster.advance(10)
+    assert job_cluster.words()["V1/0"].endswith("_0_0 at 2")
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -179,58 +183,58 @@ def test_what_a_user_begins_with_is_refused_at_once_or_waited_for_behind_a_lost_
     predecessor(tmp_path / "before", MemoryCheckpointStore())
     (path,) = (tmp_path / "before").glob("*/chk-2")
     more = {**NO_RESTART, "execution.state-recovery.path": str(path), **(TAKEOVER if lost else {})}
-    found = Cluster(jobs.two_by_two(), tmp_path / "c", MemoryCheckpointStore(), **more)
+    job_cluster = Cluster(jobs.two_by_two(), tmp_path / "c", MemoryCheckpointStore(), **more)
     monkeypatch.setattr(metadata_module, "VERSION", metadata_module.OLDEST)
-    found.start()
+    job_cluster.start()
     if not lost:
-        message = job_archive(found.core)["failure"]["message"]
-        assert found.state == "FAILED", "its user is there, and can name another one"
+        message = job_archive(job_cluster.core)["failure"]["message"]
+        assert job_cluster.state == "FAILED", "its user is there, and can name another one"
         assert f"{path}/_metadata: it is of version 3" in message
         assert "go on with the version that wrote it" in message
         return
-    found.advance(86_400)
-    assert found.state == "RUNNING", job_archive(found.core)["failure"]
+    job_cluster.advance(86_400)
+    assert job_cluster.state == "RUNNING", job_archive(job_cluster.core)["failure"]
     monkeypatch.undo()
-    found.advance(10)
-    assert found.words()["V1/0"].endswith("_0_0 at 2")
+    job_cluster.advance(10)
+    assert job_cluster.words()["V1/0"].endswith("_0_0 at 2")
 
 
 def test_a_host_that_can_not_read_state_uses_up_no_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Restarts follow in growing pauses, whatever the strategy; a function that raises still ends the job."""
-    found = cluster(tmp_path, **NO_RESTART)
-    found.advance(15)
+    job_cluster = cluster(tmp_path, **NO_RESTART)
+    job_cluster.advance(15)
     reason = "the state of a task can't be read on host-b: /mnt is empty on host-b: is its file system mounted?"
-    begun = found.clock.monotonic()
+    begun = job_cluster.clock.monotonic()
     pauses = []
-    while found.clock.monotonic() - begun < 300:
-        found.fail_a_task(AWAY, reason, kind="external")
-        assert found.state == "RESTARTING"
-        failed = found.clock.monotonic()
-        while found.state == "RESTARTING":
-            found.advance(0.5)
-        pauses.append(found.clock.monotonic() - failed)
-        found.advance(0.1)
+    while job_cluster.clock.monotonic() - begun < 300:
+        job_cluster.fail_a_task(AWAY, reason, kind="external")
+        assert job_cluster.state == "RESTARTING"
+        failed = job_cluster.clock.monotonic()
+        while job_cluster.state == "RESTARTING":
+            job_cluster.advance(0.5)
+        pauses.append(job_cluster.clock.monotonic() - failed)
+        job_cluster.advance(0.1)
     assert pauses[:5] == pytest.approx([1, 2, 4, 8, 16], abs=0.5)
     assert pauses[5:] == pytest.approx([30] * len(pauses[5:]), abs=0.5)
     assert len(pauses) > 9
     assert reason in caplog.text
-    found.advance(600)
-    found.fail_a_task(AWAY, reason, kind="external")
-    found.advance(1.5)
-    assert found.state == "RUNNING", "it begins with short pauses again"
-    found.fail_a_task()
-    assert found.state == "FAILED"
+    job_cluster.advance(600)
+    job_cluster.fail_a_task(AWAY, reason, kind="external")
+    job_cluster.advance(1.5)
+    assert job_cluster.state == "RUNNING", "it begins with short pauses again"
+    job_cluster.fail_a_task()
+    assert job_cluster.state == "FAILED"
 
 
 def test_tasks_whose_state_another_release_has_written_wait_for_it_and_fail_only_what_a_user_begins(
     tmp_path: Path,
 ) -> None:
-    found = cluster(tmp_path / "c", **NO_RESTART)
-    found.advance(15)
-    found.fail_a_task(FOREIGN, "file sink: state of version 2 was written by a later release", kind="external")
-    assert found.state == "RESTARTING"
-    found.advance(1.5)
-    assert found.words()["V1/0"].endswith("_0_0 at 1")
+    job_cluster = cluster(tmp_path / "c", **NO_RESTART)
+    job_cluster.advance(15)
+    job_cluster.fail_a_task(FOREIGN, "file sink: state of version 2 was written by a later release", kind="external")
+    assert job_cluster.state == "RESTARTING"
+    job_cluster.advance(1.5)
+    assert job_cluster.words()["V1/0"].endswith("_0_0 at 1")
     (path,) = (tmp_path / "c").glob("*/chk-1")
     more = {**NO_RESTART, "execution.state-recovery.path": str(path)}
     begun = Cluster(jobs.two_by_two(), tmp_path / "d", MemoryCheckpointStore(), **more).start()
@@ -248,17 +252,17 @@ def test_tasks_whose_state_another_release_has_written_wait_for_it_and_fail_only
 def test_a_job_that_keeps_its_checkpoints_ends_when_the_one_that_is_being_completed_is(
     cancelled: bool, before: int, tmp_path: Path
 ) -> None:
-    found, away = completing(tmp_path, before, **KEEPS, **NO_RESTART)
+    job_cluster, away = completing(tmp_path, before, **KEEPS, **NO_RESTART)
     if cancelled:
-        found.do(found.core.cancel("by a test"))
+        job_cluster.do(job_cluster.core.cancel("by a test"))
     else:
-        found.fail_a_task()
-    assert found.state == ("CANCELLING" if cancelled else "FAILING")
+        job_cluster.fail_a_task()
+    assert job_cluster.state == ("CANCELLING" if cancelled else "FAILING")
     away.answer()
-    assert found.state == ("CANCELED" if cancelled else "FAILED")
-    assert released(found) == {before + 1}
+    assert job_cluster.state == ("CANCELED" if cancelled else "FAILED")
+    assert released(job_cluster) == {before + 1}
     assert retained(tmp_path) == [f"chk-{before + 1}"]
-    assert last_location(found) == f"chk-{before + 1}"
+    assert last_location(job_cluster) == f"chk-{before + 1}"
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -266,52 +270,52 @@ def test_a_checkpoint_whose_completion_nobody_hears_of_is_taken_back_behind_the_
     stored: bool, tmp_path: Path
 ) -> None:
     """What the job has shown as its last one when it ended is what is there in the end."""
-    found, away = completing(tmp_path, 1, **KEEPS)
-    found.do(found.core.cancel("by a test"))
-    found.advance(END_SECONDS - 1)
-    assert found.state == "CANCELLING"
-    found.advance(1)
-    assert found.state == "CANCELED"
-    assert released(found) == {1}
-    assert last_location(found) == "chk-1"
+    job_cluster, away = completing(tmp_path, 1, **KEEPS)
+    job_cluster.do(job_cluster.core.cancel("by a test"))
+    job_cluster.advance(END_SECONDS - 1)
+    assert job_cluster.state == "CANCELLING"
+    job_cluster.advance(1)
+    assert job_cluster.state == "CANCELED"
+    assert released(job_cluster) == {1}
+    assert last_location(job_cluster) == "chk-1"
     away.answer() if stored else away.lose()
     assert retained(tmp_path) == ["chk-1"]
-    assert [entry.checkpoint_id for entry in found.worker.store.all()] == []
-    assert last_location(found) == "chk-1"
-    assert job_archive(found.core)["checkpoints"]["counts"]["in_progress"] == 0
+    assert [entry.checkpoint_id for entry in job_cluster.worker.store.all()] == []
+    assert last_location(job_cluster) == "chk-1"
+    assert job_archive(job_cluster.core)["checkpoints"]["counts"]["in_progress"] == 0
 
 
 def test_a_checkpoint_that_would_not_stay_holds_up_no_end(tmp_path: Path) -> None:
-    found, away = completing(tmp_path, 1)
-    found.do(found.core.cancel("by a test"))
-    assert found.state == "CANCELED"
-    assert released(found) == {0}
-    assert job_archive(found.core)["checkpoints"]["counts"]["in_progress"] == 0
+    job_cluster, away = completing(tmp_path, 1)
+    job_cluster.do(job_cluster.core.cancel("by a test"))
+    assert job_cluster.state == "CANCELED"
+    assert released(job_cluster) == {0}
+    assert job_archive(job_cluster.core)["checkpoints"]["counts"]["in_progress"] == 0
     away.answer()
     assert not list(tmp_path.iterdir())
 
 
 def test_a_savepoint_that_is_being_completed_is_the_users_also_when_the_job_is_cancelled(tmp_path: Path) -> None:
-    found = cluster(tmp_path / "c")
-    found.advance(5)
-    away = Away(found)
+    job_cluster = cluster(tmp_path / "c")
+    job_cluster.advance(5)
+    away = Away(job_cluster)
     away.holds = True
-    found.do(found.core.trigger_savepoint("mine", SavepointTarget(str(tmp_path / "s"))))
-    found.do(found.core.cancel("by a test"))
-    assert found.state == "CANCELLING"
+    job_cluster.do(job_cluster.core.trigger_savepoint("mine", SavepointTarget(str(tmp_path / "s"))))
+    job_cluster.do(job_cluster.core.cancel("by a test"))
+    assert job_cluster.state == "CANCELLING"
     away.answer()
-    assert found.state == "CANCELED"
-    assert job_archive(found.core)["checkpoints"]["triggers"]["mine"]["location"]
+    assert job_cluster.state == "CANCELED"
+    assert job_archive(job_cluster.core)["checkpoints"]["triggers"]["mine"]["location"]
     assert len(list((tmp_path / "s").glob("*/_metadata"))) == 1
 
 
 def test_an_acknowledgement_that_comes_again_behind_the_end_removes_nothing_that_stays(tmp_path: Path) -> None:
-    found = cluster(tmp_path, **KEEPS)
-    found.advance(15)
-    found.do(found.core.cancel("by a test"))
+    job_cluster = cluster(tmp_path, **KEEPS)
+    job_cluster.advance(15)
+    job_cluster.do(job_cluster.core.cancel("by a test"))
     (metadata,) = tmp_path.glob("*/chk-1/_metadata")
-    found.acknowledge(found.core.graph.executions()[0], 1)
-    found.advance(2 * LATE_SECONDS)
+    job_cluster.acknowledge(job_cluster.core.graph.executions()[0], 1)
+    job_cluster.advance(2 * LATE_SECONDS)
     assert metadata.is_file()
 
 
@@ -321,15 +325,15 @@ def test_sinks_files_of_a_checkpoint_that_is_given_up_while_it_is_completed_go(t
         "execution.checkpointing.timeout": "2 s",
         "execution.checkpointing.tolerable-failed-checkpoints": "9",
     }
-    found = cluster(tmp_path, **more)
-    found.advance(15)
-    away = Away(found)
+    job_cluster = cluster(tmp_path, **more)
+    job_cluster.advance(15)
+    away = Away(job_cluster)
     away.holds = True
-    found.advance(8)
+    job_cluster.advance(8)
     assert len(away.held) == 1
-    found.do(found.core.cancel("by a test"))
-    assert found.state == "CANCELED"
-    assert released(found) == {1}
+    job_cluster.do(job_cluster.core.cancel("by a test"))
+    assert job_cluster.state == "CANCELED"
+    assert released(job_cluster) == {1}
     away.answer()
     assert retained(tmp_path) == ["chk-1"]
 
@@ -337,12 +341,12 @@ def test_sinks_files_of_a_checkpoint_that_is_given_up_while_it_is_completed_go(t
 def test_no_file_goes_when_a_damaged_checkpoint_fails_the_job(tmp_path: Path) -> None:
     """Its message asks for the file to be brought back: then the sinks' files are needed, too."""
     more: dict[str, Any] = {"execution.checkpointing.num-retained": "2"}
-    found = Cluster(jobs.two_by_two(commits=True), tmp_path, MemoryCheckpointStore(), **more).start()
-    found.advance(25)
-    found.fail_a_task()
-    found.advance(1)
-    found.fail_a_task(CORRUPTED, "chk-2/x: its checksum is wrong")
-    assert found.state == "FAILED"
-    assert "No file of a checkpoint was removed" in job_archive(found.core)["failure"]["message"]
+    job_cluster = Cluster(jobs.two_by_two(commits=True), tmp_path, MemoryCheckpointStore(), **more).start()
+    job_cluster.advance(25)
+    job_cluster.fail_a_task()
+    job_cluster.advance(1)
+    job_cluster.fail_a_task(CORRUPTED, "chk-2/x: its checksum is wrong")
+    assert job_cluster.state == "FAILED"
+    assert "No file of a checkpoint was removed" in job_archive(job_cluster.core)["failure"]["message"]
     assert retained(tmp_path) == ["chk-1", "chk-2"]
-    assert released(found) == {None}
+    assert released(job_cluster) == {None}

@@ -143,21 +143,21 @@ class Cluster:
 
     def words(self) -> dict[str, str]:
         """What the current attempts were given back, by vertex and subtask."""
-        found = {}
+        words = {}
         for execution in self.core.graph.executions():
             restore = self.deployed[execution.id]
             for operator in restore.operators.values() if restore else ():
                 for part in operator.keyed["state"]:
                     for handle in part.handles:
                         assert isinstance(handle, InlineState)
-                        found[f"{execution.vertex.name}/{execution.subtask}"] = handle.data.decode()
-        return found
+                        words[f"{execution.vertex.name}/{execution.subtask}"] = handle.data.decode()
+        return words
 
     def keys(self) -> list[KeyKinds | None]:
         """What tasks that go on from state are told of its keys, each once."""
         restores = [self.deployed[execution.id] for execution in self.core.graph.executions()]
-        told = [operator.keys for restore in restores if restore for operator in restore.operators.values()]
-        return [one for at, one in enumerate(told) if one not in told[:at]]
+        key_kinds = [operator.keys for restore in restores if restore for operator in restore.operators.values()]
+        return [kinds for at, kinds in enumerate(key_kinds) if kinds not in key_kinds[:at]]
 
 
 def _groups(execution: Execution) -> tuple[int, int]:
@@ -182,33 +182,33 @@ def retained(directory: Path) -> list[str]:
 
 
 def test_checkpoints_are_taken_and_the_last_is_kept(tmp_path: Path) -> None:
-    found = cluster(tmp_path)
-    assert found.deployed == {e.id: None for e in found.core.graph.executions()}
-    found.advance(35)
+    job_cluster = cluster(tmp_path)
+    assert job_cluster.deployed == {e.id: None for e in job_cluster.core.graph.executions()}
+    job_cluster.advance(35)
     assert retained(tmp_path) == ["chk-3"]
-    complete = [i for i in found.out if isinstance(i, do.NotifyCheckpointComplete)]
+    complete = [i for i in job_cluster.out if isinstance(i, do.NotifyCheckpointComplete)]
     assert [i.checkpoint_id for i in complete] == [1, 1, 2, 2, 3, 3]
-    assert {id_ for i in complete for id_ in i.execution_ids} == {e.id for e in found.core.graph.executions()}
-    plain = job_archive(found.core)["checkpoints"]
+    assert {id_ for i in complete for id_ in i.execution_ids} == {e.id for e in job_cluster.core.graph.executions()}
+    plain = job_archive(job_cluster.core)["checkpoints"]
     assert plain["counts"] == {"restored": 0, "total": 3, "in_progress": 0, "completed": 3, "failed": 0}
     assert [(r["id"], r["discarded"]) for r in plain["history"]] == [(3, False), (2, True), (1, True)]
     assert plain["metrics"]["lastCheckpointFullSize"] == 36
 
 
 def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
-    found = cluster(tmp_path)
-    found.advance(25)
-    found.fail_a_task()
-    assert found.state == "RESTARTING"
-    found.advance(1)
-    assert found.state == "RUNNING"
+    job_cluster = cluster(tmp_path)
+    job_cluster.advance(25)
+    job_cluster.fail_a_task()
+    assert job_cluster.state == "RESTARTING"
+    job_cluster.advance(1)
+    assert job_cluster.state == "RUNNING"
     before = {
-        f"{e.vertex.name}/{e.subtask}": f"{e.vertex.id}_{e.subtask}_0 at 2" for e in found.core.graph.executions()
+        f"{e.vertex.name}/{e.subtask}": f"{e.vertex.id}_{e.subtask}_0 at 2" for e in job_cluster.core.graph.executions()
     }
-    assert found.words() == before
-    found.advance(10)
+    assert job_cluster.words() == before
+    job_cluster.advance(10)
     assert retained(tmp_path) == ["chk-3"]
-    archive = job_archive(found.core)
+    archive = job_archive(job_cluster.core)
     assert archive["checkpoints"]["restored"]["id"] == 2
     events = [(event["type"], event["text"]) for event in archive[EVENTS]["events"]]
     assert events[-1] == ("RUNNING", "all 4 tasks run, from checkpoint 2")
@@ -216,21 +216,21 @@ def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
 
 
 def test_without_a_checkpoint_a_restart_begins_anew(tmp_path: Path) -> None:
-    found = cluster(tmp_path)
-    found.fail_a_task()
-    found.advance(1)
-    assert found.words() == {}
-    assert all(restore is None for restore in found.deployed.values())
+    job_cluster = cluster(tmp_path)
+    job_cluster.fail_a_task()
+    job_cluster.advance(1)
+    assert job_cluster.words() == {}
+    assert all(restore is None for restore in job_cluster.deployed.values())
 
 
 def test_splits_that_were_given_out_since_the_checkpoint_are_given_out_again(tmp_path: Path) -> None:
-    found = cluster(tmp_path)
-    assert found.ask(1) == ["a"]
-    found.advance(10)  # the reader says that it had got nothing at the barrier
-    assert found.ask(2) == ["b"]
-    found.fail_a_task()
-    found.advance(1)
-    assert [found.ask(number) for number in (1, 2, 3, 4)] == [["a"], ["b"], ["c"], []]
+    job_cluster = cluster(tmp_path)
+    assert job_cluster.ask(1) == ["a"]
+    job_cluster.advance(10)  # the reader says that it had got nothing at the barrier
+    assert job_cluster.ask(2) == ["b"]
+    job_cluster.fail_a_task()
+    job_cluster.advance(1)
+    assert [job_cluster.ask(number) for number in (1, 2, 3, 4)] == [["a"], ["b"], ["c"], []]
 
 
 def test_a_jobmaster_that_follows_a_lost_one_gives_out_only_what_is_in_no_state(tmp_path: Path) -> None:
@@ -244,24 +244,24 @@ def test_a_jobmaster_that_follows_a_lost_one_gives_out_only_what_is_in_no_state(
 
 
 def test_a_job_that_waits_for_its_storage_is_restarted_when_that_is_known(tmp_path: Path) -> None:
-    found = cluster(tmp_path)
-    held: list[Any] = []
-    work_done = found.worker.do
+    job_cluster = cluster(tmp_path)
+    finished_work: list[Any] = []
+    work_done = job_cluster.worker.do
 
     def hold(work: Any, call: Any = None) -> Any:
         done = work_done(work)
         if type(work).__name__ == "Complete":
-            held.append(done)
+            finished_work.append(done)
             return type(done)(type("Nothing", (), {})())
         return done
 
-    found.worker.do = hold  # type: ignore[method-assign]
-    found.advance(10)
-    found.fail_a_task()
-    found.advance(5)
-    assert not any(e.attempt == 1 and e.state.value == "RUNNING" for e in found.core.graph.executions())
-    found.do(found.core.checkpoint_work_done(held[0]))
-    assert found.words()["V1/0"].endswith("_0 at 1")
+    job_cluster.worker.do = hold  # type: ignore[method-assign]
+    job_cluster.advance(10)
+    job_cluster.fail_a_task()
+    job_cluster.advance(5)
+    assert not any(e.attempt == 1 and e.state.value == "RUNNING" for e in job_cluster.core.graph.executions())
+    job_cluster.do(job_cluster.core.checkpoint_work_done(finished_work[0]))
+    assert job_cluster.words()["V1/0"].endswith("_0 at 1")
 
 
 @pytest.mark.parametrize(
@@ -280,29 +280,33 @@ def test_what_stays_when_a_job_ends(retention: str, cancelled: bool, left: list[
         "execution.checkpointing.externalized-checkpoint-retention": retention,
         "restart-strategy.type": "none",
     }
-    found = cluster(tmp_path, **more)
-    found.advance(15)
+    job_cluster = cluster(tmp_path, **more)
+    job_cluster.advance(15)
     if cancelled:
-        found.do(found.core.cancel("by a test"))
+        job_cluster.do(job_cluster.core.cancel("by a test"))
     else:
-        found.fail_a_task()
-    assert found.state == ("CANCELED" if cancelled else "FAILED")
+        job_cluster.fail_a_task()
+    assert job_cluster.state == ("CANCELED" if cancelled else "FAILED")
     assert retained(tmp_path) == left
-    assert job_archive(found.core)[CLEAN_UP] == ("keep" if left else "remove"), "whoever comes next would do otherwise"
+    assert job_archive(job_cluster.core)[CLEAN_UP] == ("keep" if left else "remove"), (
+        "whoever comes next would do otherwise"
+    )
     assert not left or [p.name for p in tmp_path.iterdir()] == [jobs.JOB]
     assert left or not list(tmp_path.iterdir())
-    released = [one.last_checkpoint for one in found.out if isinstance(one, do.ReleaseSlot)]
+    released = [
+        instruction.last_checkpoint for instruction in job_cluster.out if isinstance(instruction, do.ReleaseSlot)
+    ]
     assert set(released) == {1 if left else 0}, "sinks' files that only later checkpoints need go"
 
 
 def test_a_bounded_job_ends_with_a_checkpoint_that_commits(tmp_path: Path) -> None:
-    found = Cluster(jobs.two_by_two(commits=True), tmp_path, MemoryCheckpointStore()).start()
-    for execution in found.core.graph.executions():
-        found.do(found.core.end_of_data(m.ExecutionRef(execution.id)))
-    complete = [i for i in found.out if isinstance(i, do.NotifyCheckpointComplete)]
+    job_cluster = Cluster(jobs.two_by_two(commits=True), tmp_path, MemoryCheckpointStore()).start()
+    for execution in job_cluster.core.graph.executions():
+        job_cluster.do(job_cluster.core.end_of_data(m.ExecutionRef(execution.id)))
+    complete = [i for i in job_cluster.out if isinstance(i, do.NotifyCheckpointComplete)]
     assert {i.checkpoint_id for i in complete} == {1}
-    found.report([e.id for e in found.core.graph.executions()], "FINISHED")
-    assert found.state == "FINISHED"
+    job_cluster.report([e.id for e in job_cluster.core.graph.executions()], "FINISHED")
+    assert job_cluster.state == "FINISHED"
     assert not list(tmp_path.iterdir())
 
 
@@ -335,14 +339,16 @@ def test_a_job_starts_from_a_retained_checkpoint_which_it_does_not_own(tmp_path:
     assert retained(tmp_path / "old") == ["chk-2"]
     third = cluster(tmp_path / "newer", **_path(path))
     third.do(third.core.cancel("by a test"))
-    assert {one.last_checkpoint for one in third.out if isinstance(one, do.ReleaseSlot)} == {2}
+    assert {instruction.last_checkpoint for instruction in third.out if isinstance(instruction, do.ReleaseSlot)} == {2}
 
 
 def test_a_suspended_job_needs_all_its_files(tmp_path: Path) -> None:
-    found = cluster(tmp_path)
-    found.advance(15)
-    found.do(found.core.suspend("the host stops"))
-    assert {one.last_checkpoint for one in found.out if isinstance(one, do.ReleaseSlot)} == {None}
+    job_cluster = cluster(tmp_path)
+    job_cluster.advance(15)
+    job_cluster.do(job_cluster.core.suspend("the host stops"))
+    assert {
+        instruction.last_checkpoint for instruction in job_cluster.out if isinstance(instruction, do.ReleaseSlot)
+    } == {None}
 
 
 def test_state_of_operators_that_the_job_does_not_have_is_not_dropped_silently(tmp_path: Path) -> None:
@@ -358,8 +364,8 @@ def test_state_of_operators_that_the_job_does_not_have_is_not_dropped_silently(t
     assert "has state of operators that the job does not have: 'V2'" in message
     assert "-n on the command line" in message
     ignoring: dict[str, Any] = {**path, "execution.state-recovery.ignore-unclaimed-state": "true"}
-    taken = Cluster(other, tmp_path / "new", MemoryCheckpointStore(), **ignoring).start()
-    assert taken.words().keys() == {"V1/0", "V1/1"}
+    successor = Cluster(other, tmp_path / "new", MemoryCheckpointStore(), **ignoring).start()
+    assert successor.words().keys() == {"V1/0", "V1/1"}
 
 
 def test_keys_are_proved_where_another_job_goes_on(tmp_path: Path) -> None:
@@ -374,15 +380,15 @@ def test_keys_are_proved_where_another_job_goes_on(tmp_path: Path) -> None:
     other = Cluster(jobs.two_by_two(), tmp_path / "new", MemoryCheckpointStore(), **path).start()
     assert other.keys() == [KeyKinds(("str",), proved=False)]
     ignoring: dict[str, Any] = {**path, "execution.state-recovery.ignore-unclaimed-state": "true"}
-    taken = Cluster(jobs.two_by_two(), tmp_path / "newer", MemoryCheckpointStore(), **ignoring).start()
-    assert taken.keys() == [KeyKinds(("str",))]
+    successor = Cluster(jobs.two_by_two(), tmp_path / "newer", MemoryCheckpointStore(), **ignoring).start()
+    assert successor.keys() == [KeyKinds(("str",))]
 
 
 def test_a_path_without_a_checkpoint_fails_the_job_at_once(tmp_path: Path) -> None:
     path: dict[str, Any] = {"execution.state-recovery.path": str(tmp_path / "nothing")}
-    found = cluster(tmp_path / "new", **path)
-    assert found.state == "FAILED"
-    assert "there is no such file or directory" in job_archive(found.core)["failure"]["message"]
+    job_cluster = cluster(tmp_path / "new", **path)
+    assert job_cluster.state == "FAILED"
+    assert "there is no such file or directory" in job_archive(job_cluster.core)["failure"]["message"]
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path) -> None:
@@ -410,15 +416,15 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path)
 def test_results_for_the_client_are_no_reason_to_use_the_one_before(tmp_path: Path, mode: str) -> None:
     more: dict[str, Any] = {"execution.checkpointing.num-retained": "2", "execution.checkpointing.mode": mode}
     graph = jobs.job(jobs.vertex(1, 2, splits=["a"]), jobs.vertex(2, 1, collects="f" * 32))
-    found = Cluster(graph, tmp_path, MemoryCheckpointStore(), **more).start()
-    found.advance(25)
-    found.fail_a_task()
-    found.advance(1)
-    assert found.words()["V2/0"].endswith(" at 2")
-    found.fail_a_task(CORRUPTED, "chk-2/x: its checksum is wrong")
-    found.advance(1)
-    assert found.state == "FAILED"
-    message = job_archive(found.core)["failure"]["message"]
+    job_cluster = Cluster(graph, tmp_path, MemoryCheckpointStore(), **more).start()
+    job_cluster.advance(25)
+    job_cluster.fail_a_task()
+    job_cluster.advance(1)
+    assert job_cluster.words()["V2/0"].endswith(" at 2")
+    job_cluster.fail_a_task(CORRUPTED, "chk-2/x: its checksum is wrong")
+    job_cluster.advance(1)
+    assert job_cluster.state == "FAILED"
+    message = job_archive(job_cluster.core)["failure"]["message"]
     assert "what its sinks (V2) have committed, or given to the program, since would be repeated" in message
 
 
@@ -428,40 +434,40 @@ def test_storage_that_can_not_be_written_fails_the_job_after_the_tolerated_failu
         "execution.checkpointing.tolerable-failed-checkpoints": "2",
         "restart-strategy.type": "none",
     }
-    found = cluster(tmp_path / "file", **more)
-    found.advance(25)
-    assert found.state == "RUNNING"
-    assert job_archive(found.core)["checkpoints"]["counts"]["failed"] == 2
-    failing = job_archive(found.core)[EVENTS]["events"][-1]
+    job_cluster = cluster(tmp_path / "file", **more)
+    job_cluster.advance(25)
+    assert job_cluster.state == "RUNNING"
+    assert job_archive(job_cluster.core)["checkpoints"]["counts"]["failed"] == 2
+    failing = job_archive(job_cluster.core)[EVENTS]["events"][-1]
     assert (failing["type"], failing["count"]) == ("CHECKPOINTS_FAILING", 2)
     assert "Not a directory" in failing["text"]
-    found.advance(10)
-    assert found.state == "FAILED"
-    message = job_archive(found.core)["failure"]["message"]
+    job_cluster.advance(10)
+    assert job_cluster.state == "FAILED"
+    message = job_archive(job_cluster.core)["failure"]["message"]
     assert "Exceeded checkpoint tolerable failure threshold" in message
     assert "Not a directory" in message
 
 
 def test_a_checkpoint_by_hand(tmp_path: Path) -> None:
-    found = cluster(tmp_path, **_setting("execution.checkpointing.interval", "1 h"))
-    found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("a" * 32)))
-    found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("a" * 32)))
-    plain = job_archive(found.core)["checkpoints"]
+    job_cluster = cluster(tmp_path, **_setting("execution.checkpointing.interval", "1 h"))
+    job_cluster.do(job_cluster.core.trigger_checkpoint(m.TriggerJobCheckpoint("a" * 32)))
+    job_cluster.do(job_cluster.core.trigger_checkpoint(m.TriggerJobCheckpoint("a" * 32)))
+    plain = job_archive(job_cluster.core)["checkpoints"]
     assert plain["triggers"] == {"a" * 32: {"status": "COMPLETED", "checkpointId": 1}}
-    found.fail_a_task()
-    found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("b" * 32)))
-    refused = job_archive(found.core)["checkpoints"]["triggers"]["b" * 32]
+    job_cluster.fail_a_task()
+    job_cluster.do(job_cluster.core.trigger_checkpoint(m.TriggerJobCheckpoint("b" * 32)))
+    refused = job_archive(job_cluster.core)["checkpoints"]["triggers"]["b" * 32]
     assert refused["status"] == "COMPLETED"
     assert refused["failure"].startswith("Not all required tasks are currently running.")
-    found.core.graph.waiting_reason = "2 slots are needed, and the cluster has 1."
-    found.do(found.core.trigger_checkpoint(m.TriggerJobCheckpoint("c" * 32)))
-    refused = job_archive(found.core)["checkpoints"]["triggers"]["c" * 32]
+    job_cluster.core.graph.waiting_reason = "2 slots are needed, and the cluster has 1."
+    job_cluster.do(job_cluster.core.trigger_checkpoint(m.TriggerJobCheckpoint("c" * 32)))
+    refused = job_archive(job_cluster.core)["checkpoints"]["triggers"]["c" * 32]
     assert refused["failure"].endswith("The job waits for slots: 2 slots are needed, and the cluster has 1.")
 
 
 def test_the_metadata_name_the_job_and_its_operators(tmp_path: Path) -> None:
-    found = cluster(tmp_path)
-    found.advance(10)
+    job_cluster = cluster(tmp_path)
+    job_cluster.advance(10)
     path = next(tmp_path.glob("*/chk-1/_metadata"))
     metadata = CheckpointMetadata.from_bytes(path.read_bytes(), str(path))
     assert metadata.job_id == jobs.JOB

@@ -73,8 +73,8 @@ class Checkpoints(RuleBasedStateMachine):
     @property
     def waiting(self) -> list[PendingCheckpoint]:
         """Checkpoints that tasks may answer, the oldest first."""
-        found = [p for p in self.job.coordinator.pending if p.phase is CheckpointPhase.WAITING and p.given_up is None]
-        return sorted(found, key=lambda pending: pending.checkpoint_id)
+        waiting = [p for p in self.job.coordinator.pending if p.phase is CheckpointPhase.WAITING and p.given_up is None]
+        return sorted(waiting, key=lambda pending: pending.checkpoint_id)
 
     @property
     def over(self) -> list[int]:
@@ -204,9 +204,9 @@ class Checkpoints(RuleBasedStateMachine):
             return
         pending = data.draw(st.sampled_from(self.waiting))
         execution = data.draw(st.sampled_from(pending.plan.running))
-        for one in pending.plan.running:  # all of its vertex: then its enumerator is asked
-            if one.vertex is execution.vertex and pending.waits_for(one):
-                self._acknowledge(one, pending.checkpoint_id)
+        for task in pending.plan.running:  # all of its vertex: then its enumerator is asked
+            if task.vertex is execution.vertex and pending.waits_for(task):
+                self._acknowledge(task, pending.checkpoint_id)
         if pending not in self.waiting:
             return
         before = self._all_there_is()
@@ -235,8 +235,8 @@ class Checkpoints(RuleBasedStateMachine):
         assert self._all_there_is() == (work, *before), "it goes in front of what counts"
         assert LATE_TIMER in self.job.timers
         self.job.advance(LATE_SECONDS)
-        removed = [one for one in self.job.done + self.job.work if isinstance(one, Discard)]
-        assert any(one.checkpoint_id == checkpoint_id and path in one.files for one in removed)
+        removed = [work for work in self.job.done + self.job.work if isinstance(work, Discard)]
+        assert any(work.checkpoint_id == checkpoint_id and path in work.files for work in removed)
 
     @precondition(lambda self: self.triggered and self.running)
     @rule(data=st.data(), reason=st.sampled_from(["CHECKPOINT_DECLINED_TASK_NOT_READY", "CHECKPOINT_ASYNC_EXCEPTION"]))
@@ -299,16 +299,16 @@ class Checkpoints(RuleBasedStateMachine):
             assert storage.metadata[checkpoint_id] <= storage.files
             acknowledged = {path.partition("/")[2] for path in storage.metadata[checkpoint_id]}
             assert acknowledged == self.needed[checkpoint_id] <= self.acknowledged[checkpoint_id]
-        kept = job.completed.ids()
-        assert len(kept) <= job.settings.retained
-        assert kept == sorted(set(kept))
+        retained = job.completed.ids()
+        assert len(retained) <= job.settings.retained
+        assert retained == sorted(set(retained))
         if not self.ended:
-            assert set(kept) <= set(storage.store), "the job would go on from what is not in the store"
-            assert not kept or kept[-1] >= self.last_completed, "a completed checkpoint is lost"
-            assert kept or not self.last_completed
-            self.last_completed = kept[-1] if kept else 0
+            assert set(retained) <= set(storage.store), "the job would go on from what is not in the store"
+            assert not retained or retained[-1] >= self.last_completed, "a completed checkpoint is lost"
+            assert retained or not self.last_completed
+            self.last_completed = retained[-1] if retained else 0
             if job.coordinator.is_settled and not job.work and not self.late:
-                assert sorted(storage.store) == kept, "the next JobMaster would go on from something else"
+                assert sorted(storage.store) == retained, "the next JobMaster would go on from something else"
 
     @invariant()
     def limits_hold(self) -> None:

@@ -288,7 +288,7 @@ def test_a_hung_call_of_the_storage_never_makes_a_checkpoint_visible(where: str)
         job.storage.stop = set()
         assert (await job.patiently(completing(2))).stored, "others go on beside it"
         await job.returned()
-        assert [one.checkpoint_id for one in job.entries.all()] == [2]
+        assert [entry.checkpoint_id for entry in job.entries.all()] == [2]
         assert job.storage.metadata == {2}, "what it has written late is removed by itself"
 
     asyncio.run(run())
@@ -305,7 +305,7 @@ def test_a_hung_call_of_the_store_has_no_effect_behind_an_undo() -> None:
         assert done.removed
         assert (await job.patiently(completing(2))).stored
         await job.returned()
-        assert [one.checkpoint_id for one in job.entries.all()] == [2], "the late one came behind"
+        assert [entry.checkpoint_id for entry in job.entries.all()] == [2], "the late one came behind"
 
     asyncio.run(run())
 
@@ -359,8 +359,8 @@ def test_what_the_job_waits_for_goes_in_front_of_clean_ups() -> None:
         job.end_is_known.set()
         clean_ups = [Discard(number, frozenset()) for number in range(3)]
         counts = [Prepare(number, 0) for number in range(queue.FAIR + 2)]
-        wanted: list[Work] = [*clean_ups, CLOSE, *counts]
-        for work in wanted:
+        expected: list[Work] = [*clean_ups, CLOSE, *counts]
+        for work in expected:
             job.queue.add(work)
         await job.queue.done()
         first, rest = counts[: queue.FAIR], counts[queue.FAIR :]

@@ -36,7 +36,7 @@ def stored_checkpoints(job: FakeJob) -> set[int]:
 
 
 def base_of(job: FakeJob) -> set[str | None]:
-    return {instruction.options.get("base") for instruction in job.told(do.SendTriggerCheckpoint)}
+    return {instruction.options.get("base") for instruction in job.instructions_of(do.SendTriggerCheckpoint)}
 
 
 def take_checkpoint(job: FakeJob, builds_on: tuple[int, ...]) -> int:
@@ -65,7 +65,7 @@ def test_one_that_is_asked_for_with_all_state_builds_on_none() -> None:
     job = FakeJob(tolerable_failures=9).run()
     first = take_checkpoint(job, ())
     for full, bases in ((True, {None}), (False, {str(first)})):
-        job.told(do.SendTriggerCheckpoint)
+        job.instructions_of(do.SendTriggerCheckpoint)
         job.coordinator.request(f"full: {full}", full)
         job.do_work()
         assert base_of(job) == bases
@@ -77,8 +77,8 @@ def test_a_checkpoint_that_is_given_up_takes_its_own_files_only() -> None:
     job = FakeJob(tolerable_failures=9).run()
     first = take_checkpoint(job, ())
     second = job.begin()
-    one, *others = job.executions
-    job.coordinator.acknowledge(one, second, {}, state(job, one, second, (first,)))
+    first_task, *others = job.executions
+    job.coordinator.acknowledge(first_task, second, {}, state(job, first_task, second, (first,)))
     job.coordinator.decline(others[0], second, "CHECKPOINT_ASYNC_EXCEPTION", {"message": "full"})
     job.do_all()
     assert stored_checkpoints(job) == {first}
@@ -107,8 +107,8 @@ def test_an_acknowledgement_that_comes_twice_removes_nothing_that_is_used() -> N
     acknowledge_all(job, first, ())
     job.do_all()
     second = take_checkpoint(job, (first,))
-    one = job.executions[0]
-    job.coordinator.acknowledge(one, first, {}, state(job, one, first, ()))
+    first_task = job.executions[0]
+    job.coordinator.acknowledge(first_task, first, {}, state(job, first_task, first, ()))
     job.do_all()
     assert not any(isinstance(work, Discard) for work in job.work)
     assert stored_checkpoints(job) == {first, second}
@@ -117,6 +117,6 @@ def test_an_acknowledgement_that_comes_twice_removes_nothing_that_is_used() -> N
 def test_nothing_is_built_on_when_several_are_under_way_at_once() -> None:
     job = FakeJob(max_concurrent=2).run()
     take_checkpoint(job, ())
-    job.told(do.SendTriggerCheckpoint)
+    job.instructions_of(do.SendTriggerCheckpoint)
     job.begin()
     assert base_of(job) == {None}

@@ -76,9 +76,11 @@ class SplitsOverRestarts(RuleBasedStateMachine):
         elif enumerator == "hybrid":
             vertex = self.graph.vertices[0]
             assert vertex.source is not None
-            given: Any = vertex.source.config["splits"]
-            half = len(given) // 2
-            parts = [{"name": "static", "config": {"splits": part}} for part in (given[:half], given[half:])]
+            plain_splits: Any = vertex.source.config["splits"]
+            half = len(plain_splits) // 2
+            parts = [
+                {"name": "static", "config": {"splits": part}} for part in (plain_splits[:half], plain_splits[half:])
+            ]
             object.__setattr__(vertex.source, "enumerator", "hybrid")
             object.__setattr__(vertex.source, "config", {"sources": parts})
             names = [f"{int(number >= half)}/{name}" for number, name in enumerate(names)]
@@ -106,26 +108,30 @@ class SplitsOverRestarts(RuleBasedStateMachine):
             return
         if not repeat or not reader.number:
             reader.number += 1
-        given = self.assigner.answer(reader.execution, reader.number)
-        if given.serial and given.serial not in [g.serial for g in reader.on_the_way] and given.serial > reader.serial:
-            reader.on_the_way.append(given)
+        answer = self.assigner.answer(reader.execution, reader.number)
+        if (
+            answer.serial
+            and answer.serial not in [g.serial for g in reader.on_the_way]
+            and answer.serial > reader.serial
+        ):
+            reader.on_the_way.append(answer)
 
     @rule()
     def waiting_readers_are_served(self) -> None:
-        for execution, given in self.assigner.retry():
+        for execution, answer in self.assigner.retry():
             reader = self.readers[execution.subtask]
             assert reader.execution is execution
-            reader.on_the_way.append(given)
+            reader.on_the_way.append(answer)
 
     @rule(index=indices)
     def splits_arrive(self, index: int) -> None:
         reader = self.readers[index % len(self.readers)]
         if reader.on_the_way:
-            given = reader.on_the_way.pop(0)
-            assert given.serial == reader.serial + 1
-            reader.serial = given.serial
-            reader.splits += [Split.from_plain(plain) for plain in given.splits]
-            reader.done = reader.done or given.no_more
+            answer = reader.on_the_way.pop(0)
+            assert answer.serial == reader.serial + 1
+            reader.serial = answer.serial
+            reader.splits += [Split.from_plain(plain) for plain in answer.splits]
+            reader.done = reader.done or answer.no_more
 
     @rule(index=indices, count=st.integers(1, 5))
     def reads(self, index: int, count: int) -> None:
@@ -136,9 +142,9 @@ class SplitsOverRestarts(RuleBasedStateMachine):
                 self.counted[subtask][record] += 1
 
     @rule(asked=st.lists(st.tuples(indices, st.booleans(), st.integers(0, 4)), max_size=8))
-    def readers_work(self, asked: list[tuple[int, bool, int]]) -> None:
+    def readers_work(self, requests: list[tuple[int, bool, int]]) -> None:
         """Readers ask; perhaps they get it, and read."""
-        for index, gets, count in asked:
+        for index, gets, count in requests:
             self.asks(index, False)
             if gets:
                 self.splits_arrive(index)
@@ -235,15 +241,15 @@ TestSplitsOverRestarts.settings = settings(max_examples=examples(80), stateful_s
 
 def test_bookkeeping_ends_with_the_checkpoint_that_has_the_splits() -> None:
     assignments = Assignments()
-    one, two, three = (Split(name, {}) for name in "abc")
-    assignments.given(0, 1, [one])
-    assignments.given(0, 2, [two])
-    assignments.given(1, 1, [three])
+    a, b, c = (Split(name, {}) for name in "abc")
+    assignments.given(0, 1, [a])
+    assignments.given(0, 2, [b])
+    assignments.given(1, 1, [c])
     assignments.given(1, 2, [])
-    assert assignments.not_in_state({0: 1, 1: 0}) == [(0, two), (1, three)]
+    assert assignments.not_in_state({0: 1, 1: 0}) == [(0, b), (1, c)]
     assignments.completed({0: 1, 1: 0})
     assert len(assignments) == 2
-    assert assignments.take_back([0]) == [two]
+    assert assignments.take_back([0]) == [b]
     assignments.completed({1: ALL})
     assert len(assignments) == 0
 

@@ -29,17 +29,17 @@ def figures(subtask: int) -> dict[str, int]:
 @pytest.fixture
 def statistics() -> CheckpointStatistics:
     """One checkpoint of a large vertex and a small one is complete, another one under way."""
-    made = CheckpointStatistics(10)
+    counted = CheckpointStatistics(10)
     subtasks = [execution(VERTEX, number) for number in range(MANY)] + [execution(OTHER, 0)]
     for checkpoint_id in (1, 2):
-        made.begin(checkpoint_id, 1000, subtasks)
-    made.acknowledge(1, subtasks[3], 1001, {"state_size": 10**9})  # what it says again counts instead
-    for one in subtasks:
-        made.acknowledge(1, one, 1100 + one.subtask, figures(one.subtask))
-    made.complete(1, 3000, "/c/chk-1")
-    for one in subtasks[: ROWS_AT_ONCE + 1]:
-        made.acknowledge(2, one, 1200, figures(one.subtask))
-    return made
+        counted.begin(checkpoint_id, 1000, subtasks)
+    counted.acknowledge(1, subtasks[3], 1001, {"state_size": 10**9})  # what it says again counts instead
+    for subtask in subtasks:
+        counted.acknowledge(1, subtask, 1100 + subtask.subtask, figures(subtask.subtask))
+    counted.complete(1, 3000, "/c/chk-1")
+    for subtask in subtasks[: ROWS_AT_ONCE + 1]:
+        counted.acknowledge(2, subtask, 1200, figures(subtask.subtask))
+    return counted
 
 
 def archives(statistics: CheckpointStatistics) -> Iterator[dict[str, Any]]:
@@ -47,11 +47,13 @@ def archives(statistics: CheckpointStatistics) -> Iterator[dict[str, Any]]:
     plain = at_once(statistics.in_slices())
     vertices = [{"id": VERTEX, "parallelism": MANY}, {"id": OTHER, "parallelism": 1}]
     yield {"checkpoints": json.loads(json.dumps(plain)), "vertices": vertices}
-    for kept in (*plain["history"], *plain["latest"].values()):
-        [record] = [r for r in (*statistics._history, *statistics._under_way.values()) if r.id == kept["id"]]
-        for vertex, task in kept["tasks"].items():
+    for shown_checkpoint in (*plain["history"], *plain["latest"].values()):
+        [record] = [
+            r for r in (*statistics._history, *statistics._under_way.values()) if r.id == shown_checkpoint["id"]
+        ]
+        for vertex, task in shown_checkpoint["tasks"].items():
             rows = record.acknowledged.get(vertex, {})
-            kept["tasks"][vertex] = {
+            shown_checkpoint["tasks"][vertex] = {
                 "subtasks": task["subtasks"],
                 "acknowledged": {str(subtask): list(values) for subtask, values in rows.items()},
             }
@@ -68,7 +70,7 @@ def test_what_is_shown_is_what_each_subtask_said(statistics: CheckpointStatistic
             of_vertex = {**query, "vertex_id": vertex}
             assert views.checkpoint_subtasks(now, of_vertex) == views.checkpoint_subtasks(before, of_vertex)
     shown = views.checkpoint_subtasks(now, {"checkpoint_id": "1", "vertex_id": VERTEX})
-    assert [one["ack_timestamp"] for one in shown["subtasks"]] == [1100 + number for number in range(MANY)]
+    assert [row["ack_timestamp"] for row in shown["subtasks"]] == [1100 + number for number in range(MANY)]
     expected = sum(figures(number)["state_size"] for number in range(MANY)) + figures(0)["state_size"]
     assert statistics.metrics()["lastCheckpointFullSize"] == expected
     assert statistics.metrics()["lastCheckpointDuration"] == 100 + MANY - 1
@@ -94,8 +96,8 @@ def state(name: str, entries: int, size: int, operator: str = OTHER, *, counted:
 def test_states_are_added_up_over_subtasks_and_what_a_subtask_says_again_counts_instead() -> None:
     statistics = CheckpointStatistics(10)
     subtasks = [execution(VERTEX, number) for number in range(2)]
-    for one in subtasks:
-        one.vertex.operators = [SimpleNamespace(id=OTHER)]
+    for subtask in subtasks:
+        subtask.vertex.operators = [SimpleNamespace(id=OTHER)]
     statistics.begin(1, 1000, subtasks)
     statistics.acknowledge(1, subtasks[0], 1001, {"states": [state("seen", 100, 1000), state("old", 1, 1)]})
     statistics.acknowledge(1, subtasks[0], 1002, {"states": [state("seen", 3, 30)]})

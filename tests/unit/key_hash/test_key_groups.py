@@ -124,8 +124,8 @@ ROWS = [
 ]
 ALIKE = st.one_of(
     *(
-        st.lists(one, min_size=1, max_size=80)
-        for one in (
+        st.lists(strategy, min_size=1, max_size=80)
+        for strategy in (
             st.integers(),
             st.integers(-(2**63), 2**63 - 1),
             st.floats(),
@@ -145,9 +145,9 @@ ALIKE = st.one_of(
 
 @given(ALIKE)
 def test_many_keys_hash_as_each_does(keys: list[Any]) -> None:
-    found = hash_values(keys)
-    if found is not None:
-        assert found.tolist() == [stable_hash(key) for key in keys]
+    hashes = hash_values(keys)
+    if hashes is not None:
+        assert hashes.tolist() == [stable_hash(key) for key in keys]
 
 
 @pytest.mark.parametrize(

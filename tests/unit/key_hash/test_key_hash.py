@@ -129,7 +129,7 @@ def test_equal_keys_hash_equal(equal: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("key", "other"),
     [
         ((1, 2), (2, 1)),
         ((), (1,)),
@@ -152,8 +152,8 @@ def test_equal_keys_hash_equal(equal: list[Any]) -> None:
     ],
     ids=repr,
 )
-def test_keys_that_differ_hash_apart(one: Any, other: Any) -> None:
-    assert stable_hash(one) != stable_hash(other)
+def test_keys_that_differ_hash_apart(key: Any, other: Any) -> None:
+    assert stable_hash(key) != stable_hash(other)
 
 
 @dataclass
@@ -282,8 +282,8 @@ def test_ints_floats_and_numpy_agree_wherever_they_are_equal(value: int) -> None
 
 
 @given(st.datetimes(), st.integers(-23, 23), st.integers(-23, 23))
-def test_equal_instants_hash_equal(moment: datetime.datetime, one: int, other: int) -> None:
-    zones = [datetime.timezone(datetime.timedelta(hours=hours)) for hours in (one, other)]
+def test_equal_instants_hash_equal(moment: datetime.datetime, offset: int, other_offset: int) -> None:
+    zones = [datetime.timezone(datetime.timedelta(hours=hours)) for hours in (offset, other_offset)]
     try:
         twins = [moment.replace(tzinfo=UTC).astimezone(zone) for zone in zones]
     except OverflowError:

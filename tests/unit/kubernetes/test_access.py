@@ -31,12 +31,12 @@ users:
 
 def test_a_kubeconfig(tmp_path: Path) -> None:
     path = tmp_path / "config"
-    found = of_kubeconfig(CONFIG, path)
-    assert (found.server, found.namespace, found.authority, found.server_name) == (
+    of_config = of_kubeconfig(CONFIG, path)
+    assert (of_config.server, of_config.namespace, of_config.authority, of_config.server_name) == (
         "https://k:6443", "streams", b"PEM", "api",
     )  # fmt: skip
-    assert found.credentials.token() == "secret-token"
-    assert "secret-token" not in repr(found)
+    assert of_config.credentials.token() == "secret-token"
+    assert "secret-token" not in repr(of_config)
     other = of_kubeconfig(CONFIG, path, "other")
     assert (other.server, other.namespace, other.proxy) == ("https://d:6443", None, "http://proxy:1")
     (tmp_path / "tokens").mkdir()
@@ -82,10 +82,10 @@ def test_a_pod_asks_as_its_service_account(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / name).write_text(content)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
-    found = find_access(Settings())
-    assert (found.server, found.namespace, found.credentials.token()) == ("https://[fd00::1]:6443", "streams", "t")
-    assert namespace_of(Settings(), found) == "streams"
-    assert namespace_of(Settings({"kubernetes.namespace": "mine"}), found) == "mine"
+    in_pod = find_access(Settings())
+    assert (in_pod.server, in_pod.namespace, in_pod.credentials.token()) == ("https://[fd00::1]:6443", "streams", "t")
+    assert namespace_of(Settings(), in_pod) == "streams"
+    assert namespace_of(Settings({"kubernetes.namespace": "mine"}), in_pod) == "mine"
     (tmp_path / "config").write_text(CONFIG)
     assert find_access(Settings({"kubernetes.config.file": str(tmp_path / "config")})).server == "https://k:6443"
 

@@ -22,8 +22,8 @@ CORE, APPS, BATCH = (f"{group}/namespaces/streams" for group in ("/api/v1", "/ap
 
 
 def cluster(server: StandIn, **settings: str) -> KubernetesCluster:
-    given = {"kubernetes.cluster-id": "orders", "kubernetes.namespace": "streams", **settings}
-    return KubernetesCluster(Settings(given), server)  # type: ignore[arg-type]
+    options = {"kubernetes.cluster-id": "orders", "kubernetes.namespace": "streams", **settings}
+    return KubernetesCluster(Settings(options), server)  # type: ignore[arg-type]
 
 
 def files(server: StandIn) -> dict[str, str]:
@@ -35,7 +35,7 @@ def test_a_session_is_a_deployment_that_owns_the_rest(tmp_path: Path) -> None:
     template = tmp_path / "pod.yaml"
     template.write_text("kind: Pod\nspec: {priorityClassName: low}\n")
     server = StandIn()
-    made = cluster(
+    kubernetes_cluster = cluster(
         server,
         **{
             "kubernetes.jobmanager.labels": "tier:back", "kubernetes.jobmanager.cpu.amount": "2",
@@ -44,15 +44,15 @@ def test_a_session_is_a_deployment_that_owns_the_rest(tmp_path: Path) -> None:
             "kubernetes.rest-service.exposed.type": "NodePort",
         },
     )  # fmt: skip
-    made.create_session()
+    kubernetes_cluster.create_session()
     assert set(server.objects) == {
         f"{APPS}/deployments/orders", f"{CORE}/secrets/orders-config", f"{CORE}/services/orders",
         f"{CORE}/services/orders-rest",
     }  # fmt: skip
     deployment = server.objects[f"{APPS}/deployments/orders"]
-    for path, one in server.objects.items():
-        assert one["metadata"]["labels"]["app"] == "orders"
-        owners = one["metadata"].get("ownerReferences", [])
+    for path, manifest in server.objects.items():
+        assert manifest["metadata"]["labels"]["app"] == "orders"
+        owners = manifest["metadata"].get("ownerReferences", [])
         assert [owner["uid"] for owner in owners] == (
             [] if "/deployments/" in path else [deployment["metadata"]["uid"]]
         )
@@ -63,8 +63,8 @@ def test_a_session_is_a_deployment_that_owns_the_rest(tmp_path: Path) -> None:
     assert container["resources"]["requests"] == {"cpu": "2000m", "memory": "2048Mi"}
     assert template_of_pod["spec"]["restartPolicy"] == "Always"
     assert "priorityClassName" not in template_of_pod["spec"]
-    found = files(server)
-    settings = Settings(json.loads(found["config.yaml"]))
+    contents = files(server)
+    settings = Settings(json.loads(contents["config.yaml"]))
     assert settings.check() == []
     plain = settings.to_plain()
     assert plain["firesteel.resourcemanager.driver"] == "kubernetes"
@@ -73,15 +73,17 @@ def test_a_session_is_a_deployment_that_owns_the_rest(tmp_path: Path) -> None:
     assert plain["jobmanager.rpc.address"] == "orders.streams"
     assert plain["kubernetes.pod-template-file.taskmanager"] == "/run/firesteel/conf/taskmanager-pod-template.yaml"
     assert "kubernetes.context" not in plain
-    assert found["taskmanager-pod-template.yaml"] == template.read_text()
-    assert len(found["cluster-secret"]) == len(found["rest-token"]) == 64
-    assert found["cluster-secret"] not in json.dumps(deployment)
+    assert contents["taskmanager-pod-template.yaml"] == template.read_text()
+    assert len(contents["cluster-secret"]) == len(contents["rest-token"]) == 64
+    assert contents["cluster-secret"] not in json.dumps(deployment)
 
 
 def test_an_application_is_a_job(tmp_path: Path) -> None:
     server = StandIn()
-    made = cluster(server, **{"high-availability.type": "kubernetes", "high-availability.storageDir": "s3://b/ha"})
-    made.create_application(["--python", "/opt/job.py", "--", "--rate", "7"])
+    kubernetes_cluster = cluster(
+        server, **{"high-availability.type": "kubernetes", "high-availability.storageDir": "s3://b/ha"}
+    )
+    kubernetes_cluster.create_application(["--python", "/opt/job.py", "--", "--rate", "7"])
     spec = server.objects[f"{BATCH}/jobs/orders"]["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     assert container["args"] == [
@@ -92,7 +94,7 @@ def test_an_application_is_a_job(tmp_path: Path) -> None:
     assert "readinessProbe" in container
     assert "livenessProbe" not in container, "one that waits for its turn would be killed"
     assert "jobmanager.rpc.address" not in json.loads(files(server)["config.yaml"])
-    assert made.kind() == "Job"
+    assert kubernetes_cluster.kind() == "Job"
     (_, ends) = spec["podFailurePolicy"]["rules"]
     goes_on = ends["onExitCodes"]["values"]
     assert ends["onExitCodes"]["operator"] == "NotIn"
@@ -101,19 +103,19 @@ def test_an_application_is_a_job(tmp_path: Path) -> None:
 
 def test_where_the_rest_api_is(tmp_path: Path) -> None:
     server = StandIn()
-    made = cluster(server)
+    kubernetes_cluster = cluster(server)
     with pytest.raises(
         KubernetesClusterError, match=r"no cluster orders in namespace streams; `firesteel kubernetes-s"
     ):
-        made.find()
-    made.create_session()
+        kubernetes_cluster.find()
+    kubernetes_cluster.create_session()
     service = server.objects[f"{CORE}/services/orders-rest"]
     service["spec"]["clusterIP"] = "10.0.0.7"
-    found = made.find()
-    assert (found.host, found.port, found.token) == ("10.0.0.7", 8081, files(server)["rest-token"])
+    address = kubernetes_cluster.find()
+    assert (address.host, address.port, address.token) == ("10.0.0.7", 8081, files(server)["rest-token"])
     service["spec"] |= {"type": "LoadBalancer"}
     service["status"] = {"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}}
-    assert made.find().host == "203.0.113.9"
+    assert kubernetes_cluster.find().host == "203.0.113.9"
 
 
 def test_a_cluster_that_is_there_is_left_alone() -> None:
@@ -141,25 +143,25 @@ def test_a_cluster_that_can_not_be_made_leaves_nothing() -> None:
 
 def test_what_keeps_the_jobmanager_is_said() -> None:
     server, notes = StandIn(), list[str]()
-    made = cluster(server)
-    made.create_session()
+    kubernetes_cluster = cluster(server)
+    kubernetes_cluster.create_session()
     waiting = {"reason": "ErrImagePull", "message": "no such image"}
     status = {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}
     server.objects[f"{CORE}/pods/orders-1"] = {"metadata": {"name": "orders-1"}, "status": status}
     with pytest.raises(
         KubernetesClusterError, match=r"takes no requests after 0 s: ErrImagePull: no such image; `kubectl"
     ):
-        made.await_ready(0, notes.append)
+        kubernetes_cluster.await_ready(0, notes.append)
     assert notes == ["orders waits: ErrImagePull: no such image"]
     server.objects[f"{CORE}/pods/orders-1"]["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
-    made.await_ready(0, notes.append)
+    kubernetes_cluster.await_ready(0, notes.append)
 
 
 def lost_once(server: StandIn, path: str) -> None:
     """The next question about a path gets lost."""
 
-    def fault(method: str, asked: str) -> str:
-        if path not in asked:
+    def fault(method: str, requested: str) -> str:
+        if path not in requested:
             return ""
         server.fault = lambda method, path: ""
         return "lost"
@@ -170,17 +172,17 @@ def lost_once(server: StandIn, path: str) -> None:
 def test_a_question_without_an_answer_ends_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     server, notes = StandIn(), list[str]()
-    made = cluster(server)
-    made.create_application(["--python", "/opt/job.py"])
+    kubernetes_cluster = cluster(server)
+    kubernetes_cluster.create_application(["--python", "/opt/job.py"])
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     server.objects[f"{CORE}/pods/orders-1"] = {"metadata": {"name": "orders-1"}, "status": ready}
     lost_once(server, "/pods")
-    made.await_ready(60, notes.append)
+    kubernetes_cluster.await_ready(60, notes.append)
     assert notes == ["orders waits: lost"]
     status = {"conditions": [{"type": "Complete", "status": "True", "message": "all done"}]}
     server.objects[f"{BATCH}/jobs/orders"]["status"] = status
     lost_once(server, "/jobs/orders")
-    assert made.await_end() == (True, "all done")
+    assert kubernetes_cluster.await_end() == (True, "all done")
 
 
 @pytest.mark.parametrize(

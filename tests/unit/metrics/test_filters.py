@@ -22,7 +22,7 @@ VALUES = [
 
 
 def names(parameters: Mapping[str, str]) -> list[str]:
-    return [one.name for one in selection_of(Reporter("r", "metrics.reporter.", "x", parameters))(VALUES)]
+    return [metric.name for metric in selection_of(Reporter("r", "metrics.reporter.", "x", parameters))(VALUES)]
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_a_malformed_filter_is_named(bad: str) -> None:
 
 
 def test_labels_are_left_out_and_added() -> None:
-    given = {"scope.variables.excludes": "task_attempt_id;tm_id", "scope.variables.additional": "zone:a,rack:7"}
-    one = Measured(TASK, "numRecordsIn", 3, {"tm_id": "t", "task_attempt_id": "x", "subtask_index": "1"})
-    (found,) = selection_of(Reporter("r", "metrics.reporter.", "x", given))([one])
-    assert found.labels == {"subtask_index": "1", "zone": "a", "rack": "7"}
-    assert (found.name, found.value) == ("numRecordsIn", 3)
+    parameters = {"scope.variables.excludes": "task_attempt_id;tm_id", "scope.variables.additional": "zone:a,rack:7"}
+    metric = Measured(TASK, "numRecordsIn", 3, {"tm_id": "t", "task_attempt_id": "x", "subtask_index": "1"})
+    (selected,) = selection_of(Reporter("r", "metrics.reporter.", "x", parameters))([metric])
+    assert selected.labels == {"subtask_index": "1", "zone": "a", "rack": "7"}
+    assert (selected.name, selected.value) == ("numRecordsIn", 3)
     with pytest.raises(ConfigurationError, match=r"metrics\.reporter\.r\.scope\.variables\.additional is not valid"):
         names({"scope.variables.additional": "zone"})

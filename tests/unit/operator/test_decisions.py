@@ -42,8 +42,8 @@ class World:
     ``crashes``: the operator dies behind each status that it writes, before it acts, and behind each action.
     """
 
-    def __init__(self, wanted: Spec, *, crashes: bool = False) -> None:
-        self.wanted, self.crashes = wanted, crashes
+    def __init__(self, desired: Spec, *, crashes: bool = False) -> None:
+        self.wanted, self.crashes = desired, crashes
         self.status, self.seen, self.now = Status(), ObservedObject(), 1000.0
         self.made: list[o.Create] = []
         self.actions: list[o.Action] = []
@@ -110,10 +110,10 @@ def crashes(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def deployed(wanted: Spec, crashes: bool = False) -> World:
-    world = World(wanted, crashes=crashes)
+def deployed(desired: Spec, crashes: bool = False) -> World:
+    world = World(desired, crashes=crashes)
     world.settle()
-    assert [one.incarnation for one in world.made] == [1]
+    assert [deployment.incarnation for deployment in world.made] == [1]
     return world
 
 
@@ -156,8 +156,8 @@ def test_nothing_is_removed_before_its_savepoint_is_complete() -> None:
     for _ in range(5):
         world.look()
     assert world.status.step == o.STOPPING
-    assert not [one for one in world.actions if isinstance(one, o.Remove)]
-    stops = {one.operation_id for one in world.actions if isinstance(one, o.Stop)}
+    assert not [action for action in world.actions if isinstance(action, o.Remove)]
+    stops = {action.operation_id for action in world.actions if isinstance(action, o.Stop)}
     assert len(stops) == 1, "it is one request, however often it is made"
 
 
@@ -190,7 +190,7 @@ def test_last_state_finds_the_checkpoint_when_all_is_gone(crashes: bool) -> None
     world.settle()
     assert world.made[1].restore == "s3://b/c/chk-9"
     assert world.made[1].claim is True, "it was the job's own, and goes when there is another"
-    kinds = [type(one).__name__ for one in world.actions]
+    kinds = [type(action).__name__ for action in world.actions]
     assert kinds.index("Remove") < kinds.index("Forget") < len(kinds) - 1 - kinds[::-1].index("Create")
 
 
@@ -201,7 +201,7 @@ def test_pods_that_are_still_there_are_waited_for() -> None:
     world.seen = ObservedObject(is_going=True, incarnation=1)
     for _ in range(3):
         decision = decide(UID, world.wanted, world.seen, world.status, world.now)
-        assert [type(one) for one in decision.actions] == [o.Remove]
+        assert [type(action) for action in decision.actions] == [o.Remove]
         world.status = decision.status
     assert len(world.made) == 1
 
@@ -296,8 +296,8 @@ def test_a_nonce_takes_one_savepoint(crashes: bool) -> None:
     world = deployed(spec(), crashes)
     world.wanted = spec(savepointTriggerNonce=7)
     world.settle()
-    taken = {one.operation_id for one in world.actions if isinstance(one, o.TakeSavepoint)}
-    assert len(taken) == 1
+    savepoints = {action.operation_id for action in world.actions if isinstance(action, o.TakeSavepoint)}
+    assert len(savepoints) == 1
     assert len(world.made) == 1, "the job goes on"
     assert world.status.savepoint is not None
     assert world.status.savepoint["triggerType"] == "MANUAL"
@@ -306,7 +306,7 @@ def test_a_nonce_takes_one_savepoint(crashes: bool) -> None:
     assert world.actions == []
     world.wanted = spec(savepointTriggerNonce=8)
     world.settle()
-    assert {type(one) for one in world.actions} == {o.TakeSavepoint}
+    assert {type(action) for action in world.actions} == {o.TakeSavepoint}
 
 
 def requested_while_the_cluster_does_not_answer() -> World:
@@ -341,7 +341,7 @@ def test_a_cluster_that_does_not_answer_is_upgraded_without_the_savepoint_of_its
     world = requested_while_the_cluster_does_not_answer()
     world.wanted = spec(image="two", savepointTriggerNonce=7)
     world.settle()
-    assert [one.incarnation for one in world.made] == [1, 2]
+    assert [deployment.incarnation for deployment in world.made] == [1, 2]
     assert world.made[1].restore == world.last.location
 
 
@@ -397,7 +397,7 @@ def test_an_upgrade_that_does_not_run_is_rolled_back(crashes: bool) -> None:
     world.now += 300
     for _ in range(12):
         world.look()
-    assert [one.spec["image"] for one in world.made] == ["one", "broken", "one"]
+    assert [deployment.spec["image"] for deployment in world.made] == ["one", "broken", "one"]
     assert world.made[2].restore == "s3://b/c/chk-9", "the last checkpoint of the one that did not become stable"
     assert lifecycle(world.status) == "ROLLED_BACK"
     world.settle()
@@ -452,7 +452,7 @@ def test_a_session_is_replaced_as_it_is() -> None:
     assert world.status.state == o.DEPLOYED
     world.wanted = Spec.from_plain({"image": "two"})
     world.settle()
-    assert [one.restore for one in world.made] == ["", ""]
+    assert [deployment.restore for deployment in world.made] == ["", ""]
 
 
 def test_something_else_of_the_same_name_is_left_alone() -> None:
@@ -469,10 +469,10 @@ def test_what_blocks_is_told_and_waited_for() -> None:
 
 def test_a_deleted_object_goes_last() -> None:
     status = Status(incarnation=3)
-    assert [type(one) for one in o.remove(running(3), status).actions] == [o.Remove]
-    assert [type(one) for one in o.remove(ObservedObject(is_going=True), status).actions] == [o.Remove]
-    assert [type(one) for one in o.remove(ObservedObject(leftovers=True), status).actions] == [o.Forget]
-    assert [type(one) for one in o.remove(ObservedObject(), status).actions] == [o.Release]
+    assert [type(action) for action in o.remove(running(3), status).actions] == [o.Remove]
+    assert [type(action) for action in o.remove(ObservedObject(is_going=True), status).actions] == [o.Remove]
+    assert [type(action) for action in o.remove(ObservedObject(leftovers=True), status).actions] == [o.Forget]
+    assert [type(action) for action in o.remove(ObservedObject(), status).actions] == [o.Release]
 
 
 # -- specs
@@ -509,10 +509,10 @@ def test_a_session_job_needs_its_session() -> None:
 
 
 def test_how_a_job_is_upgraded_is_no_reason_for_an_upgrade() -> None:
-    one = spec("savepoint")
-    assert spec("last-state", savepointTriggerNonce=1, state="suspended").digest == one.digest
-    assert spec("savepoint", parallelism=3).digest != one.digest
-    assert spec("savepoint", image="two").digest != one.digest
+    with_savepoint = spec("savepoint")
+    assert spec("last-state", savepointTriggerNonce=1, state="suspended").digest == with_savepoint.digest
+    assert spec("savepoint", parallelism=3).digest != with_savepoint.digest
+    assert spec("savepoint", image="two").digest != with_savepoint.digest
 
 
 UNKNOWN = LastCheckpoint(error="no JobMaster has read them")

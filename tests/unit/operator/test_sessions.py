@@ -44,8 +44,8 @@ class Objects(KubernetesApi):
         return self.objects[path]
 
 
-def unanswered(found: Found) -> Any:
-    raise RpcError(f"{found.host} does not answer")
+def unanswered(cluster: Found) -> Any:
+    raise RpcError(f"{cluster.host} does not answer")
 
 
 def test_a_job_is_not_let_go_while_its_session_does_not_answer() -> None:

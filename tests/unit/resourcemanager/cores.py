@@ -25,9 +25,9 @@ def make(
 ) -> ResourceManagerCore:
     """A core whose fleet is ready, with allocations a0, a1, ... and workers w0, w1, ..."""
     allocations, names = itertools.count(), itertools.count()
-    made = replace(ResourceManagerSettings(), workers=workers or WorkerSettings(), **settings)
+    core_settings = replace(ResourceManagerSettings(), workers=workers or WorkerSettings(), **settings)
     core = ResourceManagerCore(
-        made,
+        core_settings,
         now,
         lambda: f"a{next(allocations)}",
         worker_ids=lambda: f"w{next(names)}",

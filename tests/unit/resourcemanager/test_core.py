@@ -62,9 +62,12 @@ def test_a_job_that_waits_for_slots_that_were_there_is_not_too_big_when_taskmana
     add_taskmanager(core, 1, "y")
     assert len(requests(add_job(core, "running", 1))) == 1
     assert requests(add_job(core, "waiting", 2, now=1.0)) == []
-    told = [*core.taskmanager_gone("x", "killed", 2.0), *core.tick(3.0), *core.tick(1000.0)]
-    assert not [notice for notice in told if isinstance(notice, i.SendNoResources)]
-    assert "2 slots are needed, and the cluster has 1." in [n.reason for n in told if isinstance(n, i.SendWaiting)][-1]
+    instructions = [*core.taskmanager_gone("x", "killed", 2.0), *core.tick(3.0), *core.tick(1000.0)]
+    assert not [notice for notice in instructions if isinstance(notice, i.SendNoResources)]
+    assert (
+        "2 slots are needed, and the cluster has 1."
+        in [n.reason for n in instructions if isinstance(n, i.SendWaiting)][-1]
+    )
 
 
 def test_a_job_that_was_too_big_is_served_when_the_taskmanager_grows() -> None:
@@ -90,8 +93,8 @@ def test_time_as_a_standby_does_not_count() -> None:
     core.fleet_started(None, 1000.0)
     assert add_job(core, "j", 1, now=1000.0) == [], "TaskManagers are about to register"
     assert deeds(core.tick(1299.0)) == []
-    (told,) = core.tick(1300.0)
-    assert isinstance(told, i.SendNoResources)
+    (notice,) = core.tick(1300.0)
+    assert isinstance(notice, i.SendNoResources)
 
 
 def test_slots_are_spread_over_taskmanagers() -> None:
@@ -170,13 +173,15 @@ def test_a_taskmanager_that_always_refuses_does_not_keep_a_job_waiting_for_ever(
     core = make()
     add_taskmanager(core, 1)
     out = add_job(core, "j", 1)
-    told: list[i.Instruction] = []
+    instructions: list[i.Instruction] = []
     for second in range(1, 10):
         for request in requests(out):
-            told += core.slot_refused(request.allocation_id, "busy", second - 0.5)
+            instructions += core.slot_refused(request.allocation_id, "busy", second - 0.5)
             report(core, SlotStatus(0, "FREE"), now=second)
         out = core.tick(second + 0.6)
-    assert [x.cause for x in told if isinstance(x, i.SendFailSlot)] == ["TaskManager tm refuses its slots: busy"]
+    assert [x.cause for x in instructions if isinstance(x, i.SendFailSlot)] == [
+        "TaskManager tm refuses its slots: busy"
+    ]
 
 
 def test_an_ended_slot_fails_its_job_unless_the_taskmanager_says_meanwhile_that_it_is_free() -> None:
@@ -217,27 +222,27 @@ def test_a_process_that_registered_is_not_failed_by_a_copy_that_could_not() -> N
 def test_a_process_that_outlives_its_slot_is_cancelled() -> None:
     core = make()
     add_taskmanager(core, 2)
-    one, other = grant(core, add_job(core, "j", 2))
+    leftover, other = grant(core, add_job(core, "j", 2))
     core.jobmaster_gone("j", "done", 0.0)
-    free(core, one)
+    free(core, leftover)
     free(core, other)
     core.slot_ended(other, SlotOutcome.RETURNED, "", 1.0)
     assert core.is_watching
     assert core.tick(LEFTOVER_GRACE - 0.1) == []
-    assert core.tick(LEFTOVER_GRACE) == [i.CancelLaunch(one)]
+    assert core.tick(LEFTOVER_GRACE) == [i.CancelLaunch(leftover)]
     assert not core.is_watching
 
 
 def test_after_a_goodbye_the_jobmaster_has_a_moment_to_free_its_slots_itself() -> None:
     core = make()
     add_taskmanager(core, 2)
-    freed, kept = grant(core, add_job(core, "j", 2))
+    freed, allocated = grant(core, add_job(core, "j", 2))
     assert core.jobmaster_gone("j", "done", 0.0) == []
     free(core, freed)
     assert core.tick(GOODBYE_GRACE - 0.01) == []
     (out,) = core.tick(GOODBYE_GRACE)
     assert isinstance(out, i.SendFreeSlot)
-    assert out.allocation_id == kept
+    assert out.allocation_id == allocated
     assert core.tick(GOODBYE_GRACE + 0.1) == []
 
 
@@ -444,12 +449,12 @@ def test_slots_that_it_holds_beyond_what_it_needs_stay_its_own() -> None:
     core = make()
     add_taskmanager(core, 3)
     core.register_jobmaster("j", "j", "http://j", "t", 0.0)
-    held = grant(core, core.declare_requirements("j", 1, 0.0, most=9))
-    assert len(held) == 3
+    allocated = grant(core, core.declare_requirements("j", 1, 0.0, most=9))
+    assert len(allocated) == 3
     assert core.declare_requirements("j", 1, 1.0, most=9) == []
     out = add_taskmanager(core, 1, "b", now=1.0)
     assert core.declare_requirements("j", 1, 1.0, most=9) == []
     assert len(grant(core, out, 1.0)) == 1, "one that it does not know of yet, too"
-    (freed,) = core.declare_requirements("j", 1, 2.0, [held[0]], 9)
+    (freed,) = core.declare_requirements("j", 1, 2.0, [allocated[0]], 9)
     assert isinstance(freed, i.SendFreeSlot)
-    assert freed.allocation_id == held[0]
+    assert freed.allocation_id == allocated[0]

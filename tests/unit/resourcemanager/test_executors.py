@@ -85,8 +85,8 @@ def test_a_lost_executor_is_replaced_after_a_pause_that_grows() -> None:
         start(core, order, str(number), now)
         assert core.executor_lost("tm", str(number), "killed", now) == []
         for pause in (FIRST_PAUSE * 2**n for n in range(6)):
-            if found := orders(core.tick(now + min(pause, LONGEST_PAUSE))):
-                order = found[0]
+            if new_orders := orders(core.tick(now + min(pause, LONGEST_PAUSE))):
+                order = new_orders[0]
                 pauses.append(min(pause, LONGEST_PAUSE))
                 break
         now += pauses[-1]
@@ -186,14 +186,14 @@ def test_jobs_are_told_when_executors_fail_everywhere_again_and_again() -> None:
     core = make(executors=NONE)
     (order,) = orders(add_taskmanager(core, 1))
     add_job(core, "j", 1)
-    now, told = 0.0, list[i.Instruction]()
+    now, instructions = 0.0, list[i.Instruction]()
     for _ in range(MOST_FAILURES + 2):
-        told += core.executor_failed("tm", order.attempt, "no Java was found", now)
+        instructions += core.executor_failed("tm", order.attempt, "no Java was found", now)
         now += LONGEST_PAUSE
         out = core.tick(now)
         (order,) = orders(out)
-        told += out
-    (failed,) = (x for x in told if isinstance(x, i.SendFailSlot))
+        instructions += out
+    (failed,) = (x for x in instructions if isinstance(x, i.SendFailSlot))
     assert failed.cause == "TaskManager tm can't start a Spark executor: no Java was found"
 
 

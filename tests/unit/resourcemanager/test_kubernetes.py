@@ -43,16 +43,16 @@ spec:
 
 
 def provider(server: StandIn, directory: Path, clock: Clock | None = None, **settings: str) -> KubernetesProvider:
-    given = {"kubernetes.cluster-id": "orders", "taskmanager.memory.process.size": "1728m", **settings}
-    made = Settings({key.replace("__", "."): value for key, value in given.items()})
-    context = ProviderContext(made, SECRET, clock or ManualClock(), directory, slot_main)
+    options = {"kubernetes.cluster-id": "orders", "taskmanager.memory.process.size": "1728m", **settings}
+    provider_settings = Settings({key.replace("__", "."): value for key, value in options.items()})
+    context = ProviderContext(provider_settings, SECRET, clock or ManualClock(), directory, slot_main)
     return KubernetesProvider(context, server)  # type: ignore[arg-type]
 
 
 def started(server: StandIn, directory: Path, clock: Clock | None = None, **settings: str) -> KubernetesProvider:
-    made = provider(server, directory, clock, **settings)
-    assert made.recover("http://10.0.0.1:8082") == []
-    return made
+    kubernetes = provider(server, directory, clock, **settings)
+    assert kubernetes.recover("http://10.0.0.1:8082") == []
+    return kubernetes
 
 
 def pod(server: StandIn, worker: str) -> JsonObject:
@@ -83,7 +83,7 @@ def test_a_pod_is_what_options_and_template_say(tmp_path: Path) -> None:
     owner = {"metadata": {"name": "orders", "uid": "u-1"}}
     server.objects["/apis/apps/v1/namespaces/default/deployments/orders"] = owner
     prefix = "kubernetes.taskmanager"
-    made = started(
+    kubernetes = started(
         server, tmp_path, None,
         **{
             "kubernetes.pod-template-file.default": str(template), f"{prefix}.labels": "tier:fast",
@@ -94,21 +94,21 @@ def test_a_pod_is_what_options_and_template_say(tmp_path: Path) -> None:
             "kubernetes.secrets": "certificates:/certificates",
         },
     )  # fmt: skip
-    made.start_worker(WorkerSpec("worker-a", 3))
-    found = pod(server, "worker-a")
-    assert found["metadata"]["labels"] == {
+    kubernetes.start_worker(WorkerSpec("worker-a", 3))
+    manifest = pod(server, "worker-a")
+    assert manifest["metadata"]["labels"] == {
         "team": "blue", "tier": "fast", "app": "orders", "component": "taskmanager",
         "type": "firesteel-native-kubernetes", "firesteel/worker": "worker-a",
     }  # fmt: skip
-    assert found["metadata"]["annotations"] == {"note": "kept"}
-    assert found["metadata"]["ownerReferences"] == [
+    assert manifest["metadata"]["annotations"] == {"note": "kept"}
+    assert manifest["metadata"]["ownerReferences"] == [
         {"apiVersion": "apps/v1", "kind": "Deployment", "name": "orders", "uid": "u-1"}
     ]
-    spec = found["spec"]
+    spec = manifest["spec"]
     assert (spec["priorityClassName"], spec["nodeSelector"], spec["serviceAccountName"], spec["restartPolicy"]) == (
         "high", {"disk": "ssd"}, "streams", "Never",
     )  # fmt: skip
-    assert [one["key"] for one in spec["tolerations"]] == ["theirs", "gpu", "spot"]
+    assert [toleration["key"] for toleration in spec["tolerations"]] == ["theirs", "gpu", "spot"]
     assert spec["imagePullSecrets"] == [{"name": "hub"}]
     assert spec["securityContext"]["runAsUser"] == 7
     ours, other = spec["containers"]
@@ -117,12 +117,14 @@ def test_a_pod_is_what_options_and_template_say(tmp_path: Path) -> None:
         "requests": {"cpu": "3000m", "memory": "1728Mi"},
         "limits": {"nvidia.com/gpu": 1, "cpu": "6000m", "memory": "1728Mi"},
     }
-    assert [one["name"] for one in ours["env"]] == ["A", "KEY", "POD_IP", "POD_NAME", "FIRESTEEL_CONF_DIR"]
-    assert {"/scratch", "/certificates", "/etc/firesteel/given"} <= {one["mountPath"] for one in ours["volumeMounts"]}
+    assert [variable["name"] for variable in ours["env"]] == ["A", "KEY", "POD_IP", "POD_NAME", "FIRESTEEL_CONF_DIR"]
+    assert {"/scratch", "/certificates", "/etc/firesteel/given"} <= {
+        mount["mountPath"] for mount in ours["volumeMounts"]
+    }
     assert "taskmanager.numberOfTaskSlots=3" in ours["args"]
     assert "taskmanager.resource-id=worker-a" in ours["args"]
-    assert SECRET not in json.dumps(found)
-    made.close()
+    assert SECRET not in json.dumps(manifest)
+    kubernetes.close()
 
 
 def test_code_of_users_has_no_rights_at_kubernetes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -144,27 +146,29 @@ def test_code_of_users_has_no_rights_at_kubernetes(tmp_path: Path, caplog: pytes
     ):  # fmt: skip
         caplog.clear()
         server = StandIn()
-        made = started(server, tmp_path, None, **settings)
-        made.start_worker(WorkerSpec("worker-a", 3))
+        kubernetes = started(server, tmp_path, None, **settings)
+        kubernetes.start_worker(WorkerSpec("worker-a", 3))
         assert pod(server, "worker-a")["spec"]["automountServiceAccountToken"] is is_mounted
         assert (warning in caplog.text) if warning else "service account" not in caplog.text
-        made.close()
+        kubernetes.close()
 
 
 def test_a_factor_of_nothing_leaves_processors_without_a_limit(tmp_path: Path) -> None:
     server = StandIn()
-    made = started(server, tmp_path, None, **{"kubernetes.taskmanager.cpu.limit-factor": "0"})
-    made.start_worker(WorkerSpec("worker-a", 3))
+    kubernetes = started(server, tmp_path, None, **{"kubernetes.taskmanager.cpu.limit-factor": "0"})
+    kubernetes.start_worker(WorkerSpec("worker-a", 3))
     (ours,) = pod(server, "worker-a")["spec"]["containers"]
     assert ours["resources"] == {"requests": {"cpu": "3000m", "memory": "1728Mi"}, "limits": {"memory": "1728Mi"}}
-    made.close()
+    kubernetes.close()
     with pytest.raises(ConfigurationError, match=r"taskmanager\.cpu\.limit-factor: 0\.5 is below the request"):
         started(server, tmp_path, None, **{"kubernetes.taskmanager.cpu.limit-factor": "0.5"})
 
 
 def test_pods_get_settings_and_secret_by_a_secret(tmp_path: Path) -> None:
     server = StandIn()
-    made = started(server, tmp_path, None, **{"heartbeat.interval": "7 s", "firesteel.rest.token-file": "/etc/token"})
+    kubernetes = started(
+        server, tmp_path, None, **{"heartbeat.interval": "7 s", "firesteel.rest.token-file": "/etc/token"}
+    )
     data = server.objects["/api/v1/namespaces/default/secrets/orders-taskmanager"]["data"]
     files = {name: base64.b64decode(text).decode() for name, text in data.items()}
     assert files["cluster-secret"] == SECRET
@@ -173,7 +177,7 @@ def test_pods_get_settings_and_secret_by_a_secret(tmp_path: Path) -> None:
     plain = settings.to_plain()
     assert (plain["heartbeat.interval"], plain["firesteel.resourcemanager.address"]) == ("7 s", "10.0.0.1:8082")
     assert "firesteel.rest.token-file" not in plain
-    made.close()
+    kubernetes.close()
 
 
 @pytest.mark.parametrize(
@@ -198,21 +202,21 @@ def test_pods_get_settings_and_secret_by_a_secret(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_how_a_pod_has_ended_is_the_cause(status: dict[str, Any], said: str, tmp_path: Path) -> None:
     server = StandIn()
-    made = started(server, tmp_path)
-    made.start_worker(WorkerSpec("a", 1))
-    assert made.ended_workers() == []
+    kubernetes = started(server, tmp_path)
+    kubernetes.start_worker(WorkerSpec("a", 1))
+    assert kubernetes.ended_workers() == []
     set_status(server, "a", status)
-    assert made.ended_workers() == [("a", said)]
-    assert made.ended_workers() == []
+    assert kubernetes.ended_workers() == [("a", said)]
+    assert kubernetes.ended_workers() == []
     assert not [path for path in server.objects if path.startswith(PODS)], "the pod is removed"
-    made.close()
+    kubernetes.close()
 
 
 def test_why_pods_do_not_run(tmp_path: Path) -> None:
     server = StandIn()
-    made = started(server, tmp_path)
+    kubernetes = started(server, tmp_path)
     for name in ("a", "b", "c"):
-        made.start_worker(WorkerSpec(name, 1))
+        kubernetes.start_worker(WorkerSpec(name, 1))
     message = "0/3 nodes are available: 3 Insufficient cpu."
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     set_status(server, "a", {"phase": "Pending", "conditions": [condition]})
@@ -220,16 +224,16 @@ def test_why_pods_do_not_run(tmp_path: Path) -> None:
     set_status(server, "b", {"phase": "Pending", "containerStatuses": [{"state": {"waiting": pulling}}]})
     creating = {"state": {"waiting": {"reason": "ContainerCreating"}}}
     set_status(server, "c", {"phase": "Pending", "containerStatuses": [creating]})
-    assert made.waiting_workers() == {
+    assert kubernetes.waiting_workers() == {
         "a": f"pod orders-taskmanager-a: Unschedulable: {message}",
         "b": 'pod orders-taskmanager-b: ImagePullBackOff: Back-off pulling image "no:1"',
     }
-    made.close()
+    kubernetes.close()
 
 
 def test_a_pod_that_is_refused_is_no_worker(tmp_path: Path) -> None:
     server = StandIn()
-    made = started(server, tmp_path)
+    kubernetes = started(server, tmp_path)
 
     def quota(method: str, path: str) -> str:
         if method == "POST":
@@ -238,17 +242,17 @@ def test_a_pod_that_is_refused_is_no_worker(tmp_path: Path) -> None:
 
     server.fault = quota
     with pytest.raises(WorkerError, match="The pod of worker a is refused: exceeded quota"):
-        made.start_worker(WorkerSpec("a", 1))
+        kubernetes.start_worker(WorkerSpec("a", 1))
     server.fault = lambda method, path: ""
-    made.start_worker(WorkerSpec("a", 1))
+    kubernetes.start_worker(WorkerSpec("a", 1))
     assert pod(server, "a")
-    made.close()
+    kubernetes.close()
 
 
 def test_a_pod_whose_creation_was_not_answered_is_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     server = StandIn()
-    made = started(server, tmp_path)
+    kubernetes = started(server, tmp_path)
     posts = 0
 
     def unanswered_once(method: str, path: str) -> str:
@@ -257,34 +261,34 @@ def test_a_pod_whose_creation_was_not_answered_is_the_workers(tmp_path: Path, mo
         return "unanswered" if (method, path, posts) == ("POST", PODS, 1) else ""
 
     server.fault = unanswered_once
-    made.start_worker(WorkerSpec("w1", 1))
+    kubernetes.start_worker(WorkerSpec("w1", 1))
     server.tell()
     assert posts == 2, "the second one learns that the pod exists"
-    assert made.ended_workers() == []
+    assert kubernetes.ended_workers() == []
     assert "deletionTimestamp" not in pod(server, "w1")["metadata"], "its worker is known"
 
 
 def test_a_pod_that_nobody_knows_is_removed(tmp_path: Path) -> None:
     """One that was made without an answer, or by a ResourceManager that leads no more."""
     clock, server = ManualClock(), StandIn()
-    made = started(server, tmp_path, clock)
+    kubernetes = started(server, tmp_path, clock)
     stray = {"metadata": {"name": "orders-taskmanager-x", "labels": {"firesteel/worker": "x"}}}
     server.ask("POST", PODS, stray)
-    assert made.ended_workers() == []
+    assert kubernetes.ended_workers() == []
     assert not [path for path in server.objects if path.startswith(PODS)]
-    made.close()
+    kubernetes.close()
 
 
 def test_a_pod_that_is_deleted_before_anybody_has_seen_it(tmp_path: Path) -> None:
     clock, server = ManualClock(), StandIn()
-    made = started(server, tmp_path, clock)
-    made.start_worker(WorkerSpec("a", 1))
+    kubernetes = started(server, tmp_path, clock)
+    kubernetes.start_worker(WorkerSpec("a", 1))
     del server.objects[f"{PODS}/orders-taskmanager-a"]
     server.tell()
-    assert made.ended_workers() == []
+    assert kubernetes.ended_workers() == []
     clock.advance(15)
-    assert made.ended_workers() == [("a", "its pod was deleted")]
-    made.close()
+    assert kubernetes.ended_workers() == [("a", "its pod was deleted")]
+    kubernetes.close()
 
 
 @pytest.mark.parametrize(
@@ -298,9 +302,9 @@ def test_a_pod_that_is_deleted_before_anybody_has_seen_it(tmp_path: Path) -> Non
     ],
 )
 def test_wrong_options_are_named(settings: dict[str, str], said: str, tmp_path: Path) -> None:
-    given = {"kubernetes.cluster-id": "orders", "taskmanager.memory.process.size": "1728m", **settings}
+    options = {"kubernetes.cluster-id": "orders", "taskmanager.memory.process.size": "1728m", **settings}
     context = ProviderContext(
-        Settings({key: value for key, value in given.items() if value}), SECRET, ManualClock(), tmp_path, slot_main
+        Settings({key: value for key, value in options.items() if value}), SECRET, ManualClock(), tmp_path, slot_main
     )
     with pytest.raises(ConfigurationError, match=said):
         KubernetesProvider(context)
@@ -309,21 +313,21 @@ def test_wrong_options_are_named(settings: dict[str, str], said: str, tmp_path: 
 def test_a_pod_whose_node_is_lost_is_not_waited_for(tmp_path: Path) -> None:
     """Kubernetes deletes it, and keeps it until the node says that it has ended."""
     server, clock = StandIn(), ManualClock()
-    made = started(server, tmp_path, clock)
+    kubernetes = started(server, tmp_path, clock)
     for worker, phase in (("new", "Pending"), ("old", "Running"), ("well", "Running")):
-        made.start_worker(WorkerSpec(worker, 1))
+        kubernetes.start_worker(WorkerSpec(worker, 1))
         set_status(server, worker, {"phase": phase})
-    assert made.ended_workers() == []
+    assert kubernetes.ended_workers() == []
     for worker in ("new", "old"):
         pod(server, worker)["metadata"] |= {
             "deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30,
         }  # fmt: skip
     server.tell()
-    assert made.ended_workers() == [("new", "its pod was deleted before it ran")]
+    assert kubernetes.ended_workers() == [("new", "its pod was deleted before it ran")]
     clock.advance(34.9)
-    assert made.ended_workers() == []
+    assert kubernetes.ended_workers() == []
     clock.advance(0.2)
-    assert made.ended_workers() == [("old", "its pod was deleted, and its node does not say that it has ended")]
+    assert kubernetes.ended_workers() == [("old", "its pod was deleted, and its node does not say that it has ended")]
     clock.advance(100)
-    assert made.ended_workers() == []
-    made.close()
+    assert kubernetes.ended_workers() == []
+    kubernetes.close()

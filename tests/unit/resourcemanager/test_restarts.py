@@ -139,8 +139,8 @@ def test_a_successor_gets_slots_when_those_of_its_predecessor_are_free_whoever_r
     (out,) = add_taskmanager(core, 2, "late", active(0, "x", epoch=1), now=20.0)
     assert (isinstance(out, i.SendFreeSlot) and out.allocation_id, state(core, "x")) == ("x", SlotState.RELEASING)
     assert core.tick(core.registry.complete_at + 100.0) == [], "it has not been freed"
-    given = requests(free(core, "x", 200.0))
-    assert [request.jobmaster_epoch for request in given] == [2, 2]
+    slot_requests = requests(free(core, "x", 200.0))
+    assert [request.jobmaster_epoch for request in slot_requests] == [2, 2]
 
 
 def test_a_successor_that_registers_last_frees_what_its_predecessor_had() -> None:
@@ -266,8 +266,8 @@ def test_slots_that_are_freed_for_a_successor_are_not_for_jobs_that_wait(declare
         4.0: lambda: free(core, second, 4.0),
         declares_at: lambda: core.declare_requirements("j", 2, declares_at),
     }
-    given = [requests(steps[now]()) for now in sorted(steps)]
-    assert [[request.job_id for request in some] for some in given] == [[], [], ["j", "j"]]
+    slot_requests = [requests(steps[now]()) for now in sorted(steps)]
+    assert [[request.job_id for request in some] for some in slot_requests] == [[], [], ["j", "j"]]
     assert requests(core.tick(5.0)) == []
 
 

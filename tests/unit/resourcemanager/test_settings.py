@@ -23,21 +23,21 @@ def read(embedded: bool = False, **values: str) -> ResourceManagerSettings:
 
 
 def test_the_start_up_time_is_that_of_slot_requests_unless_it_is_set() -> None:
-    found = read(slot_request_timeout="40 s")
-    assert (found.start_up_time, found.empty_start_up_time) == (40.0, 40.0)
-    found = read(resourcemanager_standalone_start__up__time="7 s")
-    assert (found.start_up_time, found.empty_start_up_time) == (7.0, 7.0)
+    settings = read(slot_request_timeout="40 s")
+    assert (settings.start_up_time, settings.empty_start_up_time) == (40.0, 40.0)
+    settings = read(resourcemanager_standalone_start__up__time="7 s")
+    assert (settings.start_up_time, settings.empty_start_up_time) == (7.0, 7.0)
 
 
 def test_in_embedded_mode_all_taskmanagers_are_there_once_one_is() -> None:
-    found = read(embedded=True)
-    assert (found.start_up_time, found.empty_start_up_time) == (0.0, 300.0)
+    settings = read(embedded=True)
+    assert (settings.start_up_time, settings.empty_start_up_time) == (0.0, 300.0)
 
 
 def test_defaults_are_flinks() -> None:
-    found = read()
-    assert (found.job_timeout, found.max_slots, found.failure_threshold) == (300.0, 2**31 - 1, 2)
-    workers = found.workers
+    settings = read()
+    assert (settings.job_timeout, settings.max_slots, settings.failure_threshold) == (300.0, 2**31 - 1, 2)
+    workers = settings.workers
     assert (workers.idle_timeout, workers.registration_timeout, workers.min_slots) == (30.0, 300.0, 0)
     assert (workers.max_failures, workers.retry_interval, workers.slots) == (10.0, 3.0, 1)
 
@@ -51,9 +51,9 @@ def test_providers_are_found_by_name_and_an_unknown_name_is_answered_with_the_kn
     local, standalone = (load_provider(context(tmp_path, name)) for name in ("local-process", "standalone"))
     assert local.is_active
     assert not standalone.is_active
-    for one in (local, standalone):
-        assert not one.is_embedded
-        assert one.fleet.slots_outlive_driver
+    for settings in (local, standalone):
+        assert not settings.is_embedded
+        assert settings.fleet.slots_outlive_driver
     assert "a secret" not in repr(context(tmp_path, "standalone"))
     with pytest.raises(ConfigurationError, match="kubernetes, local-process, standalone"):
         load_provider(context(tmp_path, "mesos"))
@@ -68,12 +68,12 @@ def test_a_plug_in_that_is_no_provider_is_refused(tmp_path: Path, monkeypatch: p
 
 def test_a_provider_is_one_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(plugins.BUILT_IN, PROVIDERS, {"mine": f"{__name__}:Mine"})
-    made = load_provider(context(tmp_path, "mine"))
-    service = create_service(settings=Settings(), secret="a secret", clock=ManualClock(), provider=made)
+    provider = load_provider(context(tmp_path, "mine"))
+    service = create_service(settings=Settings(), secret="a secret", clock=ManualClock(), provider=provider)
     assert service.core.workers.is_active
-    assert made.recover("http://127.0.0.1:8082") == []
+    assert provider.recover("http://127.0.0.1:8082") == []
     with pytest.raises(WorkerError, match="no JVM to ask"):
-        made.start_worker(WorkerSpec("one", 2))
+        provider.start_worker(WorkerSpec("one", 2))
 
 
 class Mine(HostedProvider):

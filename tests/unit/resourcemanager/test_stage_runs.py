@@ -50,13 +50,13 @@ def test_runs_are_where_the_job_has_slots_now_and_go_with_the_job() -> None:
         look = await runs.look(m.StageRunRef(JOB, RUN, known=("u",)))
         assert fleet.told.pop() == (RUN, {"1": (1, 2), "2": (1, 2)}, ("u",))
         assert StageProgress.from_plain(look.progress["v"]).subtasks == (TaskProgress(1, "RUNNING", 5),)
-        found: list[str] = []
+        texts: list[str] = []
         while True:
-            some = await runs.results(RUN, len(found))
-            found += some.results
+            some = await runs.results(RUN, len(texts))
+            texts += some.results
             if some.end:
                 break
-        assert [base64.b64decode(text) for text in found] == fleet.results
+        assert [base64.b64decode(text) for text in texts] == fleet.results
         assert fleet.told == [("results", RUN)], "asked for once"
         await runs.job_left(JOB)
         await runs.results(RUN, 0)

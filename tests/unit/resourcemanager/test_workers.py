@@ -253,9 +253,9 @@ def test_a_job_hears_in_a_moment_that_the_cluster_has_too_few_slots() -> None:
     add_job(core, "j", 2)
     address = core.job("j").address
     assert reasons(core.tick(4.9)) == []
-    (told,) = reasons(core.tick(5.0))
-    assert told[0] == address
-    assert told[1].startswith("2 slots are needed, and the cluster has 1. Start more TaskManagers, ")
+    (reason,) = reasons(core.tick(5.0))
+    assert reason[0] == address
+    assert reason[1].startswith("2 slots are needed, and the cluster has 1. Start more TaskManagers, ")
     assert reasons(core.tick(6.0)) == [], "once"
     assert reasons(add_taskmanager(core, 1, "second", now=7.0)) == [(address, "")]
 

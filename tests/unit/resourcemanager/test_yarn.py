@@ -57,9 +57,9 @@ def test_ids_of_workers_are_numbers_that_come_back() -> None:
 @pytest.fixture
 def provider(tmp_path: Path) -> YarnProvider:
     settings = Settings({"taskmanager.memory.process.size": "1728m"})
-    made = YarnProvider(ProviderContext(settings, "s", SystemClock(), tmp_path, slot_main), tmp_path)
-    made._launch = Launch("python3", megabytes=1728)
-    return made
+    provider = YarnProvider(ProviderContext(settings, "s", SystemClock(), tmp_path, slot_main), tmp_path)
+    provider._launch = Launch("python3", megabytes=1728)
+    return provider
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def provider(tmp_path: Path) -> YarnProvider:
     ],
 )
 def test_how_a_container_has_ended_is_told(provider: YarnProvider, code: int, said: str) -> None:
-    found = provider._told(["ended", str(yarn._number("worker-00000000000a")), "c", "n:1", str(code), "why"])
-    assert found is not None
-    assert found[0] == "worker-00000000000a"
-    assert re.search(said, found[1]), found[1]
+    ended = provider._told(["ended", str(yarn._number("worker-00000000000a")), "c", "n:1", str(code), "why"])
+    assert ended is not None
+    assert ended[0] == "worker-00000000000a"
+    assert re.search(said, ended[1]), ended[1]
 
 
 def test_lists_of_processes_are_left_out(provider: YarnProvider) -> None:
@@ -94,8 +94,8 @@ class Master:
         self.news, self.stopped, self.excluded = list(news), list[int](), list[tuple[list[str], list[str]]]()
 
     def takeEvents(self) -> str:
-        taken, self.news = "\n".join(self.news), []
-        return taken
+        text, self.news = "\n".join(self.news), []
+        return text
 
     def stop(self, number: int) -> None:
         self.stopped.append(number)
@@ -163,8 +163,8 @@ class StandInYarn:
             self.events.append(f"ended\t{number}\tcontainer_{number}\tn:1\t{code}\twhy")
 
     def takeEvents(self) -> str:
-        taken, self.events = "\n".join(self.events), []
-        return taken
+        text, self.events = "\n".join(self.events), []
+        return text
 
     def exclude(self, more: list[str], less: list[str]) -> None: ...
 
@@ -196,12 +196,12 @@ def test_with_a_keytab_containers_get_tokens_that_are_new(
 ) -> None:
     server = StandInYarn()
     provider._gateway = provider._master = server
-    found: list[str | OSError] = ["new", OSError("no NameNode")]
+    answers: list[str | OSError] = ["new", OSError("no NameNode")]
 
     def tokens() -> str:
-        if isinstance(one := found.pop(0), OSError):
-            raise one
-        return one
+        if isinstance(answer := answers.pop(0), OSError):
+            raise answer
+        return answer
 
     provider._keytab = SimpleNamespace(tokens=tokens)
     with caplog.at_level("WARNING"):

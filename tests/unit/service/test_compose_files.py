@@ -34,9 +34,9 @@ def prepare() -> ModuleType:
     spec = importlib.util.spec_from_file_location("prepare_full", ROOT / "deploy" / "compose" / "prepare_full.py")
     assert spec is not None
     assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def in_a_shell(script: str, **variables: str) -> dict[str, str]:
@@ -53,8 +53,8 @@ def in_a_shell(script: str, **variables: str) -> dict[str, str]:
 
 
 def test_services_take_the_settings_that_were_left_for_them(prepare: ModuleType) -> None:
-    given = prepare.settings("http://minio:9000", "firesteel", "it's $secret")
-    settings = load_settings(environ=in_a_shell(prepare.script(given)), config_file=CONFIG)
+    prepared = prepare.settings("http://minio:9000", "firesteel", "it's $secret")
+    settings = load_settings(environ=in_a_shell(prepare.script(prepared)), config_file=CONFIG)
     assert settings.check() == []
     assert settings.get(S3_SECRET_KEY) == Secret("it's $secret")
     for reporters, port in ((trace_reporters, 4318), (log_reporters, 4318), (otlp_metric_reporters, 4318)):
@@ -67,17 +67,17 @@ def test_services_take_the_settings_that_were_left_for_them(prepare: ModuleType)
 
 
 def test_prometheus_gets_all_and_the_collector_nothing_twice(prepare: ModuleType) -> None:
-    given = prepare.settings("http://minio:9000", "firesteel", "secret")
-    settings = load_settings(environ=in_a_shell(prepare.script(given)), config_file=CONFIG)
-    found = reporters_of(settings, options.METRICS_REPORTERS, PREFIX, FACTORIES)
-    one = [Measured(("jobmanager",), "numRunningJobs", 1)]
-    assert {reporter.name: len(selection_of(reporter)(one)) for reporter in found} == {"prom": 1, "otel": 0}
+    prepared = prepare.settings("http://minio:9000", "firesteel", "secret")
+    settings = load_settings(environ=in_a_shell(prepare.script(prepared)), config_file=CONFIG)
+    reporters = reporters_of(settings, options.METRICS_REPORTERS, PREFIX, FACTORIES)
+    metrics = [Measured(("jobmanager",), "numRunningJobs", 1)]
+    assert {reporter.name: len(selection_of(reporter)(metrics)) for reporter in reporters} == {"prom": 1, "otel": 0}
 
 
 def test_what_a_container_is_told_wins(prepare: ModuleType) -> None:
     script = prepare.script({"traces.reporters": "otel", "metrics.reporters": "prom;otel"})
-    found = in_a_shell(script, FIRESTEEL_OPTION_TRACES_REPORTERS="mine", FIRESTEEL_OPTION_METRICS_REPORTERS="")
-    assert found == {"FIRESTEEL_OPTION_TRACES_REPORTERS": "mine", "FIRESTEEL_OPTION_METRICS_REPORTERS": ""}
+    variables = in_a_shell(script, FIRESTEEL_OPTION_TRACES_REPORTERS="mine", FIRESTEEL_OPTION_METRICS_REPORTERS="")
+    assert variables == {"FIRESTEEL_OPTION_TRACES_REPORTERS": "mine", "FIRESTEEL_OPTION_METRICS_REPORTERS": ""}
 
 
 def test_without_the_profile_only_prometheus_is_served() -> None:
@@ -120,8 +120,8 @@ def test_a_user_who_owns_no_directory_of_the_image_gets_others(tmp_path: Path) -
     def directories(config: str, **variables: str) -> dict[str, str]:
         (conf / "config.yaml").write_text(config)
         variables |= {"TMPDIR": "/scratch", "FIRESTEEL_CONF_DIR": str(conf)}
-        found = in_a_shell(script, **variables)
-        return {name.removeprefix(prefix): value for name, value in found.items()}
+        options_set = in_a_shell(script, **variables)
+        return {name.removeprefix(prefix): value for name, value in options_set.items()}
 
     others = {"RUN_DIRECTORY": "/scratch/firesteel-run", "CLUSTER_DIRECTORY": "/scratch/firesteel-cluster"}
     assert directories(config) == others, "they can't be written"
@@ -140,9 +140,9 @@ def test_application_mode_runs_the_services_in_one_container() -> None:
     assert [name for name, service in over.items() if service.get("profiles") == ["session"]] == [
         "resourcemanager", "jobmaster",
     ]  # fmt: skip
-    found = load_settings(environ=over["taskmanager"]["environment"], config_file=CONFIG)
-    assert found.get(options.RESOURCEMANAGER_ADDRESS) == "dispatcher:8082"
-    assert found.get(options.JOBMASTER_ADDRESS) == "dispatcher:6124"
+    taskmanager_settings = load_settings(environ=over["taskmanager"]["environment"], config_file=CONFIG)
+    assert taskmanager_settings.get(options.RESOURCEMANAGER_ADDRESS) == "dispatcher:8082"
+    assert taskmanager_settings.get(options.JOBMASTER_ADDRESS) == "dispatcher:6124"
     assert over["dispatcher"]["restart"] == "no"
 
 
@@ -161,11 +161,11 @@ def test_the_secret_is_the_users_or_the_one_that_is_there_or_a_new_one(tmp_path:
     assert start("short") == (2, "FIRESTEEL_SECRET has 5 characters; it needs 16 at least.\n")
     assert not file.exists()
     assert start("") == (0, "Made a cluster secret.\n")
-    made = file.read_text()
-    assert len(bytes.fromhex(made)) == 32
+    secret_text = file.read_text()
+    assert len(bytes.fromhex(secret_text)) == 32
     assert file.stat().st_mode & 0o777 == 0o600
     assert start("") == (0, "")
-    assert file.read_text() == made, "the next start keeps it"
+    assert file.read_text() == secret_text, "the next start keeps it"
     assert start("one of the user's own") == (0, "")
     assert file.read_text() == "one of the user's own"
     assert file.stat().st_mode & 0o777 == 0o600

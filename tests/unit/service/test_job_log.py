@@ -54,10 +54,10 @@ def test_records_of_the_job_come_with_level_task_and_traceback(tmp_path: Path) -
         + line(2, "three\nTraceback\n  File y", level=logging.ERROR)
         + line(3, "four", task="t (1/2)#3", as_json=True)
     )
-    found = ask(logs(tmp_path, text))
-    assert found.complete_to == -1
-    one, three, four = found.records
-    assert one == {"time": START, "level": "INFO", "logger": "shop", "task": "price [x] (2/2)#0", "message": "one"}
+    page = ask(logs(tmp_path, text))
+    assert page.complete_to == -1
+    first, three, four = page.records
+    assert first == {"time": START, "level": "INFO", "logger": "shop", "task": "price [x] (2/2)#0", "message": "one"}
     assert (three["level"], three["message"], "task" in three) == ("ERROR", "three\nTraceback\n  File y", False)
     assert (four["time"], four["task"], four["message"]) == (START + 3, "t (1/2)#3", "four")
     assert "(2/2)#0]" in text
@@ -82,17 +82,17 @@ def test_first_and_last_ones_join_without_a_gap_or_a_repetition(tmp_path: Path) 
     assert everything == [f"n{at}" for at in range(100)]
     until, back = -1, list[str]()
     for _ in range(60):
-        found = ask(ours, until=until, limit=7)
-        back = messages(found) + back
-        until = found.complete_to
+        page = ask(ours, until=until, limit=7)
+        back = messages(page) + back
+        until = page.complete_to
         if until < 0:
             break
     assert back == everything
     since, forth = 0, list[str]()
     for _ in range(60):
-        found = ask(ours, since=since, limit=7)
-        forth += messages(found)
-        since = found.complete_to
+        page = ask(ours, since=since, limit=7)
+        forth += messages(page)
+        since = page.complete_to
         if since < 0:
             break
     assert forth == everything
@@ -117,8 +117,8 @@ def test_rotated_files_are_read_as_well_but_little_of_large_ones(
         return piece
 
     monkeypatch.setattr(ProcessLogs, "read", counted)
-    found = ask(ours, until=START + 200_010, limit=3)  # a moment that is in .1, beside the cut
-    assert [text.split()[0] for text in messages(found)] == ["n19996", "n19998", "n20000"]
+    page = ask(ours, until=START + 200_010, limit=3)  # a moment that is in .1, beside the cut
+    assert [text.split()[0] for text in messages(page)] == ["n19996", "n19998", "n20000"]
     first = ask(ours, since=START + 399_990, limit=2)
     assert [text.split()[0] for text in messages(first)] == ["n40000", "n40002"]
     assert read < 6 << 20, "bisection, and one piece for each answer"
@@ -138,8 +138,8 @@ def test_a_log_of_the_job_is_its_own_as_a_whole_and_one_of_another_job_is_not(tm
     (jobmasters / f"{OTHER}.log").write_text(line(0, "of the other one's slots"))
     main = tmp_path / "firesteel-x-dispatcher-0.log"
     main.write_text(bare.replace("bare", f"job {JOB} is submitted") + bare)
-    found = ask(ProcessLogs(main=main, below={"jobmasters": "jobmaster-"}))
-    assert sorted(messages(found)) == ["bare", f"job {JOB} is submitted"]
+    page = ask(ProcessLogs(main=main, below={"jobmasters": "jobmaster-"}))
+    assert sorted(messages(page)) == ["bare", f"job {JOB} is submitted"]
 
 
 def test_a_taskmanager_without_a_file_shows_what_its_slots_have_logged_last() -> None:
@@ -148,9 +148,9 @@ def test_a_taskmanager_without_a_file_shows_what_its_slots_have_logged_last() ->
     for at in range(1000):
         ring.write(line(at, f"n{at}"))
     assert ring.read(0, 0).offset > 0
-    found = messages(ask(ours))
-    assert found[-1] == "n999"
-    assert 20 < len(found) < 100
+    texts = messages(ask(ours))
+    assert texts[-1] == "n999"
+    assert 20 < len(texts) < 100
     assert messages(ask(ours, since=START + 998)) == ["n998", "n999"]
     assert isinstance(ring, TextRing)
 

@@ -207,11 +207,11 @@ def test_neither_the_answer_of_a_former_leader_nor_the_next_repeat_is_waited_for
             return True
 
         async def lists() -> asyncio.Task[Any]:
-            asked = len(w.calls) + 1
+            calls_expected = len(w.calls) + 1
             task = asyncio.get_running_loop().create_task(
                 channel.ask(lambda g: g.slot_available(FREED), goes_on, [3600.0] * 9)
             )
-            await w.until(lambda: len(w.calls) == asked)
+            await w.until(lambda: len(w.calls) == calls_expected)
             return task
 
         channel.start()

@@ -74,23 +74,23 @@ class Standby(MemoryServices):
 def test_a_standby_leads_when_the_leader_has_gone() -> None:
     async def scenario() -> None:
         services = Standby()
-        one, other = Candidate(services, RESOURCEMANAGER), Candidate(services, RESOURCEMANAGER)
-        first = await one.lead()
-        await one.announce("http://one", "1")
-        waiting = asyncio.ensure_future(other.lead())
-        await until(lambda: other.is_standby)
+        leader, follower = Candidate(services, RESOURCEMANAGER), Candidate(services, RESOURCEMANAGER)
+        first = await leader.lead()
+        await leader.announce("http://one", "1")
+        waiting = asyncio.ensure_future(follower.lead())
+        await until(lambda: follower.is_standby)
         assert not waiting.done()
-        holding = asyncio.ensure_future(one.hold())
-        await one.give_up()
+        holding = asyncio.ensure_future(leader.hold())
+        await leader.give_up()
         second = await waiting
         await holding
-        assert (other.is_standby, second.epoch > first.epoch) == (False, True)
-        await other.announce("http://other", "2")
+        assert (follower.is_standby, second.epoch > first.epoch) == (False, True)
+        await follower.announce("http://other", "2")
         services.depose(RESOURCEMANAGER)
         with pytest.raises(FencedError, match="leads the resourcemanager no more"):
-            await other.hold()
+            await follower.hold()
         with pytest.raises(FencedError):
-            await other.announce("http://stale", "2")
+            await follower.announce("http://stale", "2")
 
     asyncio.run(scenario())
 
@@ -106,30 +106,30 @@ def test_a_standby_campaigns_seldom_where_it_is_told_that_nobody_leads() -> None
     async def scenario() -> None:
         services = Told()
         services.campaign_seconds = 1000.0
-        one, other = Candidate(services, RESOURCEMANAGER), Candidate(services, RESOURCEMANAGER)
-        await one.lead()
-        await one.announce("http://one", "1")
-        waiting = asyncio.ensure_future(other.lead())
-        await until(lambda: other._unwatch is not None)
+        leader, follower = Candidate(services, RESOURCEMANAGER), Candidate(services, RESOURCEMANAGER)
+        await leader.lead()
+        await leader.announce("http://one", "1")
+        waiting = asyncio.ensure_future(follower.lead())
+        await until(lambda: follower._unwatch is not None)
         services.campaigns = 0
         for _ in range(100):
             await asyncio.sleep(0)
         assert services.campaigns == 0
         async with asyncio.timeout(20):
-            await one.give_up()
+            await leader.give_up()
             await waiting  # long before its next campaign is due
-        assert other._unwatch is None
+        assert follower._unwatch is None
 
     asyncio.run(scenario())
 
 
 def test_where_no_standby_is_expected_a_second_process_is_a_mistake(tmp_path: Path) -> None:
     async def scenario() -> None:
-        one, other = (DirectoryServices(Settings({}), tmp_path) for _ in range(2))
-        await Candidate(one, RESOURCEMANAGER).lead()
+        leading, other = (DirectoryServices(Settings({}), tmp_path) for _ in range(2))
+        await Candidate(leading, RESOURCEMANAGER).lead()
         with pytest.raises(ConfigurationError, match=r"Another process leads the resourcemanager .*cluster.directory"):
             await Candidate(other, RESOURCEMANAGER).lead()
-        one.close()
+        leading.close()
         other.close()
 
     asyncio.run(scenario())
@@ -190,15 +190,15 @@ def test_an_error_of_the_disk_that_passes_ends_neither_a_leader_nor_a_standby() 
     async def scenario() -> None:
         services = Standby()
         services.cells = cells = Unreadable()
-        one, other = Candidate(services, RESOURCEMANAGER), Candidate(services, RESOURCEMANAGER)
-        await one.lead()
-        waiting, holding = asyncio.ensure_future(other.lead()), asyncio.ensure_future(one.hold())
-        await until(lambda: other.is_standby)
+        leader, follower = Candidate(services, RESOURCEMANAGER), Candidate(services, RESOURCEMANAGER)
+        await leader.lead()
+        waiting, holding = asyncio.ensure_future(follower.lead()), asyncio.ensure_future(leader.hold())
+        await until(lambda: follower.is_standby)
         cells.failing = 6
         await until(lambda: not cells.failing)
         assert not waiting.done()
         assert not holding.done()
-        await one.give_up()
+        await leader.give_up()
         await waiting
         await holding
 

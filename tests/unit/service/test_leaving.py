@@ -14,7 +14,7 @@ HAND_OVER, END_ALL = Leaving.HAND_OVER, Leaving.END_ALL
 
 
 @pytest.mark.parametrize(
-    ("wanted", "failure", "leaves"),
+    ("intended", "failure", "leaves"),
     [
         (HAND_OVER, None, HAND_OVER),
         (END_ALL, None, END_ALL),
@@ -24,9 +24,9 @@ HAND_OVER, END_ALL = Leaving.HAND_OVER, Leaving.END_ALL
     ],
 )
 def test_only_who_leads_and_is_told_to_ends_the_cluster(
-    wanted: Leaving, failure: BaseException | None, leaves: Leaving
+    intended: Leaving, failure: BaseException | None, leaves: Leaving
 ) -> None:
-    assert way_out(wanted, failure) is leaves
+    assert way_out(intended, failure) is leaves
 
 
 class Looks(Service):

@@ -98,9 +98,9 @@ def test_levels_are_changed_shown_and_taken_back(root: logging.Logger) -> None:
     set_level("root", "warn")
     set_level("firesteel.test.levels", "debug")
     try:
-        found = levels()
-        assert next(iter(found.items())) == ("root", "WARN")
-        assert found["firesteel.test.levels"] == "DEBUG"
+        shown_levels = levels()
+        assert next(iter(shown_levels.items())) == ("root", "WARN")
+        assert shown_levels["firesteel.test.levels"] == "DEBUG"
         assert logging.getLogger("firesteel.test.levels.below").isEnabledFor(logging.DEBUG)
     finally:
         set_level("firesteel.test.levels", "INHERIT")

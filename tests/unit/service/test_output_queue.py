@@ -53,10 +53,10 @@ def test_nobody_waits_and_nothing_is_lost(ends: tuple[int, TextIO], monkeypatch:
     text = "".join(f"line {number}\n" for number in range(30_000))  # five pipes full
     for start in range(0, len(text), 5000):
         queue.write(text[start : start + 5000])  # returns
-    found = b""
-    while len(found) < len(text):
-        found += os.read(pipe, 1 << 16)
-    assert found.decode() == text
+    output = b""
+    while len(output) < len(text):
+        output += os.read(pipe, 1 << 16)
+    assert output.decode() == text
     assert queue.drain()
     queue.write("at once again\n")
     assert os.read(pipe, 100) == b"at once again\n"
@@ -69,12 +69,12 @@ def test_what_is_left_out_is_said(ends: tuple[int, TextIO], monkeypatch: pytest.
     for _ in range(400):
         queue.write("x" * 999 + "\n")
     end = b" characters were left out here: nobody read them\n"
-    found = b""
-    while not found.endswith(end):
-        found += os.read(pipe, 1 << 16)
-    shown = found.count(b"x")
-    left_out = int(found.removesuffix(end).rpartition(b"... ")[2])
-    assert shown + found.count(b"x\n") + left_out == 400_000
+    output = b""
+    while not output.endswith(end):
+        output += os.read(pipe, 1 << 16)
+    shown = output.count(b"x")
+    left_out = int(output.removesuffix(end).rpartition(b"... ")[2])
+    assert shown + output.count(b"x\n") + left_out == 400_000
     assert left_out > 100_000
     queue.drain()
 

@@ -37,7 +37,7 @@ def test_files_of_others_are_not_shown(tmp_path: Path) -> None:
     (tmp_path / (main.name + ".link")).symlink_to("/etc/passwd")
     logs = ProcessLogs(lambda name: name.startswith("executor-host-"), main)
     logs.ring("slot-0.out").write("printed")
-    names = [one.name for one in logs.listed()]
+    names = [file.name for file in logs.listed()]
     assert names == sorted(["executor-host-1.log", main.name, main.name + ".1", logs.stdout, "slot-0.out"])
     assert (logs.main, logs.stdout) == (main.name, "firesteel-me-taskmanager-0-host.out")
     assert logs.read(main.name, 8, 9).data == b"firesteel"
@@ -56,10 +56,10 @@ def test_metrics_of_a_process_have_flinks_names() -> None:
         Measured(("taskmanager", "job", "task"), "numRecordsIn", 2.0),
         Measured(("taskmanager", "Status"), "sizes", 3.0, quantiles={0.5: 1.0}),
     ]
-    found = process_values(measured, TASKMANAGER)
-    assert (found["Status.JVM.Memory.Heap.Used"], found["Status.JVM.Memory.Heap.Committed"]) == (7.0, 7.0)
-    assert found["numThings"] == 1.0
-    assert "numRecordsIn" not in found
-    assert not [name for name in found if "sizes" in name]
-    assert found["Status.JVM.Memory.Heap.Max"] > 1 << 20
+    values = process_values(measured, TASKMANAGER)
+    assert (values["Status.JVM.Memory.Heap.Used"], values["Status.JVM.Memory.Heap.Committed"]) == (7.0, 7.0)
+    assert values["numThings"] == 1.0
+    assert "numRecordsIn" not in values
+    assert not [name for name in values if "sizes" in name]
+    assert values["Status.JVM.Memory.Heap.Max"] > 1 << 20
     assert "Status.JVM.Memory.Heap.Used" not in process_values(measured, JOBMANAGER)

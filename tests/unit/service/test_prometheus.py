@@ -34,9 +34,9 @@ def samples(*measured: Measured, filters_values: bool = True) -> Samples:
 
 def test_names_are_flinks_scope_and_the_metric() -> None:
     scope = (*TASKMANAGER, "job", "task")
-    found = samples(Measured(scope, "numRecordsIn", 3, {"job_id": "a1", "task_name": "Source: my lines"}))
+    by_labels = samples(Measured(scope, "numRecordsIn", 3, {"job_id": "a1", "task_name": "Source: my lines"}))
     labels = frozenset({("job_id", "a1"), ("task_name", "Source:_my_lines")})
-    assert found == {("flink_taskmanager_job_task_numRecordsIn", labels): 3}
+    assert by_labels == {("flink_taskmanager_job_task_numRecordsIn", labels): 3}
 
 
 def test_values_of_labels_stay_as_they_are_where_that_is_wanted() -> None:
@@ -51,9 +51,9 @@ def test_characters_that_prometheus_does_not_know_are_replaced() -> None:
 
 
 def test_of_what_becomes_the_same_the_first_is_shown() -> None:
-    one = Measured(TASKMANAGER, "a-b", 1)
+    metric = Measured(TASKMANAGER, "a-b", 1)
     distribution = Measured(TASKMANAGER, "a_b", 3, total=6, quantiles={0.5: 2})
-    assert samples(one, Measured(TASKMANAGER, "a_b", 2), distribution) == {("flink_taskmanager_a_b", frozenset()): 1}
+    assert samples(metric, Measured(TASKMANAGER, "a_b", 2), distribution) == {("flink_taskmanager_a_b", frozenset()): 1}
 
 
 def test_a_distribution_is_a_summary() -> None:
@@ -75,8 +75,8 @@ def test_a_distribution_is_a_summary() -> None:
 
 
 def test_only_numbers_are_measured() -> None:
-    found = numbers(TASKMANAGER, {"a": 1, "b": "text", "c": "nan", "d": 0.5, "e": None}, {})
-    assert [one.name for one in found] == ["a", "c", "d"]
+    metrics = numbers(TASKMANAGER, {"a": 1, "b": "text", "c": "nan", "d": 0.5, "e": None}, {})
+    assert [metric.name for metric in metrics] == ["a", "c", "d"]
 
 
 ON = {"metrics.reporters": "prom"}

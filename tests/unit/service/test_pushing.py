@@ -31,7 +31,7 @@ class Kept(MetricReporter):
 
     def report(self, measured: Sequence[Measured]) -> None:
         assert threading.current_thread() is self.thread
-        self.reports.append([one.name for one in measured])
+        self.reports.append([metric.name for metric in measured])
         if self.parameters.get("fails") == "yes":
             raise OSError("away")
 
@@ -64,39 +64,39 @@ def run(make: Callable[[], MetricReporter], times: int, filtered: Callable[[Iter
         task = asyncio.create_task(Pushing("r", make, measured, filtered, 7.0, sleep).run())
         waits = asyncio.create_task(over.wait())
         await asyncio.wait({task, waits}, return_when=asyncio.FIRST_COMPLETED)
-        for one in (task, waits):
-            one.cancel()
+        for task_ in (task, waits):
+            task_.cancel()
         await asyncio.gather(task, waits, return_exceptions=True)
 
     asyncio.run(main())
 
 
 def test_it_reports_in_each_interval_on_its_own_thread_and_is_closed() -> None:
-    kept: list[Kept] = []
+    reporters: list[Kept] = []
 
     def make() -> Kept:
-        kept.append(Kept({}))
-        return kept[-1]
+        reporters.append(Kept({}))
+        return reporters[-1]
 
-    run(make, 3, lambda values: [one for one in values if one.name == "b"])
-    (reporter,) = kept
+    run(make, 3, lambda values: [value for value in values if value.name == "b"])
+    (reporter,) = reporters
     assert (reporter.reports, reporter.closed) == ([["b"]] * 3, 1)
     assert reporter.thread is not threading.main_thread()
 
 
 def test_what_it_raises_is_said_now_and_then_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    kept = Kept({"fails": "yes"})
+    reporter = Kept({"fails": "yes"})
 
     def make() -> Kept:
-        kept.thread = threading.current_thread()
-        return kept
+        reporter.thread = threading.current_thread()
+        return reporter
 
     run(make, 12)
-    assert len(kept.reports) == 12
+    assert len(reporter.reports) == 12
     said = [record.getMessage() for record in caplog.records if "has failed" in record.getMessage()]
     assert [text.partition("(")[2].partition(" ")[0] for text in said] == ["1", "10"]
     assert "OSError: away" in said[0]
-    assert kept.closed == 1
+    assert reporter.closed == 1
 
 
 def test_one_that_cannot_be_made_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -154,9 +154,9 @@ def test_what_makes_no_reporter_is_refused() -> None:
     ],
 )
 def test_bad_settings_are_named(settings: Mapping[str, str], said: str) -> None:
-    given = {f"metrics.reporter.m.{key}": value for key, value in settings.items()}
+    options = {f"metrics.reporter.m.{key}": value for key, value in settings.items()}
     with pytest.raises(ConfigurationError, match=said):
-        report_metrics(Service("taskmanager"), Settings(given), ())
+        report_metrics(Service("taskmanager"), Settings(options), ())
 
 
 TEXT = "no function"

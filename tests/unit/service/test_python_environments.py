@@ -38,16 +38,18 @@ async def gone(path: Path) -> None:
 
 def test_jobs_share_an_environment_which_goes_with_the_last_of_them(tmp_path: Path) -> None:
     async def scenario() -> None:
-        made = environments(tmp_path)
-        first, second = await asyncio.gather(made.prepare("one", PLAIN), made.prepare("two", PLAIN))
+        shared_environments = environments(tmp_path)
+        first, second = await asyncio.gather(
+            shared_environments.prepare("one", PLAIN), shared_environments.prepare("two", PLAIN)
+        )
         assert first == second
         assert (Path(first.directory) / "data" / "inner" / "file.txt").read_text() == "content"
-        made.forget("one")
+        shared_environments.forget("one")
         await asyncio.sleep(0.05)
         assert Path(first.directory).exists()
-        made.forget("two")
+        shared_environments.forget("two")
         await gone(Path(first.directory).parent)
-        await made.close()
+        await shared_environments.close()
         assert not (tmp_path / "python").exists()
 
     asyncio.run(scenario())
@@ -55,15 +57,15 @@ def test_jobs_share_an_environment_which_goes_with_the_last_of_them(tmp_path: Pa
 
 def test_an_environment_that_is_needed_again_at_once_survives_its_removal(tmp_path: Path) -> None:
     async def scenario() -> None:
-        made = environments(tmp_path)
+        shared_environments = environments(tmp_path)
         for round_number in range(5):
             job = str(round_number)
-            await made.prepare(job, PLAIN)
-            made.forget(job)
-        prepared = await made.prepare("last", PLAIN)
+            await shared_environments.prepare(job, PLAIN)
+            shared_environments.forget(job)
+        prepared = await shared_environments.prepare("last", PLAIN)
         await asyncio.sleep(0.05)
         assert (Path(prepared.directory) / "data" / "inner" / "file.txt").read_text() == "content"
-        await made.close()
+        await shared_environments.close()
 
     asyncio.run(scenario())
 
@@ -82,18 +84,18 @@ def test_an_archive_that_is_still_being_unpacked_leaves_nothing_behind(
     monkeypatch.setattr(python_environments, "unpack_zip", slow)
 
     async def scenario() -> None:
-        made = environments(tmp_path)
-        preparing = asyncio.ensure_future(made.prepare("job", PLAIN))
+        shared_environments = environments(tmp_path)
+        preparing = asyncio.ensure_future(shared_environments.prepare("job", PLAIN))
         assert await asyncio.to_thread(begun.wait, 30)
-        made.forget("job")
+        shared_environments.forget("job")
         with pytest.raises(asyncio.CancelledError):
             await preparing
         go_on.set()
         async with asyncio.timeout(30):
-            while made._removals:
+            while shared_environments._removals:
                 await asyncio.sleep(0.001)
         assert list((tmp_path / "python").iterdir()) == []
-        await made.close()
+        await shared_environments.close()
 
     asyncio.run(scenario())
 
@@ -114,17 +116,17 @@ def test_an_attempt_begins_only_when_the_one_before_has_unpacked_its_archive(
     monkeypatch.setattr(python_environments, "unpack_zip", unpack)
 
     async def scenario() -> None:
-        made = environments(tmp_path)
+        shared_environments = environments(tmp_path)
         with pytest.raises(PythonEnvironmentError, match=r"was not ready within 0\.05 s"):
-            await made.prepare("job", {**PLAIN, "timeout_seconds": 0.05})
-        again = asyncio.ensure_future(made.prepare("job", PLAIN))
+            await shared_environments.prepare("job", {**PLAIN, "timeout_seconds": 0.05})
+        again = asyncio.ensure_future(shared_environments.prepare("job", PLAIN))
         await asyncio.sleep(0.05)
         assert unpackings == ["begin"]  # the thread of the first attempt can't be ended
         go_on.set()
         prepared = await again
         assert unpackings == ["begin", "end", "begin", "end"]
         assert (Path(prepared.directory) / "data").is_dir()
-        await made.close()
+        await shared_environments.close()
 
     asyncio.run(scenario())
 
@@ -139,19 +141,19 @@ def test_a_removal_that_hangs_does_not_hold_up_the_next_environment_for_ever(
         remove(path, ignore_errors=ignore_errors)
 
     async def scenario() -> None:
-        made = environments(tmp_path)
-        await made.prepare("job", PLAIN)
+        shared_environments = environments(tmp_path)
+        await shared_environments.prepare("job", PLAIN)
         monkeypatch.setattr(shutil, "rmtree", slow)
-        made.forget("job")
+        shared_environments.forget("job")
         try:
             async with asyncio.timeout(20):
                 with pytest.raises(PythonEnvironmentError, match=r"was not ready within 0\.05 s"):
-                    await made.prepare("next", {**PLAIN, "timeout_seconds": 0.05})
+                    await shared_environments.prepare("next", {**PLAIN, "timeout_seconds": 0.05})
         finally:
             go_on.set()
-        prepared = await made.prepare("next", PLAIN)
+        prepared = await shared_environments.prepare("next", PLAIN)
         assert (Path(prepared.directory) / "data" / "inner" / "file.txt").read_text() == "content"
-        await made.close()
+        await shared_environments.close()
 
     asyncio.run(scenario())
 
@@ -166,15 +168,15 @@ def test_files_of_a_failed_attempt_are_removed_off_the_event_loop(
         remove(path, ignore_errors=ignore_errors)
 
     async def scenario() -> None:
-        made = environments(tmp_path)
+        shared_environments = environments(tmp_path)
         left = tmp_path / "python" / ENVIRONMENT.id / "work" / "data" / "left"
         left.mkdir(parents=True)
         monkeypatch.setattr(shutil, "rmtree", noted)
-        prepared = await made.prepare("job", PLAIN)
+        prepared = await shared_environments.prepare("job", PLAIN)
         assert not left.exists()
         assert (Path(prepared.directory) / "data" / "inner" / "file.txt").exists()
         assert len(threads) == 1
         assert threads[0] is not threading.current_thread()
-        await made.close()
+        await shared_environments.close()
 
     asyncio.run(scenario())

@@ -167,14 +167,14 @@ def test_a_call_that_raises_ends_only_itself(caplog: pytest.LogCaptureFixture) -
     async def scenario() -> None:
         done: list[int] = []
 
-        async def one(number: int) -> None:
+        async def call_number(number: int) -> None:
             if number == 1:
                 raise ZeroDivisionError
             done.append(number)
 
         calls = Calls("calls", World().spawn)
         for number in range(3):
-            calls.add(lambda number=number: one(number))  # type: ignore[misc]
+            calls.add(lambda number=number: call_number(number))  # type: ignore[misc]
         await calls.done()
         assert done == [0, 2]
         assert "calls: a call failed" in caplog.text

@@ -77,10 +77,10 @@ def test_a_signal_stops_all_in_order(tmp_path: Path) -> None:
 
 def test_the_end_of_its_holder_stops_it() -> None:
     ours, theirs = os.pipe()
-    with os.fdopen(ours, "rb") as held:
+    with os.fdopen(ours, "rb") as pipe:
 
         def started() -> bool:
             os.close(theirs)
             return True
 
-        assert Supervisor({"a": python(IN_VAIN)}, {}, lambda: False, started, held).run() == STOPPED
+        assert Supervisor({"a": python(IN_VAIN)}, {}, lambda: False, started, pipe).run() == STOPPED

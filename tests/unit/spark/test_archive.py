@@ -24,9 +24,9 @@ def java(tmp_path: Path) -> Java:
 
 
 def path_for(java: Java, tmp_path: Path) -> Path:
-    found = archive_for(java, "embedded", {"XDG_CACHE_HOME": str(tmp_path / "cache")})
-    assert found is not None
-    return found.path
+    archive = archive_for(java, "embedded", {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    assert archive is not None
+    return archive.path
 
 
 def test_the_same_java_and_spark_have_the_same_archive(java: Java, tmp_path: Path) -> None:
@@ -92,25 +92,31 @@ def test_archives_that_nobody_uses_are_removed(tmp_path: Path) -> None:
     directory.mkdir(mode=0o700)
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
 
-    def made(name: str, age: float) -> Path:
+    def aged_file(name: str, age: float) -> Path:
         path = directory / name
         path.touch(mode=0o600)
         at = path.stat().st_mtime - age
         os.utime(path, (at, at))
         return path
 
-    old, making = made("driver-17-aa.jsa", UNUSED_SECONDS + 60), made("executor-17-aa.jsa", UNUSED_SECONDS + 60)
-    used, foreign = made("embedded-25-bb.aot", UNUSED_SECONDS + 60), made("kafka-4-cc.jsa", UNUSED_SECONDS + 60)
-    made(".driver-17-aa.jsa.lock", 0)
+    old, making = (
+        aged_file("driver-17-aa.jsa", UNUSED_SECONDS + 60),
+        aged_file("executor-17-aa.jsa", UNUSED_SECONDS + 60),
+    )
+    used, foreign = (
+        aged_file("embedded-25-bb.aot", UNUSED_SECONDS + 60),
+        aged_file("kafka-4-cc.jsa", UNUSED_SECONDS + 60),
+    )
+    aged_file(".driver-17-aa.jsa.lock", 0)
     assert Archive(used, ahead_of_time=True).flags_to_use() != ()
-    with Archive(making, ahead_of_time=False).lock(wait=False) as held:
-        assert held
+    with Archive(making, ahead_of_time=False).lock(wait=False) as locked:
+        assert locked
         assert remove_unused(environment) == [old]
     assert used.exists()
     assert foreign.exists()
     assert not (directory / ".driver-17-aa.jsa.lock").exists()
     assert remove_unused(environment) == [making]
-    many = [made(f"driver-17-{number:02}.jsa", 7200.0 + number) for number in range(MOST_ARCHIVES + 3)]
+    many = [aged_file(f"driver-17-{number:02}.jsa", 7200.0 + number) for number in range(MOST_ARCHIVES + 3)]
     assert sorted(remove_unused(environment)) == many[MOST_ARCHIVES - 1 :], "the one that was just used counts, too"
 
 

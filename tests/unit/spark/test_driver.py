@@ -82,19 +82,19 @@ def test_too_few_open_files_are_refused_in_a_sentence(monkeypatch: pytest.Monkey
 def test_a_jvm_encodes_paths_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setattr("locale.getencoding", lambda: "ANSI_X3.4-1968")
-    made = child_environment({"LC_ALL": "C", "LC_TIME": "de_DE"}, {})
-    assert "LC_ALL" not in made
-    assert (made["LC_CTYPE"], made["LC_COLLATE"], made["LC_TIME"]) == ("C.UTF-8", "C", "C")
+    environment = child_environment({"LC_ALL": "C", "LC_TIME": "de_DE"}, {})
+    assert "LC_ALL" not in environment
+    assert (environment["LC_CTYPE"], environment["LC_COLLATE"], environment["LC_TIME"]) == ("C.UTF-8", "C", "C")
     monkeypatch.setattr("locale.getencoding", lambda: "UTF-8")
-    made = child_environment({"LC_ALL": "de_DE.UTF-8"}, {})
-    assert made["LC_ALL"] == "de_DE.UTF-8"
-    assert "LC_CTYPE" not in made
+    environment = child_environment({"LC_ALL": "de_DE.UTF-8"}, {})
+    assert environment["LC_ALL"] == "de_DE.UTF-8"
+    assert "LC_CTYPE" not in environment
 
 
 def test_options_for_all_jvms_win_over_none_of_ours() -> None:
-    made = child_environment({"JAVA_TOOL_OPTIONS": "-Da=b", "_JAVA_OPTIONS": "-Xmx64m"}, {})
-    assert "_JAVA_OPTIONS" not in made
-    assert made["JAVA_TOOL_OPTIONS"] == "-Da=b -Xmx64m"
+    environment = child_environment({"JAVA_TOOL_OPTIONS": "-Da=b", "_JAVA_OPTIONS": "-Xmx64m"}, {})
+    assert "_JAVA_OPTIONS" not in environment
+    assert environment["JAVA_TOOL_OPTIONS"] == "-Da=b -Xmx64m"
 
 
 def test_flags_that_older_javas_refuse_are_for_newer_ones(tmp_path: Path) -> None:
@@ -114,17 +114,17 @@ def test_the_class_path_has_every_jar_once_and_the_busiest_first() -> None:
 
 
 def test_the_clusters_secret_does_not_reach_the_jvm() -> None:
-    made = child_environment({"FIRESTEEL_SECRET": "hunter2", "FIRESTEEL_SECRET_FILE": "/s", "HOME": "/h"}, {})
-    assert "HOME" in made
-    assert not [name for name in made if "SECRET" in name]
+    environment = child_environment({"FIRESTEEL_SECRET": "hunter2", "FIRESTEEL_SECRET_FILE": "/s", "HOME": "/h"}, {})
+    assert "HOME" in environment
+    assert not [name for name in environment if "SECRET" in name]
 
 
 def test_settings_of_another_spark_do_not_reach_the_jvm() -> None:
     inherited = {"HOME": "/h", "SPARK_HOME": "/s", "PYSPARK_PYTHON": "p", "SPARK_LOCAL_DIRS": "/l", "PYTHONPATH": "/p"}
-    made = child_environment(inherited, {"PYTHONPATH": "/mine"})
-    assert made["HOME"] == "/h"
-    assert made["PYTHONPATH"] == "/mine"
-    assert {"SPARK_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_DIRS"}.isdisjoint(made)
+    environment = child_environment(inherited, {"PYTHONPATH": "/mine"})
+    assert environment["HOME"] == "/h"
+    assert environment["PYTHONPATH"] == "/mine"
+    assert {"SPARK_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_DIRS"}.isdisjoint(environment)
 
 
 def test_the_gateways_secret_is_not_shown() -> None:
@@ -144,15 +144,15 @@ def test_workers_get_the_entries_of_the_clients_path_that_exist(tmp_path: Path) 
 def test_a_path_with_a_colon_survives(tmp_path: Path) -> None:
     odd = tmp_path / f"a{os.pathsep}b"
     odd.mkdir()
-    made = worker_environment([str(odd), str(tmp_path)], {})
-    assert json.loads(made["FIRESTEEL_PATH"]) == [str(odd), str(tmp_path)]
+    environment = worker_environment([str(odd), str(tmp_path)], {})
+    assert json.loads(environment["FIRESTEEL_PATH"]) == [str(odd), str(tmp_path)]
 
 
 def test_pythonpath_holds_only_what_the_daemon_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     source = str(Path(firesteel.__file__).parent.parent)
     monkeypatch.setattr(site, "getsitepackages", lambda: [])
-    made = worker_environment([str(tmp_path)], {"PYTHONPATH": "/theirs"})
-    assert made["PYTHONPATH"] == f"/theirs{os.pathsep}{source}"
+    environment = worker_environment([str(tmp_path)], {"PYTHONPATH": "/theirs"})
+    assert environment["PYTHONPATH"] == f"/theirs{os.pathsep}{source}"
     monkeypatch.setattr(site, "getsitepackages", lambda: [source])  # installed, not run from its sources
     assert "PYTHONPATH" not in worker_environment([str(tmp_path)], {})
 

@@ -15,9 +15,9 @@ from tools.spark_jar import MANIFEST, SERVICE, attributes, differences, read_jar
 
 
 def test_the_jar_was_made_from_these_sources() -> None:
-    found = attributes(read_jar(JAR)[MANIFEST])
-    assert found[DIGEST_ATTRIBUTE] == sources_digest(), "run: ./dev run python tools/spark_jar.py"
-    assert found["Firesteel-Spark"] == SPARK
+    manifest = attributes(read_jar(JAR)[MANIFEST])
+    assert manifest[DIGEST_ATTRIBUTE] == sources_digest(), "run: ./dev run python tools/spark_jar.py"
+    assert manifest["Firesteel-Spark"] == SPARK
 
 
 def test_the_jar_names_its_cluster_manager_and_runs_on_the_oldest_java() -> None:

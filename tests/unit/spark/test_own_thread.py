@@ -12,9 +12,9 @@ from firesteel.spark.own_thread import OwnThread
 
 @pytest.fixture
 def own() -> Iterator[OwnThread]:
-    made = OwnThread("test-own")
-    yield made
-    made.stop(5.0)
+    own_thread = OwnThread("test-own")
+    yield own_thread
+    own_thread.stop(5.0)
 
 
 def test_all_calls_run_on_one_thread_that_is_not_ours(own: OwnThread) -> None:

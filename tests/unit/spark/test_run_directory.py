@@ -32,12 +32,12 @@ def dead_pid() -> int:
 
 
 def test_it_is_private_and_named_after_its_owner(root: Path) -> None:
-    made = RunDirectory.create(root)
-    assert made.path.parent == root
-    assert made.path.name.startswith(f"{os.getpid():x}-{myself().start:x}-")
-    for path in (root, made.path, made.subdir("inner")):
+    directory = RunDirectory.create(root)
+    assert directory.path.parent == root
+    assert directory.path.name.startswith(f"{os.getpid():x}-{myself().start:x}-")
+    for path in (root, directory.path, directory.subdir("inner")):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    made.remove()
+    directory.remove()
 
 
 def test_two_of_one_process_are_two(root: Path) -> None:
@@ -49,10 +49,10 @@ def test_two_of_one_process_are_two(root: Path) -> None:
 
 
 def test_remove_takes_everything_and_may_be_called_twice(root: Path) -> None:
-    made = RunDirectory.create(root)
-    (made.subdir("a") / "file").write_text("x")
-    made.remove()
-    made.remove()
+    directory = RunDirectory.create(root)
+    (directory.subdir("a") / "file").write_text("x")
+    directory.remove()
+    directory.remove()
     assert [entry.name for entry in root.iterdir()] == [".lock"]
 
 
@@ -85,22 +85,22 @@ def test_a_link_with_a_dead_owners_name_is_not_followed(root: Path, tmp_path: Pa
 
 
 def test_a_directory_that_is_locked_counts_as_owned(root: Path) -> None:
-    held = RunDirectory.create(root)
-    renamed = held.path.rename(root / f"{dead_pid():x}-1-0")  # as if seen from another pid namespace
+    living = RunDirectory.create(root)
+    renamed = living.path.rename(root / f"{dead_pid():x}-1-0")  # as if seen from another pid namespace
     RunDirectory.create(root).remove()
     assert renamed.is_dir()
-    held.remove()
+    living.remove()
     RunDirectory.create(root).remove()
     assert not renamed.exists()
 
 
 def test_many_at_once_do_not_disturb_each_other(root: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: RunDirectory.create(root), range(32)))
-    assert len({one.path for one in made}) == 32
-    assert all(one.path.is_dir() for one in made)
-    for one in made:
-        one.remove()
+        directories = list(pool.map(lambda _: RunDirectory.create(root), range(32)))
+    assert len({directory.path for directory in directories}) == 32
+    assert all(directory.path.is_dir() for directory in directories)
+    for directory in directories:
+        directory.remove()
 
 
 def test_a_root_of_somebody_else_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,20 +129,20 @@ def test_too_long_a_root_is_refused_with_the_limit(tmp_path: Path) -> None:
 
 
 def test_too_long_a_socket_path_is_refused(root: Path) -> None:
-    made = RunDirectory.create(root)
-    assert made.socket_path("s") == made.path / "s"
+    directory = RunDirectory.create(root)
+    assert directory.socket_path("s") == directory.path / "s"
     with pytest.raises(RunDirectoryError, match=f"{SOCKET_PATH_LIMIT} are allowed"):
-        made.socket_path("s" * 100)
-    made.remove()
+        directory.socket_path("s" * 100)
+    directory.remove()
 
 
 def test_the_default_root_leaves_room_for_sparks_sockets() -> None:
-    made = RunDirectory.create()
+    directory = RunDirectory.create()
     try:
-        assert made.path.parent.name == f"firesteel-{os.geteuid()}"
-        assert len(os.fsencode(made.path / "w" / f".{'0' * 36}.sock")) <= SOCKET_PATH_LIMIT
+        assert directory.path.parent.name == f"firesteel-{os.geteuid()}"
+        assert len(os.fsencode(directory.path / "w" / f".{'0' * 36}.sock")) <= SOCKET_PATH_LIMIT
     finally:
-        made.remove()
+        directory.remove()
 
 
 @pytest.mark.parametrize("name", ["a,b", "a\nb"])
@@ -167,13 +167,13 @@ def test_without_any_directory_for_temporary_files_it_is_said_what_to_set(monkey
 
 
 def test_a_forked_child_does_not_remove_its_parents_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = RunDirectory.create(root)
+    directory = RunDirectory.create(root)
     real = os.getpid()
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: real + 1)
-        made.remove()
-    assert made.path.is_dir()
-    made.remove()
+        directory.remove()
+    assert directory.path.is_dir()
+    directory.remove()
 
 
 def test_a_zombie_is_gone() -> None:
@@ -187,13 +187,13 @@ def test_a_zombie_is_gone() -> None:
 
 
 def test_remove_leaves_it_to_those_who_outlive_its_owner(root: Path) -> None:
-    made = RunDirectory.create(root)
-    (made.path / "log").touch()
-    user = os.open(made.path, os.O_RDONLY | os.O_DIRECTORY)
+    directory = RunDirectory.create(root)
+    (directory.path / "log").touch()
+    user = os.open(directory.path, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(user, fcntl.LOCK_SH)
-    made.remove()
-    assert (made.path / "log").exists()
-    gone = made.path.rename(root / f"{dead_pid():x}-1f-0")  # as if its owner had ended
+    directory.remove()
+    assert (directory.path / "log").exists()
+    gone = directory.path.rename(root / f"{dead_pid():x}-1f-0")  # as if its owner had ended
     RunDirectory.create(root).remove()
     assert gone.exists(), "it is used"
     os.close(user)
@@ -202,13 +202,13 @@ def test_remove_leaves_it_to_those_who_outlive_its_owner(root: Path) -> None:
 
 
 def test_who_sweeps_waits_for_those_who_are_just_ending(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = RunDirectory.create(root)
-    used = made.path.rename(root / f"{dead_pid():x}-1f-0")
+    directory = RunDirectory.create(root)
+    used = directory.path.rename(root / f"{dead_pid():x}-1f-0")
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
-        made.remove()  # lets go of the lock
+        directory.remove()  # lets go of the lock
 
     monkeypatch.setattr(time, "sleep", wait)
     remove_abandoned(root, 0.0)

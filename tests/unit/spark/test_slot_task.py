@@ -64,8 +64,8 @@ def run(main: object) -> tuple[SlotOutcome, str]:
     ],
 )
 def test_how_a_function_ends_is_what_comes_back(main: object, outcome: SlotOutcome, text: str) -> None:
-    found, message = run(main)
-    assert found is outcome
+    shown_outcome, message = run(main)
+    assert shown_outcome is outcome
     assert text in message
 
 

@@ -67,5 +67,5 @@ def states(out: list[i.Instruction]) -> dict[str, str]:
 
 
 def only(out: list[i.Instruction], kind: type[Any]) -> Any:
-    (found,) = [x for x in out if isinstance(x, kind)]
-    return found
+    (instruction,) = [x for x in out if isinstance(x, kind)]
+    return instruction

@@ -41,13 +41,13 @@ class Owner:
 
 def test_a_slow_jobmaster_is_asked_once_at_a_time_and_then_told_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source reports every some milliseconds, whether the last report was answered or not."""
-    asked: list[ReportWatermark] = []
+    reports: list[ReportWatermark] = []
 
     async def run() -> None:
         answers = asyncio.Event()
 
         async def report_watermark(self: JobMasterGateway, message: ReportWatermark) -> GroupWatermark:
-            asked.append(message)
+            reports.append(message)
             await answers.wait()
             return GroupWatermark(message.watermark)
 
@@ -59,14 +59,14 @@ def test_a_slow_jobmaster_is_asked_once_at_a_time_and_then_told_the_latest(monke
             for source in ("one", "other"):
                 links.ask_for_alignment(AskForAlignment(REF, "slot", ReportWatermark(source, "group", watermark)))
             await asyncio.sleep(0)
-        assert [(one.execution_id, one.watermark) for one in asked] in (
+        assert [(report.execution_id, report.watermark) for report in reports] in (
             [("one", 0), ("other", 0)],
             [("one", 0)],
         )
         answers.set()
         while ("one", 99) not in owner.told or ("other", 99) not in owner.told:
             await asyncio.sleep(0)
-        assert len(asked) <= 4
+        assert len(reports) <= 4
         links.forget(REF.job_id)
 
     asyncio.run(run())

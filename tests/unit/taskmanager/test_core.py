@@ -325,7 +325,7 @@ def test_a_jobmaster_that_has_gone_is_told_nothing() -> None:
     assert core.jobmaster_lost("job", "replaced", 0.0, "another") == []
     out = core.jobmaster_lost("job", "replaced", 0.0, REF.token)
     assert sent(out) == ["release"]
-    assert not [one for one in out if isinstance(one, i.ReportSlotFailed)]
+    assert not [instruction for instruction in out if isinstance(instruction, i.ReportSlotFailed)]
 
 
 def test_a_heartbeat_frees_what_the_jobmaster_does_not_know_and_accepts_what_it_does() -> None:
@@ -389,11 +389,14 @@ def test_checkpoints_go_to_the_slots_and_back() -> None:
     }
     declines = [(r.message.execution_id, r.message.reason) for r in (closing, unknown)]  # type: ignore[union-attr]
     assert declines == [("f", DeclineReason.TASK_CLOSING), ("nobody", DeclineReason.TASK_NOT_READY)]
-    told = [
+    deliveries = [
         core.checkpoints.completed(NotifyCheckpoint("job", {"a": ("e", "f")}, 7))[1],
         core.checkpoints.aborted(NotifyCheckpoint("job", {"a": ("f",)}, 8))[1],
     ]
-    assert [[instruction.message["type"] for instruction in some] for some in told] == [["checkpoint_complete"], []]  # type: ignore[index, union-attr]
+    assert [[instruction.message["type"] for instruction in some] for some in deliveries] == [
+        ["checkpoint_complete"],
+        [],
+    ]  # type: ignore[index, union-attr]
     message = {"execution_id": "e", "checkpoint_id": 7, "metrics": {"sync_ms": 1}}
     assert core.checkpoints.acknowledged(1, message, b"{}") == [
         i.ReportCheckpoint(REF, AcknowledgeCheckpoint("e", 7, {"sync_ms": 1}, "{}"))

@@ -125,7 +125,7 @@ def test_splits_are_taken_once_and_in_order_however_they_come() -> None:
     (ask,) = core.tasks.splits_wanted(1, {"execution_id": "e"})
     assert isinstance(ask, i.AskForSplits)
 
-    def taken(serial: int, as_answer: bool) -> list[int]:
+    def new_splits(serial: int, as_answer: bool) -> list[int]:
         splits, no_more = ({"id": serial},), serial == 5
         if as_answer:
             out = core.tasks.splits_answered(ask, Splits(splits, no_more, serial))
@@ -134,7 +134,7 @@ def test_splits_are_taken_once_and_in_order_however_they_come() -> None:
         return [send.message["splits"][0]["id"] for send in out if isinstance(send, i.Send)]
 
     order = [(2, False), (2, True), (1, True), (1, False), (5, True), (4, True), (3, True), (3, False), (2, True)]
-    assert [taken(*one) for one in order] == [[], [], [1, 2], [], [], [], [3, 4, 5], [], []]
+    assert [new_splits(*arguments) for arguments in order] == [[], [], [1, 2], [], [], [], [3, 4, 5], [], []]
 
 
 def test_an_answer_without_splits_counts_only_while_nothing_newer_was_asked() -> None:

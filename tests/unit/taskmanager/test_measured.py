@@ -29,20 +29,20 @@ def measured(metrics: dict[str, Any], state: str = "RUNNING") -> list[Measured]:
     return of_slots(core.slots, {"tm_id": "tm"})
 
 
-def named(found: list[Measured]) -> dict[str, float]:
-    return {".".join((*one.scope, one.name)): one.value for one in found}
+def named(metrics: list[Measured]) -> dict[str, float]:
+    return {".".join((*metric.scope, metric.name)): metric.value for metric in metrics}
 
 
 def test_totals_rates_and_watermarks_have_the_labels_of_their_task() -> None:
-    found = measured({"numRecordsIn": 7, "numRecordsInPerSecond": 0.5, "busyTimeMs": 12, "split.a.watermark": 3})
-    of_task = [one for one in found if one.scope == ("taskmanager", "job", "task")]
+    metrics = measured({"numRecordsIn": 7, "numRecordsInPerSecond": 0.5, "busyTimeMs": 12, "split.a.watermark": 3})
+    of_task = [metric for metric in metrics if metric.scope == ("taskmanager", "job", "task")]
     assert named(of_task) == {
         "taskmanager.job.task.numRecordsIn": 7,
         "taskmanager.job.task.numRecordsInPerSecond": 0.5,
         "taskmanager.job.task.accumulateBusyTimeMs": 12,
     }
-    assert all(one.labels == LABELS for one in of_task)
-    assert [one.name for one in of_task if one.grows] == ["numRecordsIn"]
+    assert all(metric.labels == LABELS for metric in of_task)
+    assert [metric.name for metric in of_task if metric.grows] == ["numRecordsIn"]
 
 
 def test_each_operator_of_a_chain_has_what_came_in_and_went_out() -> None:
@@ -50,8 +50,8 @@ def test_each_operator_of_a_chain_has_what_came_in_and_went_out() -> None:
         "numRecordsIn": 7, "currentInputWatermark": 5, "currentOutputWatermark": 4, "numRecordsOut": 2,
         "operators": {"Map": [7, 6, 0.5, 0.4], "Filter": [6, 2, 0.4, 0.1], "Sink": [2, 0, 0.1, 0]},
     }  # fmt: skip
-    found = [one for one in measured(values) if one.scope[-1] == "operator"]
-    assert {(one.labels["operator_name"], one.name): one.value for one in found} == {
+    metrics = [metric for metric in measured(values) if metric.scope[-1] == "operator"]
+    assert {(metric.labels["operator_name"], metric.name): metric.value for metric in metrics} == {
         ("Map", "numRecordsIn"): 7, ("Map", "numRecordsOut"): 6, ("Map", "numRecordsInPerSecond"): 0.5,
         ("Map", "numRecordsOutPerSecond"): 0.4, ("Map", "currentInputWatermark"): 5,
         ("Filter", "numRecordsIn"): 6, ("Filter", "numRecordsOut"): 2, ("Filter", "numRecordsInPerSecond"): 0.4,
@@ -59,12 +59,12 @@ def test_each_operator_of_a_chain_has_what_came_in_and_went_out() -> None:
         ("Sink", "numRecordsIn"): 2, ("Sink", "numRecordsOut"): 0, ("Sink", "numRecordsInPerSecond"): 0.1,
         ("Sink", "numRecordsOutPerSecond"): 0, ("Sink", "currentOutputWatermark"): 4,
     }  # fmt: skip
-    assert {one.name for one in found if one.grows} == {"numRecordsIn", "numRecordsOut"}
+    assert {metric.name for metric in metrics if metric.grows} == {"numRecordsIn", "numRecordsOut"}
 
 
 def test_usage_of_buffers_has_the_scopes_of_old_and_of_new_boards() -> None:
-    found = measured({"buffers.inPoolUsage": 0.5, "buffers.outputQueueSize": 300})
-    assert named(found) == {
+    metrics = measured({"buffers.inPoolUsage": 0.5, "buffers.outputQueueSize": 300})
+    assert named(metrics) == {
         "taskmanager.job.task.buffers.inPoolUsage": 0.5,
         "taskmanager.job.task.Shuffle.Netty.Input.Buffers.inPoolUsage": 0.5,
         "taskmanager.job.task.buffers.outputQueueSize": 300,
@@ -77,15 +77,15 @@ def test_metrics_of_functions_have_their_operator_as_a_label() -> None:
         "Map.calls": 3, "Map.table.hits": 4, "Map.text": "words", "Map.size_count": 2, "Map.size_sum": 5.0,
         "Map.size_min": 1.0, "Map.size_median": 2.5,
     }  # fmt: skip
-    found = measured({"user": user})
-    assert named(found) == {
+    metrics = measured({"user": user})
+    assert named(metrics) == {
         "taskmanager.job.task.operator.size": 2,
         "taskmanager.job.task.operator.calls": 3,
         "taskmanager.job.task.operator.table.hits": 4,
         "taskmanager.job.task.operator.size_min": 1.0,
     }
-    assert all(one.labels == {**LABELS, "operator_name": "Map"} for one in found)
-    (size,) = [one for one in found if one.name == "size"]
+    assert all(metric.labels == {**LABELS, "operator_name": "Map"} for metric in metrics)
+    (size,) = [metric for metric in metrics if metric.name == "size"]
     assert (size.total, size.quantiles) == (5.0, {0.5: 2.5})
 
 

@@ -75,7 +75,7 @@ class TakesSome:
         self.declined: list[str] = []
 
     async def acknowledge_checkpoints(self, message: m.AcknowledgeCheckpoints) -> None:
-        names = [one.execution_id for one in message.acknowledgements]
+        names = [acknowledgement.execution_id for acknowledgement in message.acknowledgements]
         if self.unwanted in names:
             raise RpcFault(RpcCode.BAD_REQUEST, "no")
         self.calls.append(names)

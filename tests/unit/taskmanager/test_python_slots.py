@@ -51,14 +51,14 @@ def test_a_slot_waits_for_its_environment_and_no_longer() -> None:
     assert core.tick(999.0, 0) == []
     core.environment_takes("alloc", 0.0, 999.0)
     failed = core.tick(999.0 + 10_000, 0)
-    assert any(isinstance(one, ReportSlotFailed) for one in failed)
+    assert any(isinstance(instruction, ReportSlotFailed) for instruction in failed)
 
 
 def test_an_environment_that_can_not_be_made_fails_the_slot() -> None:
     core = make()
     request_slot(core, ENVIRONMENT.to_plain())
     out = core.environment_failed("alloc", "pip: no such package\nlast line", 1.0)
-    assert [type(one) for one in out] == [ReportSlotFailed, RequestLaunchCancel, SlotFreed, ForgetJob]
+    assert [type(instruction) for instruction in out] == [ReportSlotFailed, RequestLaunchCancel, SlotFreed, ForgetJob]
     assert isinstance(out[0], ReportSlotFailed)
     assert out[0].cause == "pip: no such package\nlast line"
     assert out[0].in_vain

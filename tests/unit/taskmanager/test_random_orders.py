@@ -71,13 +71,13 @@ class TaskManagerMachine(RuleBasedStateMachine):
     def request(self, index: int, job: str) -> None:
         self.serial += 1
         allocation = f"a{self.serial}"
-        taken = next(s for s in self.core.slots if s.index == index).state is not TaskSlotState.FREE
+        in_use = next(s for s in self.core.slots if s.index == index).state is not TaskSlotState.FREE
         try:
             self.core.request_slot(RequestSlot(index, allocation, job, "http://jm", "t"), self.now)
         except SlotTakenError:
-            assert taken or self.executors.newest is None
+            assert in_use or self.executors.newest is None
         else:
-            assert not taken
+            assert not in_use
             assert self.executors.newest is not None
             self.allocations.append((allocation, job))
 

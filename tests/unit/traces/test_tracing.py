@@ -27,7 +27,7 @@ def test_reporters_are_read() -> None:
     assert trace_reporters(Settings({"traces.reporters": "otel"})) == (
         OtlpReporter("otel", "http://127.0.0.1:4318/v1/traces"),
     )
-    (found,) = trace_reporters(
+    (reporter,) = trace_reporters(
         Settings(
             {
                 **OTEL,
@@ -39,8 +39,8 @@ def test_reporters_are_read() -> None:
         )
     )
     expected = OtlpReporter("o", "https://collector:4318/v1/traces", "http", {"a": "b", "c": "d"}, 2.0, "orders")
-    assert found == expected == OtlpReporter.from_plain(found.to_plain())
-    assert "'b'" not in repr(found)
+    assert reporter == expected == OtlpReporter.from_plain(reporter.to_plain())
+    assert "'b'" not in repr(reporter)
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,15 @@ class Kept(SpanProcessor):
 
 @pytest.fixture
 def tracing() -> Any:
-    made = Tracing([OtlpReporter("o", "http://127.0.0.1:9/v1/traces", timeout=0.1)], "slot")
-    yield made
-    made.close()
+    traces = Tracing([OtlpReporter("o", "http://127.0.0.1:9/v1/traces", timeout=0.1)], "slot")
+    yield traces
+    traces.close()
 
 
 def exported_spans(tracing: Tracing) -> Kept:
     processor = Kept()
-    found = tracing.provider._active_span_processor
-    found._span_processors = (*found._span_processors[:1], processor)  # and none that sends
+    processors = tracing.provider._active_span_processor
+    processors._span_processors = (*processors._span_processors[:1], processor)  # and none that sends
     return processor
 
 

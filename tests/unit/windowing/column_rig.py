@@ -127,7 +127,7 @@ class ColumnRig:
         operator: Any = create_operator(spec)
         self.operator = operator
         operator.use_backend(HeapStateBackend(), state_parameters(spec, info, self.clock))
-        operator.backend.restore([one.of(operator.key_groups) for one in written])
+        operator.backend.restore([state.of(operator.key_groups) for state in written])
         self.metrics = MetricRegistry(self.clock)
         operator.open(OperatorContext(info, self.clock, on_processing_timer=self.woken.append, metrics=self.metrics))
         self.late: list[Any] = []
@@ -156,11 +156,11 @@ class ColumnRig:
                 self.late += zip(map(tuple, to_records(late)), [int(time) for time in times], strict=True)
                 continue
             batch, stamps = part.values, part.timestamps
-            made = [tuple(row) for row in to_records(batch)]
-            if made:
+            records = [tuple(row) for row in to_records(batch)]
+            if records:
                 ends = batch.column("window_end").to_pylist()
                 assert stamps.tolist() == [end - 1 for end in ends]
-            rows += made
+            rows += records
         return rows
 
 
@@ -219,7 +219,7 @@ class Subtasks:
     @property
     def all_late(self) -> list[Any]:
         """Late rows so far."""
-        return [*self.late, *(one for rig in self.rigs for one in rig.late)]
+        return [*self.late, *(record for rig in self.rigs for record in rig.late)]
 
 
 def cut(items: Iterable[Any], sizes: Sequence[int]) -> Iterator[list[Any]]:

@@ -123,13 +123,13 @@ class Rig:
         return self._collect(self.operator.advance_processing_time(now))
 
     def _collect(self, results: Iterator[Any]) -> list[Out]:
-        found = []
+        outs = []
         for result in results:
             if result is TIMER_DONE:
                 continue
             late = isinstance(result, SideRecord)
-            found.append(Out(result.value if late else result, self.stamp.value, late))
-        return found
+            outs.append(Out(result.value if late else result, self.stamp.value, late))
+        return outs
 
     @property
     def entries(self) -> int:

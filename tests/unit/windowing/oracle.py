@@ -58,32 +58,32 @@ class Oracle:
 
     def record(self, value: Any, timestamp: int) -> list[Result]:
         key = value[0]
-        taken, results = False, []
+        in_time, results = False, []
         for window in self.windows(key, timestamp):
             if self.over(window):
                 if window in self.live:
                     self.live.remove(window)
                 continue
-            taken = True
+            in_time = True
             if window not in self.live:
                 self.live.append(window)
             window.records.append(value)
             if self.fires_by_record(window, timestamp):
                 results += self.fire(window)
-        if not taken and timestamp + self.lateness <= self.now:
+        if not in_time and timestamp + self.lateness <= self.now:
             self.late.append(value)
         return results
 
     def windows(self, key: Any, timestamp: int) -> list[Live]:
         if self.gap:
             return [self.session(key, timestamp, timestamp + self.gap)]
-        found = []
+        live = []
         start = self.offset + (timestamp - self.offset) // self.slide * self.slide
         while start + self.size > timestamp:
             same = [w for w in self.live if (w.key, w.start) == (key, start)]
-            found.append(same[0] if same else Live(key, start, start + self.size))
+            live.append(same[0] if same else Live(key, start, start + self.size))
             start -= self.slide
-        return found
+        return live
 
     def session(self, key: Any, start: int, end: int) -> Live:
         """What the sessions that this one overlaps or touches become."""

@@ -48,35 +48,35 @@ def assigner_of(shape: dict[str, int]) -> Any:
 
 
 def trigger_of(trigger: tuple[Any, ...], purging: bool) -> Any:
-    made: Any = None
+    built: Any = None
     if trigger[0] == "count":
-        made = CountTrigger(trigger[1])
+        built = CountTrigger(trigger[1])
     elif trigger[0] == "continuous":
-        made = ContinuousEventTimeTrigger(trigger[1])
+        built = ContinuousEventTimeTrigger(trigger[1])
     elif purging:
         from firesteel.datastream.window import EventTimeTrigger
 
-        made = EventTimeTrigger()
-    return PurgingTrigger(made) if purging else made
+        built = EventTimeTrigger()
+    return PurgingTrigger(built) if purging else built
 
 
 def numbered(stream: list[Any]) -> list[Any]:
     """Each record gets a number, so that they can be told apart; watermarks only rise."""
-    found, now = [], NEVER
+    story, now = [], NEVER
     for number, item in enumerate(stream):
         if item[0] == "record":
-            found.append(("record", (item[1], item[2], number), item[3]))
+            story.append(("record", (item[1], item[2], number), item[3]))
         elif item[0] != "watermark":
-            found.append(item)
+            story.append(item)
         elif item[1] > now:
             now = item[1]
-            found.append(item)
-    return found
+            story.append(item)
+    return story
 
 
 def tidy(results: list[Result], gathering: str) -> list[Any]:
     """What comes out for these contents; records of merged windows in any order."""
-    found = []
+    comparable = []
     for key, place, records in results:
         total = sum(record[1] for record in records)
         if gathering == "reduce":
@@ -85,12 +85,12 @@ def tidy(results: list[Result], gathering: str) -> list[Any]:
             contents = [(total, len(records))]
         else:
             contents = sorted(records, key=lambda record: record[2])
-        found.append((key, place, contents))
-    return found
+        comparable.append((key, place, contents))
+    return comparable
 
 
 def results_of(outs: list[Out], gathering: str) -> list[Any]:
-    found = []
+    results = []
     for value, stamp, late in outs:
         assert not late
         key, (start, end), contents = value
@@ -99,8 +99,8 @@ def results_of(outs: list[Out], gathering: str) -> list[Any]:
             contents = [record[1] for record in contents]
         elif gathering == "all":
             contents = sorted(contents, key=lambda record: record[2])
-        found.append((key, (start, end), contents))
-    return found
+        results.append((key, (start, end), contents))
+    return results
 
 
 def in_order(results: list[Any]) -> list[Any]:

@@ -239,11 +239,11 @@ class OwnOracle(Oracle):
 
     def record(self, value: Any, timestamp: int) -> list[Result]:
         results: list[Result] = []
-        taken = False
+        in_time = False
         for window in self.windows(value[0], timestamp):
             if self.over(window):
                 continue
-            taken = True
+            in_time = True
             if window not in self.live:
                 self.live.append(window)
             window.records.append(value)
@@ -261,7 +261,7 @@ class OwnOracle(Oracle):
                     window.records.clear()
             if self.lateness == 0:  # the timer that ends the window is the same one
                 window.next_fire = window.last
-        if not taken and timestamp + self.lateness <= self.now:
+        if not in_time and timestamp + self.lateness <= self.now:
             self.late.append(value)
         return results
 

@@ -246,9 +246,9 @@ def test_a_snapshot_holds_the_state_of_its_moment(
     rig = ColumnRig(assigner_of(shape), lateness)
     go(rig, before, 0)
     taking = RunningSnapshot(rig.operator.backend.snapshot(0.0), rig.operator.key_groups)
-    taken = taking.step()
+    contents = taking.step()
     went_on = go(rig, behind, 1000)
-    restored = ColumnRig(assigner_of(shape), lateness, written=[taken or taking.rest()])
+    restored = ColumnRig(assigner_of(shape), lateness, written=[contents or taking.rest()])
     restored.watermark(rig_watermark(before))
     assert sorted(go(restored, behind, 1000), key=repr) == sorted(went_on, key=repr)
 
@@ -419,7 +419,7 @@ def test_by_clocks_that_differ_each_row_is_in_all_its_windows(
     job = Subtasks(parallelism, lambda **more: ColumnRig(assigner, aggregates=(count(),), **more))
     now = 100
     given_rows: Counter[str] = Counter()
-    found: list[Any] = []
+    results: list[Any] = []
     for kind, what, step in stream:
         if kind == "record":
             rig = job.rigs[job.subtask_of(what)]
@@ -428,20 +428,20 @@ def test_by_clocks_that_differ_each_row_is_in_all_its_windows(
             given_rows[what] += 1
         elif kind == "clock":
             now += step if steps_back else abs(step)
-            found += job.rigs[what % len(job.rigs)].time(now)
+            results += job.rigs[what % len(job.rigs)].time(now)
         else:
             job.restart(what)
     for rig in job.rigs:
-        found += rig.time(100_000)
+        results += rig.time(100_000)
         assert rig.operator.state.next_time is None, "nothing is left"
         assert list(rig.operator.backend.snapshot()) == []
     rows: Counter[str] = Counter()
-    for key, _, _, number in found:
+    for key, _, _, number in results:
         rows[key] += number
     assert rows == Counter({key: each * number for key, number in given_rows.items()})
     assert job.all_late == []
     if not steps_back:
-        assert len({row[:3] for row in found}) == len(found), "no window comes twice"
+        assert len({row[:3] for row in results}) == len(results), "no window comes twice"
 
 
 @pytest.mark.parametrize(

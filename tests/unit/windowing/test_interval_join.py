@@ -39,7 +39,7 @@ def test_against_plain_python(items: list[Any], lower: int, width: int) -> None:
     upper = lower + width
     rig = rig_of(lower, upper)
     now = -(2**63)
-    kept: tuple[list[Any], list[Any]] = ([], [])
+    buffers: tuple[list[Any], list[Any]] = ([], [])
     for number, item in enumerate(items):
         if isinstance(item, int):
             if item > now:
@@ -47,7 +47,7 @@ def test_against_plain_python(items: list[Any], lower: int, width: int) -> None:
                 assert rig.watermark(now) == []
                 # A record is forgotten when the watermark has come to the last time that a partner may have.
                 for side, last in ((0, upper), (1, -lower)):
-                    kept[side][:] = [one for one in kept[side] if one[1] + max(last, 0) > now]
+                    buffers[side][:] = [record for record in buffers[side] if record[1] + max(last, 0) > now]
             continue
         side, key, time = item
         value = (key, number)
@@ -55,9 +55,9 @@ def test_against_plain_python(items: list[Any], lower: int, width: int) -> None:
         if time < now:
             assert outs == ([Out(value, time, late=True)] if side == 0 else [])
             continue
-        kept[side].append((value, time))
+        buffers[side].append((value, time))
         expected = []
-        for other, at in kept[1 - side]:
+        for other, at in buffers[1 - side]:
             left, right = ((value, time), (other, at)) if side == 0 else ((other, at), (value, time))
             if other[0] == key and left[1] + lower <= right[1] <= left[1] + upper:
                 latest = max(left[1], right[1])

@@ -18,18 +18,18 @@ from tests.unit.windowing.test_old_interval_joins import LOWER, UPPER, rig_of
 RANGE = UPPER - LOWER
 
 
-def filled(backend: str, folder: Path, kept: int) -> Rig:
+def filled(backend: str, folder: Path, buffered: int) -> Rig:
     """A join that has so many records of each side of one key, a millisecond apart; the watermark stands still."""
     rig = rig_of(backend, folder, [])
     for side in (0, 1):
-        rig.records([(("a", f"{side}.{time}"), time) for time in range(kept)], side)
+        rig.records([(("a", f"{side}.{time}"), time) for time in range(buffered)], side)
     return rig
 
 
-def records_behind(rig: Rig, kept: int, count: int) -> int:
+def records_behind(rig: Rig, buffered: int, count: int) -> int:
     """So many more of each side; how many partners they meet."""
     pairs = 0
-    for time in range(kept, kept + count):
+    for time in range(buffered, buffered + count):
         for side in (0, 1):
             pairs += len(rig.records([(("a", f"{side}.{time}"), time)], side))
     return pairs
@@ -43,16 +43,16 @@ class Counted:
         get, read, write = RocksDatabase.get, RocksDatabase.read_to, RocksDatabase.write
 
         def counted_get(database: RocksDatabase, key: bytes) -> bytes | None:
-            found = get(database, key)
-            self.all["bytes read"] += len(found or b"")
+            data = get(database, key)
+            self.all["bytes read"] += len(data or b"")
             self.all["looked up"] += 1
-            return found
+            return data
 
         def counted_read(database: RocksDatabase, start: bytes, stop: bytes, *more: Any) -> tuple[list[Any], bool]:
-            found = read(database, start, stop, *more)
-            self.all["entries read"] += len(found[0])
-            self.all["bytes read"] += sum(len(data) for _, data in found[0])
-            return found
+            entries = read(database, start, stop, *more)
+            self.all["entries read"] += len(entries[0])
+            self.all["bytes read"] += sum(len(data) for _, data in entries[0])
+            return entries
 
         def counted_write(database: RocksDatabase, pairs: Any) -> int:
             self.all["entries written"] += len(pairs)
@@ -73,10 +73,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 def test_rocksdb_reads_and_writes_what_the_record_needs(counted: Counter[str], tmp_path: Path) -> None:
     costs, adds = [], 40
-    for kept in (100, 1_000):
-        rig = filled("rocksdb", tmp_path / str(kept), kept)  # with one byte of memory, all of it is on disk
+    for buffered in (100, 1_000):
+        rig = filled("rocksdb", tmp_path / str(buffered), buffered)  # with one byte of memory, all of it is on disk
         counted.clear()
-        pairs = records_behind(rig, kept, adds // 2)
+        pairs = records_behind(rig, buffered, adds // 2)
         assert pairs >= adds // 2 * (UPPER + 1)
         assert pairs * 0.9 <= counted["entries read"] <= pairs + 2 * adds, "its partners and its timers"
         assert counted["looked up"] <= 2 * adds  # the record's own time, and what the timer may be

@@ -46,7 +46,7 @@ def rig_of(backend: str, folder: Path, written: list[SnapshotContents], subtask:
     def before_open(operator: Any) -> None:
         parameters = state_parameters(operator.spec, info, Clock(), 1, str(folder / str(subtask)))
         operator.use_backend(load_state_backend(backend), parameters)
-        operator.keyed.restore([one.of(operator.key_groups) for one in written])
+        operator.keyed.restore([state.of(operator.key_groups) for state in written])
 
     extra: dict[str, Any] = {"lower": LOWER, "upper": UPPER, "late_tags": (None, None)}
     return Rig(Pair(), OperatorKind.INTERVAL_JOIN, inputs=2, info=info, before_open=before_open, **extra)
@@ -98,8 +98,8 @@ def partners_of(side: int, time: int, key: Any) -> list[str]:
     [(name, backend) for name in NAMES for backend in ("hashmap", "rocksdb") if backend in name or "hashmap" in name],
 )
 def test_all_of_it_is_there(name: str, backend: str, parallelism: int, tmp_path: Path) -> None:
-    taken = stored_contents(FIXTURES / name, EVERYTHING)
-    rigs = [rig_of(backend, tmp_path, [taken], subtask, parallelism) for subtask in range(parallelism)]
+    contents = stored_contents(FIXTURES / name, EVERYTHING)
+    rigs = [rig_of(backend, tmp_path, [contents], subtask, parallelism) for subtask in range(parallelism)]
     for rig in rigs:
         rig.watermark(NOW)
     for key in KEYS:
@@ -110,7 +110,7 @@ def test_all_of_it_is_there(name: str, backend: str, parallelism: int, tmp_path:
                 probe = (key, f"probe {side} {time}")
                 pairs = [out.value for out in rig.records([(probe, time)], side)]
                 met = sorted(pair[1 - side] for pair in pairs)
-                assert [one for one in met if not one.startswith("probe")] == expected
+                assert [call for call in met if not call.startswith("probe")] == expected
     for rig in rigs:
         rig.watermark(1_000)
         rig.operator.close()

@@ -271,7 +271,7 @@ def test_an_evictor_may_take_out_what_it_likes() -> None:
         def evict_before(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
             assert size == len(elements)
             assert evictor_context.get_current_watermark() == -(2**63)
-            elements[:] = [one for one in elements if one.value[1] % 2]
+            elements[:] = [element for element in elements if element.value[1] % 2]
 
         def evict_after(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
             del elements[:1]
@@ -440,7 +440,7 @@ class Applied(WindowFunction[Any, Any, Any, Any]):
 
 class AppliedToAll(AllWindowFunction[Any, Any, Any]):
     def apply(self, window: Any, inputs: Iterable[Any]) -> None:
-        found.append((window.start, *inputs))
+        windows_fired.append((window.start, *inputs))
 
 
 class ToldOfAll(ProcessAllWindowFunction[Any, Any, Any]):
@@ -448,20 +448,20 @@ class ToldOfAll(ProcessAllWindowFunction[Any, Any, Any]):
         yield context.window().start, *elements
 
     def clear(self, context: Any) -> None:
-        found.append(context.window().start)
+        windows_fired.append(context.window().start)
 
 
-found: list[Any] = []
+windows_fired: list[Any] = []
 
 
 @KINDS
 def test_kinds_of_window_functions(kind: OperatorKind) -> None:
-    found.clear()
+    windows_fired.clear()
     for function, expected in ((Applied(), [("a", 0, ("a", 3))]), (AppliedToAll(), []), (ToldOfAll(), [(0, ("a", 3))])):
         rig = Rig(spec_of(TumblingEventTimeWindows(10), None, "reduce", window_function=function), kind)
         rig.records([(("a", 1), 1), (("a", 2), 2)])
         assert [out.value for out in rig.watermark(9)] == expected
-    assert found == [(0, ("a", 3)), 0]
+    assert windows_fired == [(0, ("a", 3)), 0]
 
 
 @KINDS
@@ -536,15 +536,17 @@ def test_what_a_window_hands_out_does_not_change_later(kind: OperatorKind) -> No
 def test_aligned_windows_are_found_again_in_restored_state() -> None:
     from firesteel.windowing.aligned import PREFIX, AlignedWindows, Tables
 
-    held: dict[str, Any] = {f"{PREFIX}10": {"a": 1}, "other": {}, f"{PREFIX}-20": {"b": 2}}
+    tables: dict[str, Any] = {f"{PREFIX}10": {"a": 1}, "other": {}, f"{PREFIX}-20": {"b": 2}}
     windows = AlignedWindows(
-        TumblingEventTimeWindows(10), 0, Tables(lambda name: held.setdefault(name, {}), held.__delitem__, lambda: held)
+        TumblingEventTimeWindows(10),
+        0,
+        Tables(lambda name: tables.setdefault(name, {}), tables.__delitem__, lambda: tables),
     )
     assert [(due.start, dict(due.table), due.fires, due.ends) for due in windows.advance(19)] == [
         (-20, {"b": 2}, True, True),
         (10, {"a": 1}, True, True),
     ]
-    assert list(held) == ["other"]
+    assert list(tables) == ["other"]
 
 
 @KINDS
@@ -557,8 +559,8 @@ def test_records_of_a_window_come_in_the_order_in_which_they_came(kind: Operator
 
     rig = Rig(spec_of(SlidingEventTimeWindows(10, 5, 0), None, "all", window_function=Order()), kind)
     rig.records([(("a", number), time) for number, time in enumerate((7, 2, 8, 3, 12, 6, 7))])
-    found = [out.value for out in rig.watermark(100)]
-    assert found == [(-5, [1, 3]), (0, [0, 1, 2, 3, 5, 6]), (5, [0, 2, 4, 5, 6]), (10, [4])]
+    fired = [out.value for out in rig.watermark(100)]
+    assert fired == [(-5, [1, 3]), (0, [0, 1, 2, 3, 5, 6]), (5, [0, 2, 4, 5, 6]), (10, [4])]
 
 
 @KINDS
@@ -577,8 +579,8 @@ def test_many_records_in_the_order_of_time_go_to_their_windows(kind: OperatorKin
     early = [out.value for out in rig.records([(("a", time), time) for time in times])]
     assert [start for start, _ in early] == [time // 10 * 10 for time in times if 40 <= time < 60]
     assert early[-1] == (50, [time for time in times if 50 <= time < 60])
-    found = [out.value for out in rig.watermark(1000)]
-    assert found == [(start, [time for time in times if start <= time < start + 10]) for start in range(60, 400, 10)]
+    fired = [out.value for out in rig.watermark(1000)]
+    assert fired == [(start, [time for time in times if start <= time < start + 10]) for start in range(60, 400, 10)]
 
 
 @KINDS

@@ -64,7 +64,7 @@ class Job:
 
             def before_open(operator: Any, info: TaskInfo = info) -> None:
                 operator.use_backend(HeapStateBackend(), state_parameters(operator.spec, info, Clock()))
-                operator.keyed.restore([one.of(operator.key_groups) for one in written])
+                operator.keyed.restore([state.of(operator.key_groups) for state in written])
 
             rig = self._make(info=info, before_open=before_open)
             self.rigs.append(rig)
@@ -80,10 +80,10 @@ class Job:
     def records(self, records: list[Any]) -> list[Out]:
         """Each record to the subtask of its key."""
         count = len(self.rigs)
-        found = []
+        outs = []
         for record, time in records:
-            found += self.rigs[subtask_of(record[0], count)].records([(record, time)])
-        return found
+            outs += self.rigs[subtask_of(record[0], count)].records([(record, time)])
+        return outs
 
     def watermark(self, time: int) -> list[Out]:
         """Event time has come so far everywhere."""
@@ -105,8 +105,8 @@ def assigner_of(name: str, size: int) -> tuple[Any, dict[str, int]]:
 def trigger_of(trigger: tuple[Any, ...], purging: bool) -> Any:
     if trigger[0] == "event":
         return None
-    made: Any = CountTrigger(trigger[1]) if trigger[0] == "count" else ContinuousEventTimeTrigger(trigger[1])
-    return PurgingTrigger(made) if purging else made
+    built: Any = CountTrigger(trigger[1]) if trigger[0] == "count" else ContinuousEventTimeTrigger(trigger[1])
+    return PurgingTrigger(built) if purging else built
 
 
 @given(STREAMS, KINDS, st.integers(1, 12), LATENESS, st.booleans(), st.sampled_from(["all", "reduce", "aggregate"]))

@@ -11,7 +11,7 @@ from firesteel.windowing.session_order import FEW, SessionOrder
 from firesteel.windowing.windows import TimeWindow
 
 SESSIONS = st.lists(
-    st.tuples(st.integers(0, 2000), st.integers(1, 6)), min_size=20, max_size=60, unique_by=lambda one: one[0] // 20
+    st.tuples(st.integers(0, 2000), st.integers(1, 6)), min_size=20, max_size=60, unique_by=lambda pair: pair[0] // 20
 )
 
 
@@ -46,11 +46,11 @@ def test_intervals_of_arrays(intervals: list[tuple[int, int, int]], scale: int) 
     """Each group is what can be reached from one of its intervals, however far apart times are."""
     keys, starts, lengths = np.array(intervals, np.int64).T
     starts, ends = starts * min(scale, 2**57), (starts + lengths) * min(scale, 2**57)
-    found = merged(keys, starts, ends)
+    sessions = merged(keys, starts, ends)
     group = np.empty(len(keys), np.int64)
-    group[found.order] = found.group
+    group[sessions.order] = sessions.group
     reached = (keys[:, None] == keys) & (starts[:, None] <= ends) & (ends[:, None] >= starts)
     for _ in intervals:
         reached = reached @ reached
     assert ((group[:, None] == group) == reached).all()
-    assert (found.group[found.firsts] == np.arange(len(found.firsts))).all()
+    assert (sessions.group[sessions.firsts] == np.arange(len(sessions.firsts))).all()

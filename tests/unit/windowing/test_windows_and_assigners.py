@@ -117,20 +117,20 @@ def test_count_windows() -> None:
 def test_windows_that_overlap_or_touch_are_merged(parts: list[tuple[int, int]]) -> None:
     class Merges(MergingWindowAssigner.MergeCallback[TimeWindow]):
         def merge(self, to_be_merged: Any, merge_result: TimeWindow) -> None:
-            found.append((sorted(to_be_merged), merge_result))
+            merges.append((sorted(to_be_merged), merge_result))
 
-    found: list[Any] = []
+    merges: list[Any] = []
     windows = [TimeWindow(start, start + length) for start, length in parts]
     TimeWindow.merge_windows(windows, Merges())
     covered = {at for w in windows for at in range(2 * w.start, 2 * w.end + 1)}  # half steps, ends included
-    for members, result in found:
+    for members, result in merges:
         assert len(members) > 1
         assert (result.start, result.end) == (members[0].start, max(w.end for w in members))
         assert {at for w in members for at in range(2 * w.start, 2 * w.end + 1)} == set(
             range(2 * result.start, 2 * result.end + 1)
         )
         assert not {2 * result.start - 1, 2 * result.end + 1} & covered
-    alone = [w for w in windows if not any(w in members for members, _ in found)]
+    alone = [w for w in windows if not any(w in members for members, _ in merges)]
     assert not any(a is not b and a.intersects(b) for a in alone for b in windows)
 
 
@@ -179,7 +179,7 @@ def test_dynamic_gaps() -> None:
 SECOND = (Time.seconds(1), Duration.of_seconds(1), timedelta(seconds=1))
 
 
-@pytest.mark.parametrize("second", SECOND, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("second", SECOND, ids=lambda value: type(value).__name__)
 def test_spans_of_all_kinds_make_the_same_windows(second: Span) -> None:
     whole = Time.seconds(10)
     for of in (

@@ -54,19 +54,19 @@ def attempt(folder: Path, number: int, monkeypatch: pytest.MonkeyPatch, ends: bo
     (folder / LAUNCH_FILE).write_text(Launch("python3", attempts=2).to_json())
     (folder / "config.yaml").write_text("{}")
     (folder / "dispatcher.out").write_text("the quorum is missing")
-    made: Any = ApplicationMaster(folder, folder, "n", f"container_17_0001_{number:02}_000001")
+    application: Any = ApplicationMaster(folder, folder, "n", f"container_17_0001_{number:02}_000001")
     master = Master()
     jvm = Jvm(master, ends)
-    made._jvm = jvm
+    application._jvm = jvm
     monkeypatch.setattr(application_master, "attach", lambda address: jvm)
-    return made, master
+    return application, master
 
 
 def test_a_service_that_refuses_is_faster_than_the_jvm_and_yarn_hears_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, master = attempt(tmp_path, 1, monkeypatch)
-    assert made._ended(f"the dispatcher {REFUSED}") == 1
+    application, master = attempt(tmp_path, 1, monkeypatch)
+    assert application._ended(f"the dispatcher {REFUSED}") == 1
     ((status, diagnostics),) = master.ends
     assert status == "FAILED", "another attempt would refuse it as well"
     assert "attempt 1 on n gives up: the dispatcher refuses its configuration" in diagnostics
@@ -74,25 +74,25 @@ def test_a_service_that_refuses_is_faster_than_the_jvm_and_yarn_hears_why(
 
 
 def test_only_the_last_attempt_tells_what_it_has_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, told in ((1, []), (2, ["FAILED"])):
-        made, master = attempt(tmp_path, number, monkeypatch)
-        assert made._ended("the jobmaster does not stay") == 1
-        assert [status for status, _ in master.ends] == told
+    for number, statuses in ((1, []), (2, ["FAILED"])):
+        application, master = attempt(tmp_path, number, monkeypatch)
+        assert application._ended("the jobmaster does not stay") == 1
+        assert [status for status, _ in master.ends] == statuses
 
 
 def test_how_the_program_has_ended_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, master = attempt(tmp_path, 1, monkeypatch)
+    application, master = attempt(tmp_path, 1, monkeypatch)
     (tmp_path / "cluster" / "status.json").write_text('{"state": "CANCELED", "exit-code": 0}')
-    assert made._ended(OVER) == 0
+    assert application._ended(OVER) == 0
     assert master.ends == [("KILLED", "")]
 
 
 def test_an_attempt_that_yarn_stops_says_nothing_and_without_a_jvm_nothing_can_be_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, master = attempt(tmp_path, 2, monkeypatch)
-    assert made._ended(STOPPED) == 143
+    application, master = attempt(tmp_path, 2, monkeypatch)
+    assert application._ended(STOPPED) == 143
     assert master.ends == []
-    made, master = attempt(tmp_path, 2, monkeypatch, ends=True)
-    assert made._ended("the JVM has ended") == 1
+    application, master = attempt(tmp_path, 2, monkeypatch, ends=True)
+    assert application._ended("the JVM has ended") == 1
     assert master.ends == []

@@ -17,31 +17,31 @@ ID = "application_1732402800000_0001"
 
 
 def test_the_settings_of_another_cluster_are_left_out() -> None:
-    given = Settings({
+    user_settings = Settings({
         "rest.port": "8081", "rest.address": "elsewhere", "firesteel.security.secret-file": "cluster-secret",
         "jobmanager.rpc.address": "elsewhere", "execution.target": "remote", "heartbeat.interval": "7 s",
         "containerized.master.env.A": "1", "firesteel.resourcemanager.driver": "standalone",
     })  # fmt: skip
-    made = cluster_settings(given, ID)
-    assert made.to_plain() == {
+    cluster = cluster_settings(user_settings, ID)
+    assert cluster.to_plain() == {
         "heartbeat.interval": "7 s", "firesteel.resourcemanager.driver": "yarn",
         "high-availability.cluster-id": ID, "taskmanager.memory.process.size": "1728m",
         "jobmanager.bind-host": "0.0.0.0", "taskmanager.bind-host": "0.0.0.0", "rest.bind-address": "0.0.0.0",
         "firesteel.rest.allow-unauthenticated": "true",
     }  # fmt: skip
-    assert given.check() == [], "variables of containers are known keys"
+    assert user_settings.check() == [], "variables of containers are known keys"
 
 
 def test_what_somebody_has_set_stays() -> None:
-    given = Settings({
+    user_settings = Settings({
         "high-availability.cluster-id": "mine", "jobmanager.bind-host": "10.0.0.1",
         "taskmanager.memory.flink.size": "2g", "firesteel.rest.token-file": "token",
     })  # fmt: skip
-    made = cluster_settings(given, ID)
-    assert made.get(options.HA_CLUSTER_ID) == "mine"
-    assert made.get(options.JOBMANAGER_BIND_HOST) == "10.0.0.1"
-    assert not made.is_set(options.MEMORY_PROCESS_SIZE)
-    assert made.get(options.REST_ALLOW_UNAUTHENTICATED) is False
+    cluster = cluster_settings(user_settings, ID)
+    assert cluster.get(options.HA_CLUSTER_ID) == "mine"
+    assert cluster.get(options.JOBMANAGER_BIND_HOST) == "10.0.0.1"
+    assert not cluster.is_set(options.MEMORY_PROCESS_SIZE)
+    assert cluster.get(options.REST_ALLOW_UNAUTHENTICATED) is False
 
 
 def test_containers_are_as_large_as_the_memory_model_says() -> None:

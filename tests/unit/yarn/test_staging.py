@@ -57,7 +57,7 @@ class System:
         return path
 
     def getFileStatus(self, path: HadoopPath) -> Status:
-        return next(one for one in self.listed if one.path.getName() == path.getName())
+        return next(status for status in self.listed if status.path.getName() == path.getName())
 
     def listStatus(self, path: HadoopPath) -> list[Status]:
         assert path.toString() == "hdfs:/home/.firesteel"
@@ -100,10 +100,10 @@ def test_only_directories_of_the_users_own_ended_applications_are_left_over() ->
 
 def test_not_all_of_many_are_asked_for_at_once() -> None:
     SYSTEM.listed = [at(NEW), *(at(f"{YARN}_{number:04}") for number in range(1000, 1010))]
-    asked = list[str]()
+    applications = list[str]()
 
     def state(application: str) -> str:
-        asked.append(application)
+        applications.append(application)
         return "KILLED"
 
-    assert len(staging().left_over(state, most=4)) == len(asked) == 4
+    assert len(staging().left_over(state, most=4)) == len(applications) == 4

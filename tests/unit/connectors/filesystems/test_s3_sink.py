@@ -150,7 +150,7 @@ def many(name: str, size: int = PART) -> list[str]:
 def test_parts_go_up_while_they_come_and_are_shown_by_the_commit(store: FakeStore) -> None:
     subtask = Subtask()
     writer = writer_of(subtask, rolling=ENDS)
-    wanted = many("a") + many("b") + ["end"]
+    expected = many("a") + many("b") + ["end"]
     for some in (many("a"), many("b"), ["end"]):
         writer.write(some, None)
     assert store.asked("POST uploads") == 1, "there was enough for parts"
@@ -158,7 +158,7 @@ def test_parts_go_up_while_they_come_and_are_shown_by_the_commit(store: FakeStor
     assert (store.asked("PUT part"), states, lines(store)) == (3, [], [])
     assert list(subtask.temporary.values()) == ["kept"]
     assert outcomes(commit(subtask, prepared)) == [C.COMMITTED]
-    assert lines(store) == wanted
+    assert lines(store) == expected
     assert (store.uploads, records(store), subtask.temporary) == ({}, [], {})
     assert not any(request.headers.get("x-amz-copy-source") for request in store.requests), "nothing is copied"
     assert {request.key for request in store.requests if "DELETE" in request.verb} <= {
@@ -266,12 +266,12 @@ def test_an_upload_that_was_lost_is_no_success(store: FakeStore, caplog: pytest.
     writer = writer_of(Subtask(), rolling=ENDS)
     writer.write(["a"], None)
     prepared, _ = barrier(writer)
-    kept = dict(store.uploads)
+    uploads = dict(store.uploads)
     store.uploads.clear()  # a rule of the bucket
     for again in (False, True):
         (result,) = commit(Subtask(1, 1), prepared, again)
         assert (result.outcome, "What it held is lost" in result.reason) == (C.FAILED, True)
-    store.uploads.update(kept)
+    store.uploads.update(uploads)
     assert outcomes(commit(Subtask(), prepared)) == [C.COMMITTED]
     (key,) = store.keys
     del store.objects["bucket"][key]

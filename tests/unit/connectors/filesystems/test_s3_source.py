@@ -52,7 +52,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
 
 def listed_paths(path: str) -> list[str]:
     system = FileSystems(Settings(SETTINGS)).of(path)
-    return [one.removeprefix("s3://bucket/") for one, _ in system.find(path, lambda error: None)]
+    return [uri.removeprefix("s3://bucket/") for uri, _ in system.find(path, lambda error: None)]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_parquet_is_read_by_the_columns_that_are_wanted(store: FakeStore) -> Non
     pq.write_table(table, data, row_group_size=50_000, compression="NONE", use_dictionary=False)
     store.objects["bucket"]["in/a.parquet"] = data.getvalue()
     rows = Types.ROW_NAMED(["n", "text"], [Types.LONG(), Types.STRING()])
-    made = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(rows), "s3://bucket/in").build()
-    narrow = made.with_columns(["n"])
+    source = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(rows), "s3://bucket/in").build()
+    narrow = source.with_columns(["n"])
     assert narrow is not None
     seen: list[int] = []
 
@@ -169,7 +169,7 @@ def test_what_is_not_there_and_what_is_refused(store: FakeStore) -> None:
 def test_a_store_that_is_away_is_asked_again_and_files_that_come_later_are_read(
     store: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[str] = []
+    assigned: list[str] = []
     calls: list[tuple[int, Any]] = []
 
     class Context(SplitEnumeratorContext):
@@ -180,10 +180,10 @@ def test_a_store_that_is_away_is_asked_again_and_files_that_come_later_are_read(
             return {}
 
         def assign_split(self, split: Any, subtask_id: int) -> None:
-            given.append(split.data["path"])
+            assigned.append(split.data["path"])
 
         def signal_no_more_splits(self, subtask_id: int) -> None:
-            given.append("no more")
+            assigned.append("no more")
 
         def call_async(self, callable: Any, handler: Any, initial_delay_ms: int = 0, period_ms: Any = None) -> None:
             calls.append((initial_delay_ms, handler))
@@ -202,15 +202,15 @@ def test_a_store_that_is_away_is_asked_again_and_files_that_come_later_are_read(
     enumerator.handle_split_request(0, None)
     for pause in (500, 1000, 2000):
         delay, handler = calls.pop()
-        assert (delay, given) == (pause, [])
+        assert (delay, assigned) == (pause, [])
         handler(None, None)
     store.fault = lambda request: None
     store.objects["bucket"]["in/a"] = b"a\n"
     calls.pop()[1](None, None)
     enumerator.handle_split_request(0, None)
-    assert given == ["s3://bucket/in/a", "no more"]
+    assert assigned == ["s3://bucket/in/a", "no more"]
 
-    given.clear()
+    assigned.clear()
     watched = (
         FileSource.for_record_stream_format(text, "s3://bucket/in").monitor_continuously(Time.milliseconds(1)).build()
     )
@@ -221,6 +221,6 @@ def test_a_store_that_is_away_is_asked_again_and_files_that_come_later_are_read(
     enumerator = watched.restore_enumerator(Context(), state)
     enumerator.handle_split_request(0, None)
     store.objects["bucket"]["in/b"] = b"b\n"
-    while "s3://bucket/in/b" not in given:
+    while "s3://bucket/in/b" not in assigned:
         calls.pop()[1](None, None)
-    assert given == ["s3://bucket/in/a", "s3://bucket/in/b"]
+    assert assigned == ["s3://bucket/in/a", "s3://bucket/in/b"]

@@ -121,24 +121,24 @@ class FakeConsumer(PartitionConsumer):
         self.paused.discard(partition)
 
     async def fetch(
-        self, wanted: Collection[KafkaTopicPartition], seconds: float, changed: asyncio.Event
+        self, partitions: Collection[KafkaTopicPartition], seconds: float, changed: asyncio.Event
     ) -> list[tuple[KafkaTopicPartition, Fetched]]:
-        self.fetches.append(set(wanted))
-        found = []
-        for partition in wanted:
+        self.fetches.append(set(partitions))
+        answers = []
+        for partition in partitions:
             assert partition not in self.paused
             at = self.at[partition]
             if at < self.first.get(partition, 0) or at > self.behind(partition):
                 raise OffsetGoneError(partition, at)
             for data in self.logs.get(partition, ()):
                 if next_offset(data) > at:
-                    one = fetched(data, at, partition)
-                    self.at[partition] = one.next_offset
-                    found.append((partition, one))
+                    answer = fetched(data, at, partition)
+                    self.at[partition] = answer.next_offset
+                    answers.append((partition, answer))
                     break
-        if not found:
+        if not answers:
             await asyncio.sleep(0)
-        return found
+        return answers
 
     def behind(self, partition: KafkaTopicPartition) -> int:
         batches = self.logs.get(partition, ())

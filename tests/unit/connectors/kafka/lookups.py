@@ -35,20 +35,20 @@ class FakeCluster:
     ) -> None:
         pass
 
-    def topics(self, wanted: Sequence[str] | None) -> Mapping[str, int]:
-        self.wanted.append(wanted)
+    def topics(self, names: Sequence[str] | None) -> Mapping[str, int]:
+        self.wanted.append(names)
         if self.trouble is not None:
             raise self.trouble
         return dict(Counter(partition.topic for partition in self.bounds))
 
     def beginning(self, partitions: Collection[KafkaTopicPartition]) -> Mapping[KafkaTopicPartition, int]:
-        return {one: self.bounds[one][0] for one in partitions if one in self.bounds}
+        return {partition: self.bounds[partition][0] for partition in partitions if partition in self.bounds}
 
     def end(self, partitions: Collection[KafkaTopicPartition]) -> Mapping[KafkaTopicPartition, int]:
-        return {one: self.bounds[one][1] for one in partitions if one in self.bounds}
+        return {partition: self.bounds[partition][1] for partition in partitions if partition in self.bounds}
 
     def at(self, partitions: Collection[KafkaTopicPartition], timestamp: int) -> Mapping[KafkaTopicPartition, int]:
-        return {one: self._by_time[one] for one in partitions if one in self._by_time}
+        return {partition: self._by_time[partition] for partition in partitions if partition in self._by_time}
 
     def committed(self, partitions: Collection[KafkaTopicPartition]) -> Mapping[KafkaTopicPartition, int]:
-        return {one: self._group[one] for one in partitions if one in self._group}
+        return {partition: self._group[partition] for partition in partitions if partition in self._group}

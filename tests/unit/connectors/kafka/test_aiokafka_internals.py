@@ -119,12 +119,12 @@ def test_a_producer_keeps_batches_for_as_long_as_it_is_told() -> None:
         batch = producer.create_batch()
         batch.append(key=None, value=b"", timestamp=None)
         await producer._message_accumulator.add_batch(batch, FIRST, timeout=1)
-        kept = producer._message_accumulator._batches[FIRST][0]
-        assert not kept.expired()
-        kept._ctime -= 119
-        assert not kept.expired()
-        kept._ctime -= 2
-        assert kept.expired()
+        producer_batch = producer._message_accumulator._batches[FIRST][0]
+        assert not producer_batch.expired()
+        producer_batch._ctime -= 119
+        assert not producer_batch.expired()
+        producer_batch._ctime -= 2
+        assert producer_batch.expired()
         await producer.stop()
 
     asyncio.run(look())

@@ -91,8 +91,8 @@ def test_partitions_go_round_with_their_offsets() -> None:
     make(context, FakeCluster(partitions("t", 4)))
     assert context.look() == 0
     assert sorted(map(len, context.given.values())) == [2, 2]
-    given = [split for splits in context.given.values() for split in splits]
-    assert {split.id: (split.data["start"], split.data["stop"]) for split in given} == {
+    assigned = [split for splits in context.given.values() for split in splits]
+    assert {split.id: (split.data["start"], split.data["stop"]) for split in assigned} == {
         "t-0": (10, None), "t-1": (11, None), "t-2": (12, None), "t-3": (13, None),
     }  # fmt: skip
 
@@ -115,8 +115,8 @@ def test_new_partitions_are_found_and_read_from_their_first_record() -> None:
     context.look()
     cluster.bounds = partitions("t", 3)
     assert context.look() == 1000
-    found = {split.id: split.data["start"] for splits in context.given.values() for split in splits}
-    assert found == {"t-0": 10, "t-1": 1, "t-2": 2}
+    starts = {split.id: split.data["start"] for splits in context.given.values() for split in splits}
+    assert starts == {"t-0": 10, "t-1": 1, "t-2": 2}
     assert sum(map(len, context.given.values())) == 3
 
 

@@ -11,10 +11,10 @@ from tests.unit.connectors.kafka.batches import ABORT, COMMIT, batch, fetched, m
 A, B = 7, 8
 
 
-def everything(one: Fetched, most: int = 1000) -> list[Piece]:
+def everything(response: Fetched, most: int = 1000) -> list[Piece]:
     pieces = []
-    while not one.over:
-        pieces.append(one.take(most))
+    while not response.over:
+        pieces.append(response.take(most))
     return pieces
 
 
@@ -27,9 +27,9 @@ def values(pieces: list[Piece]) -> list[bytes | None]:
 
 
 def test_records_with_their_offsets_and_timestamps() -> None:
-    one = fetched(batch(5, [b"a", b"b"]) + batch(9, [b"c"], timestamp=50), 5)
-    assert one.next_offset == 10
-    (piece,) = everything(one)
+    response = fetched(batch(5, [b"a", b"b"]) + batch(9, [b"c"], timestamp=50), 5)
+    assert response.next_offset == 10
+    (piece,) = everything(response)
     assert values_of(piece) == [b"a", b"b", b"c"]
     assert [record.offset for record in piece.records] == [5, 6, 9]
     assert piece.timestamps().tolist() == [1000, 1001, 50]
@@ -48,11 +48,11 @@ def test_pieces_are_no_larger_than_asked_for_and_say_where_to_go_on(most: int) -
     pieces = everything(fetched(data), most)
     assert values(pieces) == [b"%d" % number for number in range(6)]
     assert all(0 < len(piece) <= most for piece in pieces)
-    given = 0
+    offset = 0
     for piece in pieces:
-        given += len(piece)
-        assert piece.next_offset == given
-        assert values(everything(fetched(data, piece.next_offset))) == [b"%d" % n for n in range(given, 6)]
+        offset += len(piece)
+        assert piece.next_offset == offset
+        assert values(everything(fetched(data, piece.next_offset))) == [b"%d" % n for n in range(offset, 6)]
 
 
 def test_a_stop_cuts_records_and_control_batches_reach_it() -> None:
@@ -102,8 +102,8 @@ def test_codecs(codec: int) -> None:
 def test_a_damaged_batch_names_its_place() -> None:
     data = bytearray(batch(0, [b"a"]) + batch(1, [b"b"]))
     data[-3] ^= 1
-    one = fetched(bytes(data))
+    response = fetched(bytes(data))
     with pytest.raises(
         MalformedDataError, match="topic 't', partition 0, offset 1: the batch can't be read: its checks"
     ):
-        everything(one, 1)
+        everything(response, 1)

@@ -94,7 +94,7 @@ FOUND = {"t": 2, "ta": 1, "u": 1}
     ],
 )
 def test_subscriptions(subscription: Subscription, partitions: list[str], missing: list[str]) -> None:
-    assert [str(one) for one in subscription.subscribed(FOUND)] == partitions
+    assert [str(partition) for partition in subscription.subscribed(FOUND)] == partitions
     assert subscription.missing(FOUND) == missing
 
 

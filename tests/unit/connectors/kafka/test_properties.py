@@ -45,7 +45,7 @@ def test_names_of_java_and_librdkafka_mean_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "told"),
+    ("properties", "message"),
     [
         ({"isolaton.level": "read_committed"}, r"'isolaton\.level' is not supported; leave it out"),
         ({"partitioner": "consistent_random"}, r"set_partitioner\(\)"),
@@ -66,13 +66,13 @@ def test_names_of_java_and_librdkafka_mean_the_same() -> None:
         ({"security.protocol": "SSL", "ssl.keystore.password": "x"}, "PEM files"),
     ],
 )
-def test_what_has_no_effect_is_refused_by_name(properties: dict[str, str], told: str) -> None:
-    with pytest.raises(ProgramError, match=told):
+def test_what_has_no_effect_is_refused_by_name(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
         effective_producer_properties(properties)
 
 
 @pytest.mark.parametrize(
-    ("properties", "told"),
+    ("properties", "message"),
     [
         ({"isolation.level": "serializable"}, "read_committed, read_uncommitted"),
         ({"value.deserializer": "com.example.MyDeserializer"}, "deserializer reads the bytes"),
@@ -80,8 +80,8 @@ def test_what_has_no_effect_is_refused_by_name(properties: dict[str, str], told:
         ({"fetch.min.byte": "1"}, "is not supported"),
     ],
 )
-def test_what_could_change_what_is_read_is_refused(properties: dict[str, str], told: str) -> None:
-    with pytest.raises(ProgramError, match=told):
+def test_what_could_change_what_is_read_is_refused(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
         effective_consumer_properties(properties)
 
 
@@ -137,9 +137,9 @@ def test_a_jaas_configuration_is_read() -> None:
         "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required\n"
         ' username="alice" password="a \\"quoted\\"; one";',
     }
-    found = client_arguments({**properties, "acks": "all"})
-    assert (found["sasl_plain_username"], found["sasl_plain_password"]) == ("alice", 'a "quoted"; one')
-    assert "acks" not in found
+    arguments = client_arguments({**properties, "acks": "all"})
+    assert (arguments["sasl_plain_username"], arguments["sasl_plain_password"]) == ("alice", 'a "quoted"; one')
+    assert "acks" not in arguments
     assert "alice" not in str(shown(properties))
     with pytest.raises(ProgramError, match=r"of sasl\.jaas\.config PlainLoginModule"):
         effective_consumer_properties({**properties, "sasl.jaas.config": "com.example.MyLoginModule required x=y;"})
@@ -210,14 +210,14 @@ LIBRDKAFKA = {
 
 
 def test_where_tokens_come_from_is_said_in_two_ways() -> None:
-    providers = [client_arguments(one)["sasl_oauth_token_provider"] for one in (JAVA, LIBRDKAFKA)]
+    providers = [client_arguments(properties)["sasl_oauth_token_provider"] for properties in (JAVA, LIBRDKAFKA)]
     assert providers[0] is providers[1]
     assert providers[0].extensions() == {"pool": "p"}
     assert "hidden" not in str([shown(JAVA), shown(LIBRDKAFKA)])
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({}, "OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url"),
         ({"sasl.oauthbearer.token.endpoint.url": "idp/token"}, "begins with https://"),
@@ -236,8 +236,8 @@ def test_where_tokens_come_from_is_said_in_two_ways() -> None:
         ({"security.protocol": "SSL"}, "needs security.protocol SASL_SSL"),
     ],
 )
-def test_tokens_that_can_not_be_had(more: dict[str, str], told: str) -> None:
-    with pytest.raises(ProgramError, match=told) as caught:
+def test_tokens_that_can_not_be_had(more: dict[str, str], message: str) -> None:
+    with pytest.raises(ProgramError, match=message) as caught:
         effective_producer_properties(OAUTH | more)
     assert "hidden" not in str(caught.value)
 
@@ -317,7 +317,7 @@ def test_a_function_of_the_user_gives_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "error", "told"),
+    ("config", "error", "message"),
     [
         ("away", ConnectionError, "raised TimeoutError: no answer"),
         ("raises", TokenRefusedError, "raised KeyError: 'user'"),
@@ -326,29 +326,29 @@ def test_a_function_of_the_user_gives_tokens() -> None:
         ("bytes", TokenRefusedError, "returns bytes where a token's text is expected"),
     ],
 )
-def test_functions_that_give_no_token(config: str, error: type[Exception], told: str) -> None:
-    with pytest.raises(error, match=told) as caught:
+def test_functions_that_give_no_token(config: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
         fetch_token(OAuthSettings("", callback=HERE, config=config), lambda: 1_000_000)
     assert "hidden" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("no_such_module_at_all:f", "can't be imported here: ModuleNotFoundError"),
         (f"{__name__}:not_there", "has no 'not_there'"),
         (f"{__name__}:HERE", "is str, not a function"),
     ],
 )
-def test_functions_that_are_not_there_are_told_where_the_client_is(name: str, told: str) -> None:
+def test_functions_that_are_not_there_are_told_where_the_client_is(name: str, message: str) -> None:
     properties = {**OAUTH, "sasl.login.callback.handler.class": name}
     effective_consumer_properties(properties)
-    with pytest.raises(ProgramError, match=told):
+    with pytest.raises(ProgramError, match=message):
         client_arguments(properties)
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"ssl.keystore.key": "hidden"}, r"needs ssl\.keystore\.certificate\.chain"),
         ({"ssl.key.location": "k.pem"}, r"needs ssl\.certificate\.location"),
@@ -358,8 +358,8 @@ def test_functions_that_are_not_there_are_told_where_the_client_is(name: str, to
         ({"ssl.cipher.suites": "x"}, "ciphers are OpenSSL's"),
     ],
 )
-def test_tls_that_does_not_fit(more: dict[str, str], told: str) -> None:
-    with pytest.raises(ProgramError, match=told) as caught:
+def test_tls_that_does_not_fit(more: dict[str, str], message: str) -> None:
+    with pytest.raises(ProgramError, match=message) as caught:
         effective_producer_properties({"security.protocol": "SSL"} | more)
     assert "hidden" not in str(caught.value)
 

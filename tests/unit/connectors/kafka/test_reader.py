@@ -55,9 +55,9 @@ class Driven:
         return self.runner.run(self.reader.poll(most))
 
     def batches(self, count: int, most: int = 1000) -> list[SourceBatch[Any]]:
-        found = [self.poll(most) for _ in range(count)]
-        assert all(isinstance(one, SourceBatch) for one in found), found
-        return found
+        batches = [self.poll(most) for _ in range(count)]
+        assert all(isinstance(polled, SourceBatch) for polled in batches), batches
+        return batches
 
     def add(
         self, partition: KafkaTopicPartition, start: int = 0, stop: int | None = None, at: int | None = None
@@ -75,55 +75,55 @@ class Driven:
 
 @pytest.fixture
 def drive() -> Iterator[Callable[..., Driven]]:
-    made: list[Driven] = []
+    readers: list[Driven] = []
 
     def make(logs: Any, schema: Any = TEXT, **plan: Any) -> Driven:
         consumer = logs if isinstance(logs, FakeConsumer) else FakeConsumer(logs)
-        made.append(Driven(consumer, ManualClock(), schema, **plan))
-        return made[-1]
+        readers.append(Driven(consumer, ManualClock(), schema, **plan))
+        return readers[-1]
 
     yield make
-    for one in made:
-        one.runner.run(one.reader.close())
-        one.runner.close()
+    for reader in readers:
+        reader.runner.run(reader.reader.close())
+        reader.runner.close()
 
 
 def test_records_come_with_positions_and_timestamps(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a", b"b"]), batch(2, [b"c"])]})
-    one.add(P0)
-    first, second = one.batches(2)
+    driven = drive({P0: [batch(0, [b"a", b"b"]), batch(2, [b"c"])]})
+    driven.add(P0)
+    first, second = driven.batches(2)
     assert (first.values, first.timestamps, first.position, first.split_id) == (["a", "b"], [1000, 1001], 2, "t-0")
     assert (second.values, second.position) == (["c"], 3)
-    assert one.reader.snapshot()[0].position == 3
+    assert driven.reader.snapshot()[0].position == 3
 
 
 def test_it_goes_on_at_a_position(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a", b"b", b"c"])]})
-    one.add(P0, at=2)
-    (only,) = one.batches(1)
+    driven = drive({P0: [batch(0, [b"a", b"b", b"c"])]})
+    driven.add(P0, at=2)
+    (only,) = driven.batches(1)
     assert (only.values, only.position) == (["c"], 3)
 
 
 def test_bounded_partitions_end_at_their_offsets(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a", b"b", b"c"])], P1: []})
-    one.add(P0, stop=2)
-    one.add(P1, stop=0)
-    one.reader.no_more_splits()
-    found = one.batches(2)
-    assert sorted((each.split_id, each.values, each.position, each.split_finished) for each in found) == [
+    driven = drive({P0: [batch(0, [b"a", b"b", b"c"])], P1: []})
+    driven.add(P0, stop=2)
+    driven.add(P1, stop=0)
+    driven.reader.no_more_splits()
+    batches = driven.batches(2)
+    assert sorted((each.split_id, each.values, each.position, each.split_finished) for each in batches) == [
         ("t-0", ["a", "b"], 2, True),
         ("t-1", [], 0, True),
     ]
-    assert one.poll() is END
+    assert driven.poll() is END
 
 
 def test_a_bounded_partition_ends_behind_an_aborted_transaction(drive: Callable[..., Driven]) -> None:
     data = [batch(0, [b"a"]), batch(1, [b"x"], producer=5, transactional=True), marker(2, 5, ABORT)]
-    one = drive({P0: data})
-    one.add(P0, stop=3)
+    driven = drive({P0: data})
+    driven.add(P0, stop=3)
     values, ended = [], False
     while not ended:
-        each = one.poll()
+        each = driven.poll()
         values += each.values
         ended = each.split_finished
     assert each.position == 3
@@ -131,45 +131,45 @@ def test_a_bounded_partition_ends_behind_an_aborted_transaction(drive: Callable[
 
 
 def test_pieces_are_no_larger_than_asked_for_and_partitions_take_turns(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a", b"b", b"c"])], P1: [batch(0, [b"d", b"e"])]})
-    one.add(P0)
-    one.add(P1)
-    found = one.batches(3, most=2)
-    assert [each.values for each in found] == [["a", "b"], ["d", "e"], ["c"]]
+    driven = drive({P0: [batch(0, [b"a", b"b", b"c"])], P1: [batch(0, [b"d", b"e"])]})
+    driven.add(P0)
+    driven.add(P1)
+    batches = driven.batches(3, most=2)
+    assert [each.values for each in batches] == [["a", "b"], ["d", "e"], ["c"]]
 
 
 def test_paused_partitions_keep_what_has_arrived(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a", b"b"]), batch(2, [b"c"])], P1: [batch(0, [b"d"]), batch(1, [b"e"])]})
-    one.add(P0)
-    one.add(P1)
-    assert one.poll(1).values == ["a"]
-    one.reader.pause_splits(["t-0", "unknown"])
-    assert [one.poll().values for _ in range(2)] == [["d"], ["e"]]
-    assert P0 in one.consumer.paused
-    one.reader.pause_splits(["t-1"])
-    assert isinstance(one.poll(), Wait)
-    one.reader.resume_splits(["t-0"])
-    assert [one.poll().values for _ in range(2)] == [["b"], ["c"]]
+    driven = drive({P0: [batch(0, [b"a", b"b"]), batch(2, [b"c"])], P1: [batch(0, [b"d"]), batch(1, [b"e"])]})
+    driven.add(P0)
+    driven.add(P1)
+    assert driven.poll(1).values == ["a"]
+    driven.reader.pause_splits(["t-0", "unknown"])
+    assert [driven.poll().values for _ in range(2)] == [["d"], ["e"]]
+    assert P0 in driven.consumer.paused
+    driven.reader.pause_splits(["t-1"])
+    assert isinstance(driven.poll(), Wait)
+    driven.reader.resume_splits(["t-0"])
+    assert [driven.poll().values for _ in range(2)] == [["b"], ["c"]]
 
 
 def test_new_partitions_lose_nothing_of_the_others(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a", b"b"]), batch(2, [b"c"])], P1: [batch(0, [b"d"])]})
-    one.add(P0)
-    assert one.poll(1).values == ["a"]
-    one.add(P1)
-    assert sorted(one.poll().values[0] for _ in range(3)) == ["b", "c", "d"]
-    assert one.consumer.started == 1
+    driven = drive({P0: [batch(0, [b"a", b"b"]), batch(2, [b"c"])], P1: [batch(0, [b"d"])]})
+    driven.add(P0)
+    assert driven.poll(1).values == ["a"]
+    driven.add(P1)
+    assert sorted(driven.poll().values[0] for _ in range(3)) == ["b", "c", "d"]
+    assert driven.consumer.started == 1
 
 
 def test_partitions_that_are_not_subscribed_to_any_more_are_left_out(
     drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = drive({P0: [batch(0, [b"a"])]}, subscription=Subscription(topics=("other",)))
-    one.add(P0, at=1)
-    left = one.poll()
+    driven = drive({P0: [batch(0, [b"a"])]}, subscription=Subscription(topics=("other",)))
+    driven.add(P0, at=1)
+    left = driven.poll()
     assert (left.split_id, left.values, left.split_finished) == ("t-0", [], True)
     assert "partition t-0, read up to 1, is not subscribed to any more" in caplog.text
-    assert not one.consumer.started
+    assert not driven.consumer.started
 
 
 # -- offsets that are gone
@@ -184,36 +184,36 @@ def deleted() -> FakeConsumer:
 def test_deleted_records_are_passed_over_with_a_warning_and_counted(
     drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = drive(deleted())
-    one.add(P0, at=2)
-    jump, found = one.batches(2)
+    driven = drive(deleted())
+    driven.add(P0, at=2)
+    jump, rest = driven.batches(2)
     assert (jump.values, jump.position) == ([], 5)
-    assert found.values == ["f", "g"]
+    assert rest.values == ["f", "g"]
     assert (
         "partition t-0 has no record at offset 2: it has those from 5 up to 7; older ones were deleted" in caplog.text
     )
     assert "3 offsets are passed over" in caplog.text
-    assert (one.reader._metrics.resets, one.reader._metrics.passed_over) == (1, 3)
+    assert (driven.reader._metrics.resets, driven.reader._metrics.passed_over) == (1, 3)
 
 
 def test_deleted_records_go_on_at_the_end_if_told_so(drive: Callable[..., Driven]) -> None:
-    one = drive(deleted(), reset=KafkaOffsetResetStrategy.LATEST)
-    one.add(P0, at=2)
-    assert one.poll().position == 7
+    driven = drive(deleted(), reset=KafkaOffsetResetStrategy.LATEST)
+    driven.add(P0, at=2)
+    assert driven.poll().position == 7
 
 
 def test_deleted_records_fail_the_job_without_a_strategy(drive: Callable[..., Driven]) -> None:
-    one = drive(deleted(), reset=KafkaOffsetResetStrategy.NONE)
-    one.add(P0, at=2)
+    driven = drive(deleted(), reset=KafkaOffsetResetStrategy.NONE)
+    driven.add(P0, at=2)
     with pytest.raises(ProgramError, match=r"partition t-0 has no record at offset 2: .* older ones were deleted"):
-        one.poll()
+        driven.poll()
 
 
 def test_a_partition_that_ends_before_the_offset_was_cut_off(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a"])]}, reset=KafkaOffsetResetStrategy.NONE)
-    one.add(P0, at=9)
+    driven = drive({P0: [batch(0, [b"a"])]}, reset=KafkaOffsetResetStrategy.NONE)
+    driven.add(P0, at=9)
     with pytest.raises(ProgramError, match="from 0 up to 1; it was cut off, or the topic was created again"):
-        one.poll()
+        driven.poll()
 
 
 # -- records
@@ -232,36 +232,36 @@ POISON = {P0: [batch(3, [b"a", b"poison", None, b"nothing", b"b"])]}
 
 
 def test_poison_fails_with_its_place(drive: Callable[..., Driven]) -> None:
-    one = drive(POISON, KafkaRecordDeserializationSchema.value_only(Poisonous()))
-    one.add(P0, at=3)
+    driven = drive(POISON, KafkaRecordDeserializationSchema.value_only(Poisonous()))
+    driven.add(P0, at=3)
     with pytest.raises(MalformedDataError, match="topic 't', partition 0, offset 4: KeyError: 'boom' in 'poison'"):
-        one.poll()
+        driven.poll()
 
 
 def test_poison_is_skipped_and_counted(drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture) -> None:
-    one = drive(POISON, KafkaRecordDeserializationSchema.value_only(Poisonous()), malformed=MalformedPolicy.SKIP)
-    one.add(P0, at=3)
-    found = one.poll()
-    assert (found.values, found.timestamps, found.position) == (["a", "b"], [1000, 1004], 8)
-    assert one.reader._malformed.count == 1
+    driven = drive(POISON, KafkaRecordDeserializationSchema.value_only(Poisonous()), malformed=MalformedPolicy.SKIP)
+    driven.add(P0, at=3)
+    polled = driven.poll()
+    assert (polled.values, polled.timestamps, polled.position) == (["a", "b"], [1000, 1004], 8)
+    assert driven.reader._malformed.count == 1
     assert "1 so far in this subtask: topic 't', partition 0, offset 4: KeyError" in caplog.text
 
 
 def test_records_are_not_skipped_because_a_registry_refuses_the_credentials(drive: Callable[..., Driven]) -> None:
     schema = KafkaRecordDeserializationSchema.value_only(Poisonous())
-    one = drive({P0: [batch(0, [b"refused", b"a"])]}, schema, malformed=MalformedPolicy.SKIP)
-    one.add(P0)
+    driven = drive({P0: [batch(0, [b"refused", b"a"])]}, schema, malformed=MalformedPolicy.SKIP)
+    driven.add(P0)
     with pytest.raises(ProgramError, match="401"):
-        one.poll()
-    assert one.reader._malformed.count == 0
+        driven.poll()
+    assert driven.reader._malformed.count == 0
 
 
 def test_poison_is_given_as_a_record(drive: Callable[..., Driven]) -> None:
-    one = drive(POISON, KafkaRecordDeserializationSchema.value_only(Poisonous()), malformed=MalformedPolicy.EMIT)
-    one.add(P0, at=3)
-    found = one.poll()
-    assert found.values[1] == MalformedRecord("topic 't', partition 0", 4, "KeyError: 'boom'", b"poison")
-    assert found.timestamps == [1000, 1001, 1004]
+    driven = drive(POISON, KafkaRecordDeserializationSchema.value_only(Poisonous()), malformed=MalformedPolicy.EMIT)
+    driven.add(P0, at=3)
+    polled = driven.poll()
+    assert polled.values[1] == MalformedRecord("topic 't', partition 0", 4, "KeyError: 'boom'", b"poison")
+    assert polled.timestamps == [1000, 1001, 1004]
 
 
 class Whole(KafkaRecordDeserializationSchema):
@@ -275,10 +275,10 @@ class Whole(KafkaRecordDeserializationSchema):
 
 def test_whole_records_have_key_headers_and_place(drive: Callable[..., Driven]) -> None:
     keys = [b"k", b"many", None]
-    one = drive({P0: [batch(7, [b"v", b"w", None], keys=keys, headers=[("h", b"1")])]}, Whole())
-    one.add(P0, at=7)
-    found = one.poll()
-    record, *many = found.values
+    driven = drive({P0: [batch(7, [b"v", b"w", None], keys=keys, headers=[("h", b"1")])]}, Whole())
+    driven.add(P0, at=7)
+    polled = driven.poll()
+    record, *many = polled.values
     assert (record.topic, record.partition, record.offset, record.timestamp, record.timestamp_type) == (
         "t",
         0,
@@ -288,16 +288,16 @@ def test_whole_records_have_key_headers_and_place(drive: Callable[..., Driven]) 
     )
     assert (record.key, record.value, record.headers) == (b"k", b"v", (("h", b"1"),))
     assert many == [0, 1]
-    assert found.timestamps == [1000, 1001, 1001]
+    assert polled.timestamps == [1000, 1001, 1001]
 
 
 def test_json_comes_as_columns(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b'{"id": 1, "name": "a"}', None, b'{"id": 2}'])]}, JSON)
-    one.add(P0)
-    found = one.poll()
-    assert isinstance(found.values, pa.RecordBatch)
-    assert found.values.to_pylist() == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
-    assert found.timestamps.tolist() == [1000, 1002]
+    driven = drive({P0: [batch(0, [b'{"id": 1, "name": "a"}', None, b'{"id": 2}'])]}, JSON)
+    driven.add(P0)
+    polled = driven.poll()
+    assert isinstance(polled.values, pa.RecordBatch)
+    assert polled.values.to_pylist() == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    assert polled.timestamps.tolist() == [1000, 1002]
 
 
 class PlacesOfTexts(KafkaRecordDeserializationSchema):
@@ -317,22 +317,22 @@ class PlacesOfTexts(KafkaRecordDeserializationSchema):
 
 
 def test_a_schema_of_whole_records_gives_columns(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(5, [b"a", None, b"c"])]}, PlacesOfTexts())
-    one.add(P0, 5)
-    found = one.poll()
-    assert [(row["text"], row["place"]) for row in found.values.to_pylist()] == [
+    driven = drive({P0: [batch(5, [b"a", None, b"c"])]}, PlacesOfTexts())
+    driven.add(P0, 5)
+    polled = driven.poll()
+    assert [(row["text"], row["place"]) for row in polled.values.to_pylist()] == [
         ("a", "t-0@5"), ("a", "t-0@5"), ("c", "t-0@7"), ("c", "t-0@7"),
     ]  # fmt: skip
-    assert found.timestamps.tolist() == [1000, 1000, 1002, 1002]
+    assert polled.timestamps.tolist() == [1000, 1000, 1002, 1002]
 
 
 def test_columns_with_poison_are_read_one_by_one(drive: Callable[..., Driven]) -> None:
     log = {P0: [batch(0, [b'{"id": 1}', b'{"id": "x"}', b'{"id": 3}'])]}
-    one = drive(log, JSON, malformed=MalformedPolicy.SKIP)
-    one.add(P0)
-    found = one.poll()
-    assert [row.id for row in found.values] == [1, 3]
-    assert (list(found.timestamps), found.position) == ([1000, 1002], 3)
+    driven = drive(log, JSON, malformed=MalformedPolicy.SKIP)
+    driven.add(P0)
+    polled = driven.poll()
+    assert [row.id for row in polled.values] == [1, 3]
+    assert (list(polled.timestamps), polled.position) == ([1000, 1002], 3)
     two = drive(log, JSON)
     two.add(P0)
     with pytest.raises(MalformedDataError, match=r"topic 't', partition 0, offset 1: malformed JSON .*field 'id'"):
@@ -343,43 +343,43 @@ def test_columns_with_poison_are_read_one_by_one(drive: Callable[..., Driven]) -
 
 
 def test_offsets_are_committed_when_their_checkpoint_is_complete(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a"]), batch(1, [b"b"])]})
-    one.add(P0)
-    one.batches(2)
-    taken: list[tuple[int, int | None]] = [(1, 1), (2, 2), (3, None)]
-    for number, position in taken:
-        one.reader.positions_in_checkpoint(number, {"t-0": position, "gone": 5})
-    one.runner.run(call(lambda: one.reader.notify_checkpoint_complete(2)))
-    one.settle()
-    assert one.consumer.commits == [{P0: 2}]
-    assert one.reader._metrics.committed == {P0: 2}
-    one.runner.run(call(lambda: one.reader.positions_in_checkpoint(4, {"t-0": 2})))
-    one.runner.run(call(lambda: one.reader.notify_checkpoint_complete(4)))
-    one.settle()
-    assert one.consumer.commits == [{P0: 2}], "nothing has changed"
+    driven = drive({P0: [batch(0, [b"a"]), batch(1, [b"b"])]})
+    driven.add(P0)
+    driven.batches(2)
+    checkpoints: list[tuple[int, int | None]] = [(1, 1), (2, 2), (3, None)]
+    for number, position in checkpoints:
+        driven.reader.positions_in_checkpoint(number, {"t-0": position, "gone": 5})
+    driven.runner.run(call(lambda: driven.reader.notify_checkpoint_complete(2)))
+    driven.settle()
+    assert driven.consumer.commits == [{P0: 2}]
+    assert driven.reader._metrics.committed == {P0: 2}
+    driven.runner.run(call(lambda: driven.reader.positions_in_checkpoint(4, {"t-0": 2})))
+    driven.runner.run(call(lambda: driven.reader.notify_checkpoint_complete(4)))
+    driven.settle()
+    assert driven.consumer.commits == [{P0: 2}], "nothing has changed"
 
 
 def test_commits_that_fail_are_counted_and_nothing_else(
     drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = drive({P0: [batch(0, [b"a"]), batch(1, [b"b"])]})
-    one.consumer.refuses_commits = True
-    one.add(P0)
-    one.poll()
-    one.runner.run(call(lambda: one.reader.positions_in_checkpoint(1, {"t-0": 1})))
-    one.runner.run(call(lambda: one.reader.notify_checkpoint_complete(1)))
-    one.settle()
-    assert one.reader._metrics.commits_failed == 1
+    driven = drive({P0: [batch(0, [b"a"]), batch(1, [b"b"])]})
+    driven.consumer.refuses_commits = True
+    driven.add(P0)
+    driven.poll()
+    driven.runner.run(call(lambda: driven.reader.positions_in_checkpoint(1, {"t-0": 1})))
+    driven.runner.run(call(lambda: driven.reader.notify_checkpoint_complete(1)))
+    driven.settle()
+    assert driven.reader._metrics.commits_failed == 1
     assert "offsets can't be committed, 1 times so far: a stranger owns the group" in caplog.text
-    assert one.poll().values == ["b"]
+    assert driven.poll().values == ["b"]
 
 
 def test_who_commits_nothing_keeps_nothing(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a"])]}, commits=False)
-    one.add(P0)
-    one.poll()
-    one.runner.run(call(lambda: one.reader.positions_in_checkpoint(1, {"t-0": 1})))
-    assert not one.reader._commits
+    driven = drive({P0: [batch(0, [b"a"])]}, commits=False)
+    driven.add(P0)
+    driven.poll()
+    driven.runner.run(call(lambda: driven.reader.positions_in_checkpoint(1, {"t-0": 1})))
+    assert not driven.reader._commits
 
 
 async def call(function: Callable[[], None]) -> None:
@@ -389,19 +389,19 @@ async def call(function: Callable[[], None]) -> None:
 def test_brokers_that_are_away_are_waited_for(
     drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = drive({P0: [batch(0, [b"a"])]})
-    one.consumer.away = True
+    driven = drive({P0: [batch(0, [b"a"])]})
+    driven.consumer.away = True
     waits = []
 
     async def pass_by(seconds: float) -> None:
         waits.append(seconds)
-        one.consumer.away = len(waits) < 3
+        driven.consumer.away = len(waits) < 3
 
     monkeypatch.setattr("firesteel_kafka.reader.asyncio.sleep", pass_by)
-    one.add(P0)
-    assert one.poll().values == ["a"]
+    driven.add(P0)
+    assert driven.poll().values == ["a"]
     assert waits == [0.25, 0.5, 1.0]
-    assert one.reader._metrics.failed_connections == one.consumer.stopped == 3
+    assert driven.reader._metrics.failed_connections == driven.consumer.stopped == 3
     assert "Kafka at broker:9092, again in 0.25 s: nobody there" in caplog.text
 
 
@@ -409,58 +409,58 @@ def test_silent_brokers_are_reported_once_and_when_they_answer_again(
     drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    one = drive({P0: [batch(0, [b"a"]), batch(1, [b"b"])]})
-    one.add(P0)
-    one.poll()
-    part = [one.reader._assigned["t-0"]]
-    one.consumer.silent[P0] = 100.0
-    one.reader._look_for_silence(one.consumer, part)
+    driven = drive({P0: [batch(0, [b"a"]), batch(1, [b"b"])]})
+    driven.add(P0)
+    driven.poll()
+    part = [driven.reader._assigned["t-0"]]
+    driven.consumer.silent[P0] = 100.0
+    driven.reader._look_for_silence(driven.consumer, part)
     assert "no broker" not in caplog.text, "it has waited for no time itself"
-    one.clock.advance(16)
+    driven.clock.advance(16)
     for _ in range(2):
-        one.reader._look_for_silence(one.consumer, part)
+        driven.reader._look_for_silence(driven.consumer, part)
     assert caplog.text.count("no broker of Kafka at broker:9092 has answered for 15 s about t-0") == 1
-    assert one.reader._metrics.silences == 1
-    one.consumer.silent[P0] = 0.0
-    one.reader._look_for_silence(one.consumer, part)
+    assert driven.reader._metrics.silences == 1
+    driven.consumer.silent[P0] = 0.0
+    driven.reader._look_for_silence(driven.consumer, part)
     assert "answers again" in caplog.text
 
 
-def values_of(one: Driven) -> dict[str, Any]:
-    return {name.removeprefix("source."): value for name, value in one.metrics.values().items()}
+def values_of(driven: Driven) -> dict[str, Any]:
+    return {name.removeprefix("source."): value for name, value in driven.metrics.values().items()}
 
 
 def test_the_lag_is_what_is_behind_the_records_that_were_given(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a"]), batch(1, [b"b", b"c"])], P1: [batch(0, [b"x"] * 7)]})
-    one.add(P0)
-    one.add(P1, stop=3)
+    driven = drive({P0: [batch(0, [b"a"]), batch(1, [b"b", b"c"])], P1: [batch(0, [b"x"] * 7)]})
+    driven.add(P0)
+    driven.add(P1, stop=3)
     partition = "KafkaSourceReader.topic.t.partition"
-    found = values_of(one)
-    assert (found["pendingRecords"], found["KafkaSourceReader.KafkaConsumer.records-lag-max"]) == (0, 0)
-    assert found[f"{partition}.0.records-lag"] == -1, "nobody has connected"
-    one.poll(1)
-    found = values_of(one)
-    assert (found[f"{partition}.0.records-lag"], found[f"{partition}.1.records-lag"]) == (2, 3)
-    assert (found["pendingRecords"], found["KafkaSourceReader.KafkaConsumer.records-lag-max"]) == (5, 3)
-    one.batches(2)
-    assert values_of(one)["pendingRecords"] == 0, "what is behind the end of a bounded source waits for nobody"
-    assert values_of(one)[f"{partition}.1.records-lag"] == 0
+    gauges = values_of(driven)
+    assert (gauges["pendingRecords"], gauges["KafkaSourceReader.KafkaConsumer.records-lag-max"]) == (0, 0)
+    assert gauges[f"{partition}.0.records-lag"] == -1, "nobody has connected"
+    driven.poll(1)
+    gauges = values_of(driven)
+    assert (gauges[f"{partition}.0.records-lag"], gauges[f"{partition}.1.records-lag"]) == (2, 3)
+    assert (gauges["pendingRecords"], gauges["KafkaSourceReader.KafkaConsumer.records-lag-max"]) == (5, 3)
+    driven.batches(2)
+    assert values_of(driven)["pendingRecords"] == 0, "what is behind the end of a bounded source waits for nobody"
+    assert values_of(driven)[f"{partition}.1.records-lag"] == 0
 
 
 def test_a_reader_that_fetches_nothing_asks_where_partitions_end(drive: Callable[..., Driven]) -> None:
-    one = drive({P0: [batch(0, [b"a", b"b"])], P1: [batch(0, [b"x"])]})
-    one.add(P0)
-    one.add(P1)
-    one.runner.run(one.reader.look_at_ends())
-    one.poll(1)
-    one.consumer.grown = {P0: 1000, P1: 1000}
-    one.consumer.silent[P0] = ENDS_SECONDS - 1
-    one.runner.run(one.reader.look_at_ends())
-    assert one.consumer.known_ends == {}, "an answer has told it not long ago"
-    one.consumer.silent[P0] = ENDS_SECONDS
-    one.consumer.away = True
-    one.runner.run(one.reader.look_at_ends())
-    one.consumer.away = False
-    one.runner.run(one.reader.look_at_ends())
-    assert one.consumer.known_ends == {P0: 1000}
-    assert values_of(one)["KafkaSourceReader.topic.t.partition.0.records-lag"] == 999
+    driven = drive({P0: [batch(0, [b"a", b"b"])], P1: [batch(0, [b"x"])]})
+    driven.add(P0)
+    driven.add(P1)
+    driven.runner.run(driven.reader.look_at_ends())
+    driven.poll(1)
+    driven.consumer.grown = {P0: 1000, P1: 1000}
+    driven.consumer.silent[P0] = ENDS_SECONDS - 1
+    driven.runner.run(driven.reader.look_at_ends())
+    assert driven.consumer.known_ends == {}, "an answer has told it not long ago"
+    driven.consumer.silent[P0] = ENDS_SECONDS
+    driven.consumer.away = True
+    driven.runner.run(driven.reader.look_at_ends())
+    driven.consumer.away = False
+    driven.runner.run(driven.reader.look_at_ends())
+    assert driven.consumer.known_ends == {P0: 1000}
+    assert values_of(driven)["KafkaSourceReader.topic.t.partition.0.records-lag"] == 999

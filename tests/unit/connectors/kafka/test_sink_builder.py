@@ -33,7 +33,7 @@ def exactly() -> KafkaSinkBuilder:
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "message"),
     [
         (lambda: KafkaSink.builder().set_record_serializer(SCHEMA), "set_bootstrap_servers"),
         (lambda: KafkaSink.builder().set_bootstrap_servers("a:1"), "set_record_serializer"),
@@ -47,8 +47,8 @@ def exactly() -> KafkaSinkBuilder:
         (lambda: builder().set_property("key.serializer", "x"), "record serializer makes the bytes"),
     ],
 )
-def test_what_is_missing_or_wrong_is_told(build: Callable[[], KafkaSinkBuilder], told: str) -> None:
-    with pytest.raises(ProgramError, match=told):
+def test_what_is_missing_or_wrong_is_told(build: Callable[[], KafkaSinkBuilder], message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
         build().build()
 
 
@@ -94,12 +94,12 @@ def test_records_are_made_one_by_one_and_in_batches_alike() -> None:
     ]
     assert list(schema.serialize_all(texts, stamps)) == expected
     assert [schema.serialize("a", 5), schema.serialize("bb", None)] == expected
-    assert [one.timestamp for one in schema.serialize_all(texts, None) if one] == [None, None]
+    assert [record.timestamp for record in schema.serialize_all(texts, None) if record] == [None, None]
     chosen = parts.set_topic_selector(ByLength()).build()
-    assert [one.topic for one in chosen.serialize_all(texts, stamps) if one] == ["of-1", "of-2"]
+    assert [record.topic for record in chosen.serialize_all(texts, stamps) if record] == ["of-1", "of-2"]
     placed = parts.set_partitioner(lambda record, key, value, topic, partitions: partitions[-1]).build()
     placed.open(lambda topic: (0, 1, 2))
-    assert [one.partition for one in placed.serialize_all(texts, None) if one] == [2, 2]
+    assert [record.partition for record in placed.serialize_all(texts, None) if record] == [2, 2]
     wrong = parts.set_partitioner(lambda *_: 7).build()
     wrong.open(lambda topic: (0, 1, 2))
     with pytest.raises(ProgramError, match="partitioner gave 7, and topic of-1 has 3 partitions"):

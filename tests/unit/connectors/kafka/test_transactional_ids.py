@@ -65,7 +65,7 @@ def test_ids_of_the_restored_checkpoint_are_left_alone() -> None:
 def test_whatever_happens_no_id_is_started_that_the_last_checkpoint_holds(steps: list[str]) -> None:
     pool = IdPool("p", 0)
     pending: list[str] = []
-    held: tuple[str, ...] = ()
+    names_in_snapshot: tuple[str, ...] = ()
     name = pool.take()
     for step in steps:
         if step == "empty":
@@ -77,13 +77,13 @@ def test_whatever_happens_no_id_is_started_that_the_last_checkpoint_holds(steps:
         snapshot = pool.snapshot().prepared
         assert sorted(snapshot) == sorted(pending), "the checkpoint names what it holds"
         if step in ("complete", "empty"):
-            held = snapshot
-            for one in pending:
-                pool.is_committed(one)
+            names_in_snapshot = snapshot
+            for transactional_id in pending:
+                pool.is_committed(transactional_id)
             pending = []
         if not name:
             name = pool.take()
-            assert name not in held
+            assert name not in names_in_snapshot
             assert name not in pending
 
 

@@ -153,10 +153,12 @@ async def _not_refused(arguments: Any) -> str:
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     brokers = Brokers()
-    monkeypatch.setattr(writer, "AIOKafkaProducer", lambda **given: Producer(brokers, given["transactional_id"]))
-    monkeypatch.setattr(writer, "TransactionClient", lambda *given: _Client())
+    monkeypatch.setattr(
+        writer, "AIOKafkaProducer", lambda **arguments: Producer(brokers, arguments["transactional_id"])
+    )
+    monkeypatch.setattr(writer, "TransactionClient", lambda *arguments: _Client())
     monkeypatch.setattr(writer, "raise_if_refused", _not_refused)
-    monkeypatch.setattr("firesteel_kafka.committer.TransactionClient", lambda *given: _Client())
+    monkeypatch.setattr("firesteel_kafka.committer.TransactionClient", lambda *arguments: _Client())
     return brokers
 
 
@@ -173,9 +175,9 @@ class Subtask:
 
     def __init__(self, states: Sequence[bytes] = (), *, checkpointing: bool = True) -> None:
         context = Context(0, 1, next(ATTEMPTS), checkpointing=checkpointing)  # ids are those of an attempt
-        made = sink().create_writer(context)
-        assert isinstance(made, TransactionalKafkaWriter)
-        self.writer: TransactionalKafkaWriter = made
+        sink_writer = sink().create_writer(context)
+        assert isinstance(sink_writer, TransactionalKafkaWriter)
+        self.writer: TransactionalKafkaWriter = sink_writer
         self.committer: Committer = sink().create_committer(context)
         if states:
             self.writer.restore_state([WriterState(state) for state in states])
@@ -187,7 +189,7 @@ class Subtask:
         return Transaction.of(self.prepared[0]).name
 
     def commit(self) -> None:
-        assert [one.outcome for one in self.committer.commit([Committable(data) for data in self.prepared])] == [
+        assert [result.outcome for result in self.committer.commit([Committable(data) for data in self.prepared])] == [
             CommitOutcome.COMMITTED
         ]
 
@@ -198,10 +200,10 @@ class Subtask:
 
 @pytest.fixture
 def subtask(brokers: Brokers) -> Iterator[Subtask]:
-    made = Subtask()
-    yield made
+    subtask = Subtask()
+    yield subtask
     brokers.go_on()
-    made.close()
+    subtask.close()
 
 
 @contextmanager

@@ -47,9 +47,7 @@ def test_the_kit_finds_key_groups_that_nobody_looks_at() -> None:
             super().__init__(name, key_types, groups_of, range(1000))
 
     class GreedyKeyedState(HeapKeyedState):
-        def columns(
-            self, name: str, key_types: Sequence[pa.DataType], grouped: int | None = None
-        ) -> ColumnarState:
+        def columns(self, name: str, key_types: Sequence[pa.DataType], grouped: int | None = None) -> ColumnarState:
             state = Greedy(name, key_types, self._parameters.key_groups_of, self._parameters.key_groups)
             self.attach(state)
             return state
