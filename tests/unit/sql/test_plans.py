@@ -37,7 +37,7 @@ REFUSED = [
     ("SELECT k, COUNT(*) FROM t", 1, 8, "k is neither in GROUP BY"),
     ("SELECT k FROM t WHERE SUM(v) > 1", 1, 23, "WHERE can't have the aggregate function SUM: write HAVING"),
     ("SELECT SUM(COUNT(*)) FROM t", 1, 12, "can't have the aggregate function COUNT"),
-    ("SELECT SUM(s) FROM t", 1, 8, "SUM: a number is needed, not VARCHAR"),
+    ("SELECT SUM(s) FROM t", 1, 8, "SUM: a number is needed, not STRING"),
     ("SELECT SUM(k, v) FROM t", 1, 8, "SUM takes 1 operand, not 2"),
     ("SELECT SUM(*) FROM t", 1, 8, "only COUNT has a *"),
     ("SELECT COUNT() FROM t", 1, 8, "COUNT needs a column, or *"),
@@ -100,7 +100,7 @@ REFUSED = [
     ("SELECT * FROM plain, UNNEST(k) AS x", 1, 29, "UNNEST needs an ARRAY, a MAP or a MULTISET, not INT"),
     # sets
     ("SELECT k FROM t EXCEPT SELECT k, w FROM u", 1, 24, "this query has 2 columns, the one before EXCEPT 1"),
-    ("SELECT k FROM t INTERSECT SELECT name FROM u", 1, 27, "column k is INT before INTERSECT and VARCHAR"),
+    ("SELECT k FROM t INTERSECT SELECT name FROM u", 1, 27, "column k is INT before INTERSECT and STRING"),
 ]  # fmt: skip
 
 

@@ -134,7 +134,7 @@ WRONG = [
     ("CREATE TABLE t (a INT) WITH ('a' = 1)", "1:36", "stand in quotes"),
     ("CREATE TABLE t (a INT) WITH ('a' = '1', 'a' = '2')", "1:41", "stands here twice"),
     ("CREATE TABLE t (a TIMESTAMP WITH TIME ZONE)", "1:29", "TIMESTAMP_LTZ"),
-    ("INSERT t SELECT 1", "1:8", "expected INTO or OVERWRITE"),
+    ("INSERT t SELECT 1", "1:8", "INTO is missing: INSERT INTO table SELECT ..."),
     ("DELETE FROM t", "1:1", "DELETE is not supported"),
     ("SET a = b", "1:5", "keys of options stand in quotes"),
     ("SELECT " + "(" * 200 + "1", "1:57", "50 levels deep"),

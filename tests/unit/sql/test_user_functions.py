@@ -143,7 +143,7 @@ def test_a_function_is_called(tables: TableEnvironment, text: str, value: Any, d
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("twice('a')", "twice: operand 1: CHAR(1) NOT NULL is given where BIGINT is needed"),
+        ("twice('a')", "twice: operand 1: CHAR(1) is given where BIGINT is needed"),
         ("twice(1, 2)", "twice takes 1 operand, not 2"),
         ("twcie(1)", "there is no function twcie; did you mean twice?"),
         ("joined()", "joined takes 1 operand or more, not 0"),

@@ -31,7 +31,7 @@ from firesteel_sql.execution.table_modes import table_mode
 from firesteel_sql.functions.signature import Session
 from firesteel_sql.functions.user import DeclaredFunctions
 from firesteel_sql.parse import statement_nodes as s
-from firesteel_sql.parse.errors import SqlError, word_end
+from firesteel_sql.parse.errors import SqlError, error_at
 from firesteel_sql.parse.statements import parse_explained, parse_path, parse_query, parse_statement
 from firesteel_sql.plan.changes import changelog_mode, refusal_of_changes
 from firesteel_sql.plan.explain import PlannedStatement, explained
@@ -307,7 +307,7 @@ class TableEnvironment:
             takes = connector.sink_mode(context, changelog_mode(relation, table_mode))
             refusal = refusal_of_changes(identifier, takes, relation, table_mode)
             if refusal is not None:
-                raise SqlError(refusal, sql, insert.at, word_end(sql, insert.at))
+                raise error_at(sql, insert.at, refusal)
             if insert.is_overwrite:
                 removals.append(connector.removal(context))
             connector.write(builder.build(relation), context)
@@ -332,7 +332,7 @@ class TableEnvironment:
     @_run.register
     def _(self, statement: s.Explain, sql: str) -> TableResult:
         if statement.savepoint is not None:
-            raise SqlError("EXPLAIN UPGRADE is not supported yet", sql, statement.at, word_end(sql, statement.at))
+            raise error_at(sql, statement.at, "EXPLAIN UPGRADE is not supported yet")
         match statement.statement:
             case s.QueryStatement() as query:
                 text = self._explained([self._bound(query.query, sql)], statement.details)
@@ -404,7 +404,7 @@ class TableEnvironment:
                 is_replacing=statement.is_replacing,
             )  # fmt: skip
         except CatalogError as error:
-            raise SqlError(str(error), sql, statement.at, word_end(sql, statement.at)) from error
+            raise error_at(sql, statement.at, str(error), statement.table[-1]) from error
         if statement.query is None or not is_added:
             return _ok()
         columns = tuple(column.name for column in query.columns) if query is not None else ()
@@ -435,10 +435,7 @@ class TableEnvironment:
 
     def _refuse_unless_batch(self, what: str, statement: s.Statement, sql: str) -> None:
         if self._for_a_job().get_runtime_mode() is not RuntimeExecutionMode.BATCH:
-            raise SqlError(
-                f"{what} needs batch mode: SET 'execution.runtime-mode' = 'BATCH'", sql, statement.at,
-                word_end(sql, statement.at),
-            )  # fmt: skip
+            raise error_at(sql, statement.at, f"{what} needs batch mode: SET 'execution.runtime-mode' = 'BATCH'")
 
     # -- jobs
 
@@ -469,7 +466,7 @@ class TableEnvironment:
         try:
             self._config.set(statement.key, statement.value or "")
         except OptionRefused as refused:
-            raise SqlError(str(refused), sql, sql.index("'"), sql.index("'") + len(statement.key) + 2) from None
+            raise error_at(sql, statement.at, str(refused), statement.key) from None
         return _ok()
 
     @_run.register
@@ -477,34 +474,33 @@ class TableEnvironment:
         try:
             self._config.reset(statement.key)
         except OptionRefused as refused:
-            raise SqlError(str(refused), sql, sql.index("'"), len(sql.rstrip(" ;\n"))) from None
+            raise error_at(sql, statement.at, str(refused), statement.key) from None
         return _ok()
 
     @_run.register
     def _(self, statement: s.LoadModule, sql: str) -> TableResult:
-        if statement.name == "core":
-            raise SqlError("a module with the name core exists already", sql, statement.at, word_end(sql, statement.at))
-        raise SqlError(
+        problem = (
             f"there is no module {statement.name}: all functions are in the module core, and others are declared by "
-            "CREATE FUNCTION ... LANGUAGE PYTHON", sql, statement.at, word_end(sql, statement.at),
-        )  # fmt: skip
+            "CREATE FUNCTION ... LANGUAGE PYTHON"
+        )
+        if statement.name == "core":
+            problem = "a module with the name core exists already"
+        raise error_at(sql, statement.at, problem, statement.name)
 
     @_run.register
     def _(self, statement: s.UnloadModule, sql: str) -> TableResult:
         problem = f"there is no module {statement.name}"
         if statement.name == "core":
             problem = "the module core has the functions that are always there, and stays"
-        raise SqlError(problem, sql, statement.at, word_end(sql, statement.at))
+        raise error_at(sql, statement.at, problem, statement.name)
 
     @_run.register
     def _(self, statement: s.UseModules, sql: str) -> TableResult:
         for name in statement.names:
             if name != "core":
-                raise SqlError(
-                    f"there is no module {name}: there is core", sql, statement.at, word_end(sql, statement.at)
-                )
+                raise error_at(sql, statement.at, f"there is no module {name}: there is core", name)
         if len(statement.names) > 1:
-            raise SqlError("the module core is named twice", sql, statement.at, word_end(sql, statement.at))
+            raise error_at(sql, statement.at, "the module core is named twice", "core")
         return _ok()
 
 

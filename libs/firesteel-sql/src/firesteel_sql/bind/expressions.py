@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
+from difflib import get_close_matches
 from functools import singledispatchmethod
 from typing import NoReturn, Protocol, TypeVar
 
@@ -17,6 +18,7 @@ from firesteel_sql.functions.aggregates import AGGREGATES
 from firesteel_sql.functions.builtin import FUNCTIONS
 from firesteel_sql.functions.signature import OperandsRefused, Session, cast, operation, unified
 from firesteel_sql.kernels.casts import CastError, read_timestamp
+from firesteel_sql.parse import foreign_words
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.errors import SqlError, word_end
 from firesteel_sql.plan.row_expressions import Constant, InputColumn, OuterColumn, RowExpression
@@ -196,7 +198,7 @@ class ExpressionBinder:
                 return self.aliases[node.path[0]]
             if len(node.path) == 1 and word in times.WITHOUT_PARENTHESES:
                 return self.call(node, word)
-            self.refuse(node, str(refused))
+            self.refuse(node, f"{refused}{self._keyword_meant(word) if len(node.path) == 1 else ''}")
         column = scoped.column
         found: RowExpression
         if depth:
@@ -208,9 +210,21 @@ class ExpressionBinder:
             found = self._field(node, found, name)
         return found
 
+    def _keyword_meant(self, word: str) -> str:
+        """What to say of a name that is no column, but looks like a word of SQL."""
+        if word in FUNCTIONS or word in AGGREGATES:
+            return f"; the function is called with parentheses, {word}(...)"
+        alike = get_close_matches(word, ("DISTINCT", "NULL", "TRUE", "FALSE", *scalar.WITHOUT_PARENTHESES), 1, 0.8)
+        return f"; did you mean {alike[0]}?" if alike else ""
+
     def _field(self, node: n.Node, row: RowExpression, name: str) -> RowExpression:
         if not isinstance(row.type, RowType):
-            self.refuse(node, f"{row} is {row.type}, which has no fields")
+            hint = ""
+            if isinstance(row.type, MapType):
+                hint = f": the value of a key is {row}['{name}']"
+            elif isinstance(row.type, ElementsType):
+                hint = f": an element has a number, {row}[1].{name}"
+            self.refuse(node, f"{row} is {row.type.nullable_()}, which has no fields{hint}")
         names = row.type.field_names()
         if name not in names:
             self.refuse(node, f"{row} has no field {name}{near(name, names)}")
@@ -367,6 +381,8 @@ class ExpressionBinder:
             ]
             if self.session.user_functions is not None:
                 known += self.session.user_functions.near(node.function)
+            if name in foreign_words.FUNCTIONS:
+                self.refuse(node, f"there is no function {name}: write {foreign_words.FUNCTIONS[name]}")
             self.refuse(node, f"there is no function {'.'.join(node.function)}{near(name, known)}")
         if node.over is not None or node.filter is not None or node.is_distinct or node.order_by:
             self.refuse(node, f"{name} is no aggregate function: OVER, FILTER, DISTINCT and ORDER BY do not go with it")

@@ -96,4 +96,8 @@ class Scope:
                 return f"{path[0]} has no column {path[1]}{near(path[1], columns)}"
         if not self.columns:
             return f"there is no column {name}: the query has no FROM"
+        names = [scoped.column.name for scoped in self.columns]
+        if len(path) > 1 and path[0] not in names:
+            tables = {scoped.qualifiers[0][-1] for scoped in self.columns if scoped.qualifiers}
+            return f"there is no column {name}: the query has no table {path[0]}{near(path[0], tables)}"
         return f"there is no column {name}{near(path[-1], [scoped.column.name for scoped in self.columns])}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -99,7 +100,10 @@ def near(name: str, names: Iterable[str]) -> str:
     known = {candidate.lower(): candidate for candidate in names}
     alike = get_close_matches(name.lower(), known, 1, 0.6)
     if alike:
-        return f"; did you mean {known[alike[0]]}?"
+        meant = known[alike[0]]
+        strange = next((char for char in name if not char.isascii()), "") if meant.isascii() else ""
+        seen = f" ({strange} is {unicodedata.name(strange, 'another character')})" if strange else ""
+        return f"; did you mean {meant}?{seen}"
     if not 0 < len(known) <= _LISTED:
         return ""
     return f"; there {'is' if len(known) == 1 else 'are'} {', '.join(sorted(known.values()))}"

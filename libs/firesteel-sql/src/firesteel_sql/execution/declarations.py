@@ -15,7 +15,7 @@ from firesteel_sql.catalog.tables import CatalogTable, TableColumn, WatermarkDec
 from firesteel_sql.functions.signature import Session
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse import statement_nodes as s
-from firesteel_sql.parse.errors import SqlError
+from firesteel_sql.parse.errors import SqlError, error_at, place_of
 from firesteel_sql.plan.relations import Column, Relation
 from firesteel_sql.plan.row_expressions import InputColumn, RowExpression
 from firesteel_sql.types import rules
@@ -36,8 +36,8 @@ class Declarations:
     def __init__(self, catalogs: Catalogs, session: Session, sql: str) -> None:
         self._catalogs, self._session, self._sql = catalogs, session, sql
 
-    def _error(self, at: int, problem: str) -> SqlError:
-        return ExpressionBinder(Scope([]), self._session, self._sql).error(at, problem)
+    def _error(self, at: int, problem: str, name: str | None = None) -> SqlError:
+        return error_at(self._sql, at, problem, name)
 
     # -- CREATE TABLE
 
@@ -239,7 +239,8 @@ class Declarations:
             raise self._error(node.at, "the table has no columns: name them in parentheses, or write LIKE or AS")
         for name in names:
             if names.count(name) > 1:
-                raise self._error(node.at, f"the table has two columns of the name {name}")
+                first = place_of(self._sql, node.at, name)
+                raise self._error(first[1], f"the table has two columns of the name {name}", name)
         types: dict[str, DataType] = {}
         for column in table.columns:
             if column.computed is None:
@@ -264,10 +265,12 @@ class Declarations:
         for key in keys:
             if key not in physical:
                 if any(column.name == key for column in table.columns):
-                    raise self._error(node.at, f"{what} {key} is computed or metadata: it has to be a column of rows")
-                raise self._error(node.at, f"{what} {key} is not there{near(key, physical)}")
+                    raise self._error(
+                        node.at, f"{what} {key} is computed or metadata: it has to be a column of rows", key
+                    )
+                raise self._error(node.at, f"{what} {key} is not there{near(key, physical)}", key)
             if keys.count(key) > 1:
-                raise self._error(node.at, f"{what} {key} is named twice")
+                raise self._error(node.at, f"{what} {key} is named twice", key)
 
     def _computed(self, table: CatalogTable, column: TableColumn) -> RowExpression:
         """The expression of a computed column, over those that are not computed."""
@@ -282,12 +285,15 @@ class Declarations:
         found = types.get(watermark.column)
         if found is None:
             raise self._error(
-                node.at, f"the watermark's column {watermark.column} is not there{near(watermark.column, types)}"
+                max(self._sql.upper().find("WATERMARK", node.at), node.at),
+                f"the watermark's column {watermark.column} is not there{near(watermark.column, types)}",
+                watermark.column,
             )
         if found.name not in ("TIMESTAMP", "TIMESTAMP_LTZ") or found.parameters[0] > 3:
             raise self._error(
-                node.at,
+                max(self._sql.upper().find("WATERMARK", node.at), node.at),
                 f"the watermark's column {watermark.column} is {found}: it has to be TIMESTAMP(3) or TIMESTAMP_LTZ(3)",
+                watermark.column,
             )
         binder = ExpressionBinder(Scope(_scoped(types.items())), self._session, watermark.text)
         bound = binder.bind(watermark.expression)
@@ -309,10 +315,10 @@ class Declarations:
                 return replace(table, options={**table.options, **dict(action.options)})
             case s.ResetTableOptions():
                 if "connector" in action.keys:
-                    raise self._error(action.at, "the connector can't be reset: SET it to another one")
+                    raise self._error(action.at, "the connector can't be reset: SET it to another one", "connector")
                 for key in action.keys:
                     if key not in table.options:
-                        raise self._error(action.at, f"the table has no option '{key}'{near(key, table.options)}")
+                        raise self._error(action.at, f"the table has no option '{key}'{near(key, table.options)}", key)
                 return replace(
                     table, options={key: value for key, value in table.options.items() if key not in action.keys}
                 )
@@ -327,14 +333,14 @@ class Declarations:
     def _place(self, table: CatalogTable, name: str, at: int) -> int:
         names = [column.name for column in table.columns]
         if name not in names:
-            raise self._error(at, f"the table has no column {name}{near(name, names)}")
+            raise self._error(at, f"the table has no column {name}{near(name, names)}", name)
         return names.index(name)
 
     def _refuse_used(self, table: CatalogTable, name: str, at: int) -> None:
         """Refuse a change of a column that computed columns or the watermark are made of."""
         for column in table.columns:
             if column.computed is not None and _reads(self._computed(table, column), name):
-                raise self._error(at, f"the column {column.name} is computed from {name}: DROP it before")
+                raise self._error(at, f"the column {column.name} is computed from {name}: DROP it before", name)
         if table.watermark is None:
             return
         types = {
@@ -343,12 +349,12 @@ class Declarations:
         }
         binder = ExpressionBinder(Scope(_scoped(types.items())), self._session, table.watermark.text)
         if table.watermark.column == name or _reads(binder.bind(table.watermark.expression), name):
-            raise self._error(at, f"the watermark is made of {name}: DROP WATERMARK before")
+            raise self._error(at, f"the watermark is made of {name}: DROP WATERMARK before", name)
 
     def _renamed(self, table: CatalogTable, action: s.RenameColumn) -> CatalogTable:
         self._place(table, action.old, action.at)
         if any(column.name == action.new for column in table.columns):
-            raise self._error(action.at, f"the table has a column {action.new} already")
+            raise self._error(action.at, f"the table has a column {action.new} already", action.new)
         self._refuse_used(table, action.old, action.at)
         columns = tuple(
             replace(column, name=action.new) if column.name == action.old else column for column in table.columns
@@ -407,11 +413,13 @@ class Declarations:
         for name in action.columns:
             self._place(table, name, action.at)
             if action.columns.count(name) > 1:
-                raise self._error(action.at, f"the column {name} is named twice")
+                raise self._error(action.at, f"the column {name} is named twice", name)
             if name in table.primary_key:
-                raise self._error(action.at, f"the column {name} is a part of the primary key: DROP PRIMARY KEY before")
+                raise self._error(
+                    action.at, f"the column {name} is a part of the primary key: DROP PRIMARY KEY before", name
+                )
             if name in table.partitioned_by:
-                raise self._error(action.at, f"the column {name} is one of PARTITIONED BY, and stays")
+                raise self._error(action.at, f"the column {name} is one of PARTITIONED BY, and stays", name)
         columns = tuple(column for column in table.columns if column.name not in action.columns)
         # Computed columns that go at the same time may be made of it.
         staying = [column for column in table.columns if column.name not in action.columns or column.computed is None]

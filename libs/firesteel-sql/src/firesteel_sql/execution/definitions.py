@@ -9,7 +9,7 @@ from firesteel_sql.catalog.tables import CatalogDatabase, CatalogFunction, Catal
 from firesteel_sql.execution.declarations import Declarations
 from firesteel_sql.functions.signature import Session
 from firesteel_sql.parse import statement_nodes as s
-from firesteel_sql.parse.errors import SqlError, word_end
+from firesteel_sql.parse.errors import SqlError, error_at
 from firesteel_sql.plan.relations import Relation
 
 Definition = (
@@ -49,10 +49,10 @@ class Definitions:
         try:
             self._run(statement)
         except CatalogError as error:
-            raise self._error(statement.at, str(error)) from error
+            raise self._error(statement.at, str(error), _name_of(statement)) from error
 
-    def _error(self, at: int, problem: str) -> SqlError:
-        return SqlError(problem, self._sql, at, word_end(self._sql, at))
+    def _error(self, at: int, problem: str, name: str | None = None) -> SqlError:
+        return error_at(self._sql, at, problem, name)
 
     def _run(self, statement: Definition) -> None:
         catalogs = self._catalogs
@@ -172,7 +172,9 @@ class Definitions:
         module, _, name = statement.target.rpartition(".")
         if not module or not all(part.isidentifier() for part in (*module.split("."), name)):
             raise self._error(
-                statement.at, f"'{statement.target}' names no Python function: write AS 'module.function'"
+                statement.at,
+                f"'{statement.target}' names no Python function: write AS 'module.function'",
+                statement.target,
             )
         return CatalogFunction(statement.target)
 
@@ -195,3 +197,21 @@ class Definitions:
                     statement.path, is_temporary=statement.is_temporary, is_system=statement.is_system,
                     if_exists=statement.if_exists,
                 )  # fmt: skip
+
+
+def _name_of(statement: Definition) -> str:
+    """The name of what a statement declares, changes or removes."""
+    match statement:
+        case s.CreateView() | s.AlterView():
+            return statement.view[-1]
+        case s.AlterTable():
+            is_renaming = isinstance(statement.action, s.RenameTable)
+            return statement.action.name[-1] if is_renaming else statement.table[-1]  # type: ignore[attr-defined]
+        case s.CreateFunction() | s.AlterFunction():
+            return statement.function[-1]
+        case s.CreateCatalog() | s.AlterCatalog():
+            return statement.name
+        case s.CreateDatabase() | s.AlterDatabase():
+            return statement.database[-1]
+        case _:
+            return statement.path[-1]

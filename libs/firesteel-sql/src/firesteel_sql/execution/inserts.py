@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from firesteel.core.errors import ProgramError
@@ -16,7 +16,7 @@ from firesteel_sql.catalog.tables import CatalogTable, Identifier, TableColumn
 from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.functions.signature import OperandsRefused, Session, cast, coerced, operation
 from firesteel_sql.parse import statement_nodes as s
-from firesteel_sql.parse.errors import SqlError
+from firesteel_sql.parse.errors import SqlError, error_at
 from firesteel_sql.plan.relations import Column, Filter, Projection, Relation
 from firesteel_sql.plan.row_expressions import Constant, InputColumn, RowExpression
 from firesteel_sql.types import rules
@@ -53,7 +53,7 @@ def insert_relation(
     _check_names(expressions, table, insert, given, static)
     if len(given) != len(query.columns):
         raise expressions.error(
-            insert.at, f"the query has {len(query.columns)} columns, and {len(given)} are written: "
+            insert.query.at, f"the query has {_columns(query.columns)}, and {len(given)} are written: "
             f"({', '.join(given)}) from ({', '.join(column.name for column in query.columns)})",
         )  # fmt: skip
     types = _types_in_connector(identifier, table, written)
@@ -75,7 +75,7 @@ def insert_relation(
         try:
             fitting = coerced(value, declared.type, session)
         except OperandsRefused as refused:
-            raise expressions.error(insert.at, f"the column {declared.name}: {refused}") from None
+            raise expressions.error(insert.query.at, f"the column {declared.name}: {refused}") from None
         if fitting.type.nullable and not declared.type.nullable:
             if drops_nulls:
                 is_there = operation("IS NOT NULL", "constants:is_there", (fitting,), rules.BOOLEAN, nullable=False)
@@ -109,9 +109,9 @@ def _written_table(
     try:
         identifier, table = catalogs.find(path)
     except CatalogError as error:
-        raise expressions.error(at, str(error)) from None
+        raise error_at(expressions.sql, at, str(error), path[-1]) from None
     if not isinstance(table, CatalogTable):
-        raise expressions.error(at, f"{'.'.join(path)} is a view: rows are written into tables")
+        raise error_at(expressions.sql, at, f"{'.'.join(path)} is a view: rows are written into tables", path[-1])
     return identifier, table
 
 
@@ -122,9 +122,11 @@ def _static_values(expressions: ExpressionBinder, table: CatalogTable, insert: s
     for name, node in insert.partition:
         if name not in table.partitioned_by:
             hint = near(name, table.partitioned_by) if table.partitioned_by else "; it has no PARTITIONED BY"
-            raise expressions.error(insert.at, f"{'.'.join(insert.table)} is not partitioned by {name}{hint}")
+            raise error_at(
+                expressions.sql, insert.at, f"{'.'.join(insert.table)} is not partitioned by {name}{hint}", name
+            )
         if name in static:
-            raise expressions.error(insert.at, f"PARTITION names {name} twice")
+            raise error_at(expressions.sql, insert.at, f"PARTITION names {name} twice", name)
         value, declared = expressions.bind(node), types.get(name)
         if not isinstance(value, Constant):
             expressions.refuse(node, f"the value of the partition {name} has to be a constant")
@@ -147,14 +149,24 @@ def _check_names(
         column = by_name.get(name)
         if column is None:
             written = [other.name for other in table.columns if other.is_written]
-            raise expressions.error(insert.at, f"{name_of_table} has no column {name}{near(name, written)}")
+            raise error_at(
+                expressions.sql, insert.at, f"{name_of_table} has no column {name}{near(name, written)}", name
+            )
         if not column.is_written:
             kind = "computed" if column.computed is not None else "VIRTUAL"
-            raise expressions.error(insert.at, f"the column {name} of {name_of_table} is {kind}, and is not written")
+            raise error_at(
+                expressions.sql, insert.at, f"the column {name} of {name_of_table} is {kind}, and is not written", name
+            )
         if given.count(name) > 1:
-            raise expressions.error(insert.at, f"the column {name} is named twice")
+            raise error_at(expressions.sql, insert.at, f"the column {name} is named twice", name)
         if name in static:
-            raise expressions.error(insert.at, f"the column {name} has its value from PARTITION, and is named again")
+            raise error_at(
+                expressions.sql, insert.at, f"the column {name} has its value from PARTITION, and is named again", name
+            )
+
+
+def _columns(columns: Sequence[Column]) -> str:
+    return f"{len(columns)} column{'' if len(columns) == 1 else 's'}"
 
 
 def removal_of(catalogs: Catalogs, sql: str, statement: s.Truncate) -> Callable[[], None]:
@@ -171,4 +183,4 @@ def removal_of(catalogs: Catalogs, sql: str, statement: s.Truncate) -> Callable[
     except SqlError:
         raise
     except ProgramError as error:
-        raise expressions.error(statement.at, str(error)) from error
+        raise error_at(sql, statement.at, str(error), statement.table[-1]) from error

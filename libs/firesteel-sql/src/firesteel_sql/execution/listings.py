@@ -19,7 +19,7 @@ from firesteel_sql.catalog.tables import CatalogTable, CatalogView, Entry, Ident
 from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.functions.signature import FUNCTIONS, Session
 from firesteel_sql.parse import statement_nodes as s
-from firesteel_sql.parse.errors import SqlError, word_end
+from firesteel_sql.parse.errors import SqlError, error_at
 from firesteel_sql.plan.row_expressions import Constant
 from firesteel_sql.texts import type_text, value_text
 
@@ -63,14 +63,14 @@ class Listings:
                 title, names = self._names(statement)
                 columns, rows = [(title, _TEXT)], [(name,) for name in names]
         except CatalogError as error:
-            raise self._error(statement.at, str(error)) from error
+            raise self._error(statement, str(error)) from error
         if statement.pattern is not None:
             matches = like_pattern(statement.pattern, ignores_case=statement.ignores_case)
             rows = [row for row in rows if bool(matches.fullmatch(row[0])) != statement.is_negated]
         return columns, rows
 
-    def _error(self, at: int, problem: str) -> SqlError:
-        return SqlError(problem, self._sql, at, word_end(self._sql, at))
+    def _error(self, statement: s.Show | s.Describe, problem: str) -> SqlError:
+        return error_at(self._sql, statement.at, problem, statement.path[-1] if statement.path else None)
 
     def _names(self, statement: s.Show) -> tuple[str, list[str]]:
         catalogs, what = self._catalogs, statement.what
@@ -183,7 +183,7 @@ class Listings:
                 case _:
                     facts = self._function_facts(statement)
         except CatalogError as error:
-            raise self._error(statement.at, str(error)) from error
+            raise self._error(statement, str(error)) from error
         return [("info name", _TEXT), ("info value", _TEXT)], facts
 
     def _catalog_facts(self, statement: s.Describe) -> list[tuple[Any, ...]]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, RowExpression
+from firesteel_sql.texts import type_text
 from firesteel_sql.types import rules
 
 
@@ -138,7 +139,10 @@ def cast(operand: RowExpression, target: DataType, session: Session, *, is_try: 
         OperandsRefused: there is no such cast.
     """
     if not rules.is_castable(operand.type, target):
-        raise OperandsRefused(f"{operand.type} can't be cast to {target}")
+        hint = ""
+        if rules.is_moment(operand.type) and rules.is_number(target):
+            hint = ": UNIX_TIMESTAMP(CAST(ts AS STRING)) gives seconds"
+        raise OperandsRefused(f"{shown(operand.type)} can't be cast to {shown(target)}{hint}")
     nullable = is_try or operand.type.nullable or _may_overflow(operand.type, target)
     result = rules.with_null(target, nullable)
     if isinstance(operand, Constant) and operand.value is None:
@@ -172,6 +176,11 @@ def retyped(operand: RowExpression, data_type: DataType) -> RowExpression:
     return replace(operand, type=data_type)
 
 
+def shown(data_type: DataType) -> str:
+    """A type in an error: whether it takes NULL is not what is wrong."""
+    return type_text(data_type.nullable_())
+
+
 def coerced(operand: RowExpression, target: DataType, session: Session) -> RowExpression:
     """The operand as a value of this type, which holds all its values.
 
@@ -184,7 +193,9 @@ def coerced(operand: RowExpression, target: DataType, session: Session) -> RowEx
     if operand.type.name == "NULL":
         return Constant(rules.with_null(target, True), None)
     if not rules.is_implicit(operand.type, target):
-        raise OperandsRefused(f"{operand.type} is given where {target} is needed: write CAST(... AS {target})")
+        raise OperandsRefused(
+            f"{shown(operand.type)} is given where {shown(target)} is needed: write CAST(... AS {shown(target)})"
+        )
     if rules.is_text(target) and rules.is_text(operand.type):
         return retyped(operand, wanted)
     return cast(operand, target, session)
@@ -203,7 +214,11 @@ def unified(operands: Sequence[RowExpression], session: Session) -> list[RowExpr
             (operand.type for operand in operands if rules.common_type([first, operand.type]) is None),
             operands[-1].type,
         )
-        raise OperandsRefused(f"{first} and {other} do not go together: write a CAST")
+        moment_type = next((data_type for data_type in (first, other) if rules.is_moment(data_type)), None)
+        hint = "a CAST"
+        if moment_type is not None and (rules.is_text(first) or rules.is_text(other)):
+            hint = f"{moment_type.name} '...' for a constant, or a CAST"
+        raise OperandsRefused(f"{shown(first)} and {shown(other)} do not go together: write {hint}")
     return [coerced(operand, common, session) for operand in operands]
 
 
@@ -249,7 +264,7 @@ def text(operand: RowExpression, session: Session) -> RowExpression:
     if operand.type.name == "NULL":
         return Constant(rules.STRING, None)
     if not rules.is_text(operand.type):
-        raise OperandsRefused(f"a text is needed, not {operand.type}")
+        raise OperandsRefused(f"a text is needed, not {shown(operand.type)}")
     return operand
 
 
@@ -260,7 +275,7 @@ def whole(operand: RowExpression, session: Session) -> RowExpression:
         OperandsRefused: it is none.
     """
     if operand.type.name != "NULL" and not rules.is_integer(operand.type):
-        raise OperandsRefused(f"a whole number is needed, not {operand.type}")
+        raise OperandsRefused(f"a whole number is needed, not {shown(operand.type)}")
     return coerced(operand, rules.INT, session)
 
 
@@ -273,7 +288,8 @@ def number(operand: RowExpression, session: Session) -> RowExpression:
     if operand.type.name == "NULL":
         return Constant(rules.INT, None)
     if not rules.is_number(operand.type):
-        raise OperandsRefused(f"a number is needed, not {operand.type}")
+        hint = ": times are moved by an interval, INTERVAL '1' DAY" if rules.is_moment(operand.type) else ""
+        raise OperandsRefused(f"a number is needed, not {shown(operand.type)}{hint}")
     return operand
 
 
@@ -286,7 +302,7 @@ def boolean(operand: RowExpression, session: Session) -> RowExpression:
     if operand.type.name == "NULL":
         return Constant(rules.BOOLEAN, None)
     if operand.type.name != "BOOLEAN":
-        raise OperandsRefused(f"a condition is needed, not {operand.type}")
+        raise OperandsRefused(f"a condition is needed, not {shown(operand.type)}")
     return operand
 
 
@@ -330,5 +346,5 @@ def moment(operand: RowExpression, session: Session) -> RowExpression:
         OperandsRefused: it is none.
     """
     if not rules.is_moment(operand.type):
-        raise OperandsRefused(f"a date, time or timestamp is needed, not {operand.type}")
+        raise OperandsRefused(f"a date, time or timestamp is needed, not {shown(operand.type)}")
     return operand

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from firesteel.core.errors import ProgramError
 
 
@@ -21,9 +23,30 @@ class SqlError(ProgramError):
     """
 
     def __init__(self, problem: str, sql: str, start: int, end: int) -> None:
+        problem = problem.replace("VARCHAR(2147483647)", "STRING").replace("VARBINARY(2147483647)", "BYTES")
         self.problem = problem
         self.line, self.column = line_and_column(sql, start)
         super().__init__(f"line {self.line}, column {self.column}: {problem}\n{_marked(sql, start, end)}")
+
+
+def place_of(sql: str, at: int, name: str) -> tuple[int, int]:
+    """Where a name stands in a statement, as indexes of its begin and its end.
+
+    Args:
+        sql: the text.
+        at: where the statement begins; the place if the name does not stand behind it.
+        name: a name, or a text in quotes.
+    """
+    forms = (f"`{name.replace('`', '``')}`", f"'{name.replace(chr(39), chr(39) * 2)}'")
+    pattern = "|".join((rf"(?<![\w`']){re.escape(name)}(?![\w`'])", *map(re.escape, forms)))
+    match = re.compile(pattern).search(sql, at)
+    return (at, word_end(sql, at)) if match is None else match.span()
+
+
+def error_at(sql: str, at: int, problem: str, name: str | None = None) -> SqlError:
+    """The error for the word at an index, or for a name behind it."""
+    start, end = (at, word_end(sql, at)) if name is None else place_of(sql, at, name)
+    return SqlError(problem, sql, start, end)
 
 
 def line_and_column(sql: str, index: int) -> tuple[int, int]:

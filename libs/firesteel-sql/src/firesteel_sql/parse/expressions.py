@@ -7,7 +7,7 @@ from typing import Final
 from firesteel_sql.parse import json_calls
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.reserved_words import RESERVED
-from firesteel_sql.parse.token_stream import TokenStream
+from firesteel_sql.parse.token_stream import NEVER_NAMES, TokenStream
 from firesteel_sql.parse.tokens import SqlToken, TokenKind
 from firesteel_sql.parse.types import interval_unit, type_spec, unit
 
@@ -79,8 +79,8 @@ def _predicate(tokens: TokenStream) -> n.ValueExpression:
             assert isinstance(left, n.Constructor)
             assert isinstance(right, n.Constructor)
             left = n.Call(("OVERLAPS",), (*left.items, *right.items), at=left.at)
-        elif tokens.is_sign("=") or tokens.after(0).value == "==":
-            tokens.fail_at(tokens.next, "equality is written with one =")
+        elif tokens.next.value == "=>" and tokens.next.kind is TokenKind.SIGN:
+            tokens.fail_at(tokens.next, "greater or equal is written >=")
         else:
             return left
 
@@ -92,6 +92,10 @@ def _is_period(node: n.ValueExpression) -> bool:
 def _compared(tokens: TokenStream, sign: str, left: n.ValueExpression) -> n.ValueExpression:
     if sign == "=" and tokens.is_sign("="):
         tokens.fail_at(tokens.next, "equality is written with a single =")
+    if sign == "=" and tokens.is_sign("<"):
+        tokens.fail_at(tokens.next, "less or equal is written <=")
+    if sign == "<=" and tokens.is_sign(">"):
+        tokens.fail_at(tokens.next, "<=> has no meaning in Flink's SQL: write IS NOT DISTINCT FROM")
     if tokens.is_one_of(("ANY", "SOME", "ALL")) and tokens.after(1).value == "(":
         quantifier = tokens.take().value
         found = tokens.in_parentheses(_query_or_list)
@@ -115,13 +119,18 @@ def _is_test(tokens: TokenStream, left: n.ValueExpression) -> n.ValueExpression:
 
 def _negatable(tokens: TokenStream, left: n.ValueExpression) -> n.ValueExpression:
     is_negated = tokens.take_word("NOT")
+    if is_negated and tokens.is_word("NULL"):
+        tokens.fail_at(tokens.next, "IS is missing: x IS NOT NULL")
     kind = tokens.expect_one_of("BETWEEN", "IN", "LIKE", "SIMILAR", "RLIKE")
     if kind == "BETWEEN":
         symmetric = tokens.take_one_of("SYMMETRIC", "ASYMMETRIC") == "SYMMETRIC"
         low = _sum(tokens)
-        tokens.expect_word("AND")
+        if not tokens.take_word("AND"):
+            tokens.fail("the bounds of BETWEEN have AND between them: x BETWEEN 1 AND 5")
         return n.Between(left, low, _sum(tokens), is_negated, symmetric, at=left.at)
     if kind == "IN":
+        if tokens.is_sign("(") and tokens.after(1).value == ")":
+            tokens.fail_at(tokens.after(1), "the list of IN is empty: it needs a value")
         if not tokens.is_sign("("):
             tokens.fail("IN needs a list or a query in parentheses")
         found = tokens.in_parentheses(_query_or_list)
@@ -148,6 +157,8 @@ def _sum(tokens: TokenStream) -> n.ValueExpression:
 def _product(tokens: TokenStream) -> n.ValueExpression:
     left = _signed(tokens)
     while (sign := _sign_of(tokens, ("*", "/", "%"))) is not None:
+        if sign == "/" and tokens.is_sign("/") and tokens.last_end == tokens.next.start:
+            tokens.fail_at(tokens.next, "a comment begins with --, or stands between /* and */")
         left = n.Binary(sign, left, _signed(tokens), at=left.at)
     return left
 
@@ -211,18 +222,25 @@ def _primary(tokens: TokenStream) -> n.ValueExpression:
             return found
         if token.value not in RESERVED or (token.value in _CALLABLE and tokens.after(1).value == "("):
             return _named(tokens)
-    tokens.is_kind(TokenKind.END)
-    return tokens.fail(_missing_expression(tokens))
+    return tokens.fail(_missing_expression(tokens), otherwise="an expression has to stand here")
 
 
 def _missing_expression(tokens: TokenStream) -> str:
     token = tokens.next
+    if token.kind is TokenKind.WORD and token.value == "SELECT":
+        return "a query within an expression stands in parentheses, and `select` as a name in backquotes"
+    if token.kind is TokenKind.WORD and token.value in NEVER_NAMES:
+        return "an expression is missing before it"
     if token.value in RESERVED and token.kind is TokenKind.WORD:
         return (
             f"an expression is missing before it ({token.text} is a reserved word: as a name it has to stand in "
             f"backquotes, `{token.text}`)"
         )
-    return "an expression has to stand here"
+    if token.value == ",":
+        return "an expression is missing before it (a comma too many?)"
+    if token.value == "[":
+        return "an array is written ARRAY[1, 2], a name in `backquotes`"
+    return ""
 
 
 def _in_parentheses(tokens: TokenStream) -> n.ValueExpression:
@@ -454,7 +472,8 @@ def _cast(tokens: TokenStream) -> n.ValueExpression:
     token = tokens.take()
     tokens.expect_sign("(")
     operand = expression(tokens)
-    tokens.expect_word("AS")
+    if not tokens.take_word("AS"):
+        tokens.fail(f"AS is missing: {token.value}(x AS type)")
     spec = type_spec(tokens)
     tokens.expect_sign(")")
     return n.Cast(operand, spec, token.value == "TRY_CAST", at=token.start)
@@ -462,6 +481,8 @@ def _cast(tokens: TokenStream) -> n.ValueExpression:
 
 def _exists(tokens: TokenStream) -> n.ValueExpression:
     at = tokens.take().start
+    if not tokens.is_sign("("):
+        tokens.fail("the query of EXISTS stands in parentheses: EXISTS (SELECT ...)")
     return n.Exists(tokens.in_parentheses(TokenStream.query), at=at)
 
 
@@ -494,7 +515,8 @@ def _extract(tokens: TokenStream) -> n.ValueExpression | None:
     token = tokens.take()
     tokens.expect_sign("(")
     symbol = _symbol(tokens)
-    tokens.expect_word("FROM")
+    if not tokens.take_word("FROM"):
+        tokens.fail("EXTRACT is written with FROM: EXTRACT(DAY FROM ts)")
     operand = expression(tokens)
     tokens.expect_sign(")")
     return n.Call((token.text,), (symbol, operand), at=token.start)
@@ -557,7 +579,8 @@ def _position(tokens: TokenStream) -> n.ValueExpression | None:
     token = tokens.take()
     tokens.expect_sign("(")
     arguments = [_sum(tokens)]
-    tokens.expect_word("IN")
+    if not tokens.take_word("IN"):
+        tokens.fail(f"{token.value} is written with IN: POSITION('a' IN text)")
     arguments.append(_sum(tokens))
     if tokens.take_word("FROM"):
         arguments.append(_sum(tokens))

@@ -37,8 +37,11 @@ def _query(tokens: TokenStream) -> n.Query:
 def _common_table(tokens: TokenStream) -> n.CommonTable:
     at = tokens.next.start
     name = tokens.name()
-    columns = _column_names(tokens)
-    tokens.expect_word("AS")
+    columns = () if tokens.is_sign("(") and tokens.after(1).value == "SELECT" else _column_names(tokens)
+    if not tokens.take_word("AS"):
+        tokens.fail("AS is missing: WITH name AS (SELECT ...)")
+    if not tokens.is_sign("("):
+        tokens.fail("the query behind AS stands in parentheses: WITH name AS (SELECT ...)")
     return n.CommonTable(name, tokens.in_parentheses(query), columns, at=at)
 
 
@@ -120,6 +123,8 @@ def _select(tokens: TokenStream, at: int) -> n.Select:
     select_hints = hints(tokens)
     is_distinct = tokens.take_one_of("DISTINCT", "ALL") == "DISTINCT"
     items = tokens.list_of(_select_item)
+    if tokens.is_word("INTO"):
+        tokens.fail_at(tokens.next, "rows are written by INSERT INTO table SELECT ...")
     source = _sources(tokens) if tokens.take_word("FROM") else None
     where = expression(tokens) if tokens.take_word("WHERE") else None
     group_by = tokens.list_of(_grouping) if tokens.take_word("GROUP", "BY") else None
@@ -132,9 +137,17 @@ def _select(tokens: TokenStream, at: int) -> n.Select:
 def _select_item(tokens: TokenStream) -> n.SelectItem:
     at = tokens.next.start
     if tokens.take_sign("*"):
+        tokens.is_word("FROM")
+        if tokens.is_word("EXCEPT") and tokens.after(1).value == "(" and tokens.after(2).value not in ("SELECT", "("):
+            tokens.fail_at(tokens.next, "columns can't be left out of *: name those that are to be there")
+        if tokens.is_name():
+            tokens.fail(otherwise="is FROM or a comma missing before it?")
         return n.SelectItem(n.Star(at=at), at=at)
     if tokens.is_word("FROM"):
-        tokens.fail_at(tokens.next, "a column is missing before FROM (a comma too many?)")
+        hint = " (a comma too many?)" if tokens.last.value == "," else ": SELECT * takes all"
+        tokens.fail_at(tokens.next, f"a column is missing before FROM{hint}")
+    if tokens.is_word("TOP") and tokens.after(1).kind is TokenKind.NUMBER:
+        tokens.fail_at(tokens.next, f"the first rows are taken at the end: LIMIT {tokens.after(1).text}")
     value = expression(tokens)
     if tokens.is_sign(".") and tokens.after(1).value == "*":
         if not isinstance(value, n.ColumnReference):
@@ -236,6 +249,8 @@ def _joined(tokens: TokenStream) -> n.TableReference:
     while True:
         if tokens.take_word("CROSS", "JOIN"):
             left = n.Join("CROSS", left, _factor(tokens), at=left.at)
+            if tokens.is_word("ON"):
+                tokens.fail_at(tokens.next, "CROSS JOIN has no condition: write JOIN ... ON ...")
             continue
         is_natural = tokens.take_word("NATURAL")
         kind = _join_kind(tokens)
@@ -249,6 +264,8 @@ def _joined(tokens: TokenStream) -> n.TableReference:
         if is_natural:
             pass
         elif tokens.take_word("USING"):
+            if not tokens.is_sign("("):
+                tokens.fail("the columns of USING stand in parentheses: USING (a, b)")
             using = tokens.in_parentheses(names)
         elif tokens.take_word("ON"):
             condition = expression(tokens)
@@ -284,6 +301,8 @@ def _factor(tokens: TokenStream) -> n.TableReference:
 def _aliased(tokens: TokenStream, source: n.TableReference, at: int) -> n.Aliased:
     as_of = None
     if tokens.take_word("FOR"):
+        if tokens.is_word("UPDATE"):
+            tokens.fail_at(tokens.next, "rows can't be locked: leave FOR UPDATE out")
         tokens.expect_word("SYSTEM_TIME", "AS", "OF")
         as_of = expression(tokens)
     if tokens.is_word("MATCH_RECOGNIZE"):
@@ -307,6 +326,8 @@ def _primary(tokens: TokenStream) -> n.TableReference:
         tokens.take()
         return n.TableFunction(tokens.in_parentheses(_table_call), is_lateral, at=at)
     begin = tokens.next.start
+    if tokens.is_at_end():
+        tokens.fail("a table has to stand here, or a query in parentheses")
     path = tokens.path()
     if tokens.is_sign("("):
         return n.TableFunction(expressions.call(tokens, path, begin), is_lateral, at=at)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from firesteel_sql.parse import foreign_words
 from firesteel_sql.parse import statement_nodes as s
 from firesteel_sql.parse.expressions import expression
 from firesteel_sql.parse.nodes import Path, ValueExpression
@@ -27,6 +28,8 @@ def parse_statement(sql: str) -> s.Statement:
     found = _statement(tokens)
     _end_of_statement(tokens)
     if not tokens.is_at_end():
+        if not (tokens.begins_query() or tokens.is_one_of(_STATEMENTS)):
+            tokens.fail_at(tokens.last, "the semicolon ends the statement, and something follows")
         tokens.fail_at(tokens.next, "a second statement begins here: run them one by one, or as a statement set")
     return found
 
@@ -101,8 +104,12 @@ def _statement(tokens: TokenStream) -> s.Statement:
     if tokens.begins_query():
         found: s.Statement = s.QueryStatement(query(tokens), at=token.start)
     else:
+        tokens.is_one_of(("SELECT", "VALUES", "WITH"))
         word = tokens.take_one_of(*_STATEMENTS)
-        found = tokens.fail() if word is None else _STATEMENTS[word](tokens, token.start)
+        if word is None:
+            tokens.fail(foreign_words.STATEMENTS.get(token.value, "") if token.kind is TokenKind.WORD else "",
+                        otherwise="no statement of SQL begins so")  # fmt: skip
+        found = _STATEMENTS[word](tokens, token.start)
     return replace(found, end=tokens.last_end)
 
 
@@ -110,7 +117,10 @@ def _statement(tokens: TokenStream) -> s.Statement:
 
 
 def _insert(tokens: TokenStream, at: int) -> s.Insert:
-    is_overwrite = tokens.expect_one_of("INTO", "OVERWRITE") == "OVERWRITE"
+    word = tokens.take_one_of("INTO", "OVERWRITE")
+    if word is None:
+        tokens.fail(otherwise="INTO is missing: INSERT INTO table SELECT ...")
+    is_overwrite = word == "OVERWRITE"
     tokens.take_word("TABLE")
     table = tokens.path()
     table_hints = hints(tokens)
@@ -119,7 +129,8 @@ def _insert(tokens: TokenStream, at: int) -> s.Insert:
         partition = tokens.in_parentheses(lambda inner: inner.list_of(_partition_value))
     columns = tokens.in_parentheses(names) if tokens.is_sign("(") and not tokens.begins_query() else ()
     if not tokens.begins_query():
-        tokens.fail("rows have to stand here: SELECT, VALUES or WITH")
+        tokens.is_one_of(("SELECT", "VALUES", "WITH"))
+        tokens.fail(otherwise="rows have to stand here: SELECT, VALUES or WITH")
     rows = query(tokens)
     on_conflict = None
     if tokens.take_word("ON", "CONFLICT", "DO"):
@@ -139,10 +150,10 @@ def _inserts(tokens: TokenStream, at: int) -> s.StatementSet:
     while tokens.is_word("INSERT"):
         begin = tokens.take().start
         inserts.append(replace(_insert(tokens, begin), end=tokens.last_end))
-        tokens.expect_sign(";")
-    if not inserts:
-        tokens.fail()
-    tokens.expect_word("END")
+        if not tokens.take_sign(";"):
+            tokens.fail("each INSERT of a statement set ends with a semicolon")
+    if not inserts or not tokens.take_word("END"):
+        tokens.fail(otherwise="a statement set has INSERTs, and END behind the last one")
     return s.StatementSet(tuple(inserts), at=at)
 
 
@@ -188,6 +199,8 @@ def _explained(tokens: TokenStream) -> s.QueryStatement | s.Insert | s.Statement
     found: s.QueryStatement | s.Insert | s.StatementSet
     if tokens.take_word("INSERT"):
         found = _insert(tokens, token.start)
+    elif tokens.is_word("ANALYZE"):
+        tokens.fail_at(tokens.next, "there is no EXPLAIN ANALYZE: the dashboard shows what a job does")
     elif tokens.take_word("STATEMENT", "SET", "BEGIN") or tokens.take_word("EXECUTE", "STATEMENT", "SET", "BEGIN"):
         found = _inserts(tokens, token.start)
     elif tokens.begins_query():
@@ -216,14 +229,16 @@ def _compile(tokens: TokenStream, at: int) -> s.Statement:
 
 def _create(tokens: TokenStream, at: int) -> s.Statement:
     is_replacing = tokens.take_word("OR", "REPLACE")
-    is_temporary = tokens.take_word("TEMPORARY")
+    is_temporary = tokens.take_word("TEMPORARY") or tokens.take_word("TEMP")
     is_system = tokens.take_word("SYSTEM")
+    if tokens.next.value in _NOT_CREATED:
+        tokens.fail_at(tokens.next, f"there are no {_NOT_CREATED[tokens.next.value]}")
     kind = tokens.expect_one_of("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL", "MATERIALIZED")
     if kind in ("MODEL", "MATERIALIZED"):
         tokens.fail_at(tokens.next, f"CREATE {kind} is not supported")
     if kind == "TABLE":
         return create_table(tokens, at, is_temporary=is_temporary, is_replacing=is_replacing)
-    if_not_exists = tokens.take_word("IF", "NOT", "EXISTS")
+    if_not_exists = tokens.take_if_not_exists()
     if kind == "VIEW":
         view = tokens.path()
         columns = tokens.in_parentheses(names) if tokens.is_sign("(") else ()
@@ -250,6 +265,15 @@ def _create(tokens: TokenStream, at: int) -> s.Statement:
     )
 
 
+_NOT_CREATED: Final = {
+    "INDEX": "indexes: the system that has the table has them", "SCHEMA": "schemas: write DATABASE",
+    "PROCEDURE": "procedures: write a FUNCTION", "TRIGGER": "triggers: write an INSERT INTO, which runs all the time",
+    "SEQUENCE": "sequences: a datagen table has 'fields.id.kind' = 'sequence'", "USER": "users of SQL",
+    "ROLE": "roles of SQL", "TYPE": "types with a name: write ROW<...>",
+}  # fmt: skip
+"""What other databases create, and what there is in its place."""
+
+
 def _comment(tokens: TokenStream) -> str | None:
     return tokens.expect_string() if tokens.take_word("COMMENT") else None
 
@@ -273,7 +297,7 @@ def _alter(tokens: TokenStream, at: int) -> s.Statement:
         return alter_table(tokens, at)
     if kind == "CATALOG":
         return _alter_catalog(tokens, at)
-    if_exists = kind != "DATABASE" and tokens.take_word("IF", "EXISTS")
+    if_exists = kind != "DATABASE" and tokens.take_if_exists()
     path = tokens.path()
     if kind == "DATABASE":
         tokens.expect_word("SET")
@@ -302,7 +326,8 @@ def _alter_catalog(tokens: TokenStream, at: int) -> s.Statement:
 
 
 def _truncate(tokens: TokenStream, at: int) -> s.Statement:
-    tokens.expect_word("TABLE")
+    if not tokens.take_word("TABLE"):
+        tokens.fail("TABLE is missing: TRUNCATE TABLE t")
     return s.Truncate(tokens.path(), at=at)
 
 
@@ -310,7 +335,7 @@ def _drop(tokens: TokenStream, at: int) -> s.Statement:
     is_temporary = tokens.take_word("TEMPORARY")
     is_system = tokens.take_word("SYSTEM")
     kind = tokens.expect_one_of("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE")
-    if_exists = tokens.take_word("IF", "EXISTS")
+    if_exists = tokens.take_if_exists()
     path = tokens.path()
     cascades = tokens.take_one_of("RESTRICT", "CASCADE") == "CASCADE"
     return s.Drop(kind, path, if_exists, is_temporary, is_system, cascades, at=at)
@@ -323,6 +348,8 @@ def _use(tokens: TokenStream, at: int) -> s.Statement:
     if tokens.is_word("MODULES") and tokens.after(1).kind is not TokenKind.END and tokens.after(1).value != ";":
         tokens.take()
         return s.UseModules(names(tokens), at=at)
+    if tokens.is_word("DATABASE") and _goes_on(tokens):
+        tokens.fail_at(tokens.next, "USE names the database at once: USE db, or USE CATALOG c")
     is_catalog = tokens.is_word("CATALOG") and tokens.after(1).kind is not TokenKind.END and tokens.take_word("CATALOG")
     return s.Use((tokens.name(),) if is_catalog else tokens.path(), is_catalog, at=at)
 

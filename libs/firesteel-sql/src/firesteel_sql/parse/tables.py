@@ -19,10 +19,13 @@ def options(tokens: TokenStream) -> s.Options:
     Raises:
         SqlError: they are not written as options are, or a key stands there twice.
     """
-    tokens.expect_sign("(")
+    if not tokens.take_sign("("):
+        tokens.fail("options stand in parentheses: ('key' = 'value')")
     found: dict[str, str] = {}
     while not tokens.is_sign(")"):
         begin = tokens.next
+        if not tokens.is_kind(TokenKind.STRING):
+            tokens.fail("keys of options stand in quotes: 'connector' = 'print'")
         key = tokens.expect_string()
         tokens.expect_sign("=")
         if not tokens.is_kind(TokenKind.STRING):
@@ -51,17 +54,23 @@ def create_table(tokens: TokenStream, at: int, *, is_temporary: bool, is_replaci
     Raises:
         SqlError: it is not written as a table is.
     """
-    if_not_exists = tokens.take_word("IF", "NOT", "EXISTS")
+    if_not_exists = tokens.take_if_not_exists()
     table = tokens.path()
     elements = _Elements()
     if tokens.take_sign("("):
         _read_elements(tokens, elements, is_placed=False)
         tokens.expect_sign(")")
+    elif tokens.is_name() and not tokens.is_one_of(("COMMENT", "DISTRIBUTED", "PARTITIONED")):
+        tokens.fail(otherwise="the columns stand in parentheses: CREATE TABLE t (a INT)")
+    if tokens.is_word("ENGINE"):
+        tokens.fail_at(tokens.next, "where a table's rows are is said by options: WITH ('connector' = '...')")
     comment = tokens.expect_string() if tokens.take_word("COMMENT") else None
     if tokens.is_word("DISTRIBUTED"):
         tokens.fail_at(tokens.next, "DISTRIBUTED BY is not supported: no connector has buckets")
     partitioned_by: tuple[str, ...] = ()
     if tokens.take_word("PARTITIONED", "BY"):
+        if not tokens.is_sign("("):
+            tokens.fail("the columns stand in parentheses: PARTITIONED BY (a, b)")
         partitioned_by = tokens.in_parentheses(names)
     table_options = options(tokens) if tokens.take_word("WITH") else ()
     like = _like(tokens) if tokens.is_word("LIKE") else None
@@ -102,6 +111,8 @@ def _read_element(tokens: TokenStream, elements: _Elements, *, is_placed: bool) 
         if elements.primary_key is not None:
             tokens.fail_at(token, "a table has one primary key")
         elements.primary_key = _primary_key(tokens)
+    elif token.value in _NO_CONSTRAINTS and (tokens.after(1).value in ("(", "KEY")):
+        tokens.fail_at(token, _NO_CONSTRAINTS[token.value])
     else:
         column_read = _column(tokens)
         place = None
@@ -110,12 +121,23 @@ def _read_element(tokens: TokenStream, elements: _Elements, *, is_placed: bool) 
         elements.columns.append(s.PlacedColumn(column_read, place, at=token.start))
 
 
+_NO_CONSTRAINTS = {
+    "FOREIGN": "there are no foreign keys: nobody would check them",
+    "CHECK": "there are no checks: a query that writes the table can have a WHERE",
+    "INDEX": "there are no indexes: the system that has the table has them",
+    "KEY": "the key of a table is written PRIMARY KEY (a) NOT ENFORCED",
+}
+"""What stands among columns in other databases."""
+
+
 def _primary_key(tokens: TokenStream) -> s.PrimaryKey:
     at = tokens.next.start
     constraint = tokens.name() if tokens.take_word("CONSTRAINT") else None
     if tokens.is_word("UNIQUE"):
         tokens.fail_at(tokens.next, "UNIQUE is not supported: the key of a table is its PRIMARY KEY ... NOT ENFORCED")
     tokens.expect_word("PRIMARY", "KEY")
+    if not tokens.is_sign("("):
+        tokens.fail("the columns stand in parentheses: PRIMARY KEY (a, b) NOT ENFORCED")
     columns = tokens.in_parentheses(names)
     _not_enforced(tokens)
     return s.PrimaryKey(columns, constraint, at=at)
@@ -151,6 +173,10 @@ def _column(tokens: TokenStream) -> s.ColumnDefinition:
         tokens.expect_word("PRIMARY", "KEY")
         _not_enforced(tokens)
         is_primary_key = True
+    if tokens.next.value in ("AUTO_INCREMENT", "IDENTITY", "GENERATED"):
+        tokens.fail_at(tokens.next, "columns can't number rows by themselves: give the value in the query that writes")
+    if tokens.is_word("UNIQUE"):
+        tokens.fail_at(tokens.next, "UNIQUE is not supported: the key of a table is its PRIMARY KEY ... NOT ENFORCED")
     if tokens.is_word("DEFAULT"):
         tokens.fail_at(tokens.next, "columns have no DEFAULT: give the value in the query that writes the table")
     return s.ColumnDefinition(name, spec, is_primary_key=is_primary_key, comment=_comment(tokens), at=at)
@@ -184,10 +210,14 @@ def alter_table(tokens: TokenStream, at: int) -> s.AlterTable:
     Raises:
         SqlError: it is nothing that can be done to a table.
     """
-    if_exists = tokens.take_word("IF", "EXISTS")
+    if_exists = tokens.take_if_exists()
     table = tokens.path()
     begin = tokens.next.start
+    if tokens.is_word("ALTER") or tokens.is_word("CHANGE"):
+        tokens.fail_at(tokens.next, "a column is changed with MODIFY: ALTER TABLE t MODIFY c BIGINT")
     word = tokens.expect_one_of(*_ACTIONS)
+    if tokens.is_word("COLUMN") and tokens.after(1).kind in (TokenKind.WORD, TokenKind.QUOTED_NAME):
+        tokens.fail_at(tokens.next, f"the word COLUMN is left out: {word} {tokens.after(1).text} ...")
     return s.AlterTable(table, _ACTIONS[word](tokens, begin), if_exists, at=at)
 
 

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Final, NoReturn, TypeVar
 
 from firesteel_sql.parse.errors import SqlError
+from firesteel_sql.parse.foreign_words import OPERATORS
 from firesteel_sql.parse.nodes import Path, Query
 from firesteel_sql.parse.reserved_words import RESERVED
 from firesteel_sql.parse.tokens import SqlToken, TokenKind, tokens_of
@@ -124,6 +125,30 @@ class TokenStream:
         self.take()
         return True
 
+    def take_if_exists(self) -> bool:
+        """Read IF EXISTS if it comes next.
+
+        Raises:
+            SqlError: it is mistyped.
+        """
+        return self._take_if("EXISTS")
+
+    def take_if_not_exists(self) -> bool:
+        """Read IF NOT EXISTS if it comes next.
+
+        Raises:
+            SqlError: it is mistyped.
+        """
+        return self._take_if("NOT", "EXISTS")
+
+    def _take_if(self, *words: str) -> bool:
+        if self.take_word("IF", *words):
+            return True
+        second = self.after(1)
+        if self.is_word("IF") and get_close_matches(second.value, ("NOT", "EXISTS"), 1, 0.6):
+            self.fail_at(second, f"did you mean IF {' '.join(words)}?")
+        return False
+
     def expect_word(self, *words: str) -> None:
         """Read these words.
 
@@ -156,7 +181,9 @@ class TokenStream:
         Raises:
             SqlError: something else comes next.
         """
-        return self.take().value if self.is_kind(TokenKind.STRING) else self.fail()
+        if not self.is_kind(TokenKind.STRING):
+            self.fail(otherwise="a text in quotes is needed")
+        return self.take().value
 
     def expect_integer(self) -> int:
         """Read a whole number.
@@ -183,8 +210,11 @@ class TokenStream:
             self._expected["a name"] = None
             self.fail()
         if token.value in RESERVED:
-            self._expected["a name"] = None
-            self.fail(f"{token.text} is a reserved word: as a name it has to stand in backquotes, `{token.text}`")
+            if token.value in NEVER_NAMES:
+                self.fail_at(token, f"a name is missing before {token.text} (a comma too many?)")
+            self.fail_at(
+                token, f"{token.text} is a reserved word: as a name it has to stand in backquotes, `{token.text}`"
+            )
         self.take()
         return token.text
 
@@ -269,30 +299,68 @@ class TokenStream:
             SqlError: always.
         """
         token = self.next
-        typo = self._near_keyword()
+        is_begun = any(text.partition(" ")[0] == token.value and " " in text for text in self._expected)
+        typo = None if is_begun else self._near_keyword()
         if typo is not None and not hint:
             self.fail_at(self._tokens[self._index - 1], typo)
         problem = f"{token.shown()} can't stand here"
         if token.kind is TokenKind.END:
             problem = "the statement ends too early"
         expected = [text for text in self._expected if text not in _DULL] or list(self._expected)
+        hint = hint or self._foreign()
         if not hint and token.kind is TokenKind.WORD:
             near = get_close_matches(token.value, [text.split()[0] for text in expected if text.isupper()], 1, 0.7)
             hint = f"did you mean {next(text for text in expected if text.split()[0] == near[0])}?" if near else ""
-        hint = hint or otherwise
+        hint = hint or otherwise or self._missing()
         if not hint and expected:
             hint = f"expected {_one_of(expected)}"
         self.fail_at(token, f"{problem}: {hint}" if hint else problem)
+
+    def _foreign(self) -> str:
+        """What to write in place of the next tokens, if other databases have them."""
+        token, last = self.next, self.last
+        if token.value == ":" and self.after(1).value == ":":
+            return "a cast is written CAST(x AS type)"
+        if token.value == ":" and self.after(1).kind is TokenKind.WORD:
+            return "there are no parameters: write the value"
+        if token.value == "?":
+            return "there are no parameters: write the value"
+        if token.kind is TokenKind.STRING and last.kind is TokenKind.WORD and last.end == token.start:
+            return f"there are no texts with {last.text} before the quote: write '...'"
+        if token.kind is TokenKind.WORD and token.value in OPERATORS and "AND" in self._expected:
+            return f"there is no operator {token.text}: write {OPERATORS[token.value]}"
+        return ""
+
+    def _missing(self) -> str:
+        """What is perhaps missing before the next token."""
+        token = self.next
+        signs = [other.value for other in self._tokens[: self._index] if other.kind is TokenKind.SIGN]
+        for closing, opening in ((")", "("), ("]", "[")):
+            unclosed = signs.count(opening) - signs.count(closing)
+            if token.kind is TokenKind.END and unclosed > 0:
+                return f"'{closing}' is missing"
+            if token.kind is TokenKind.SIGN and token.value == closing and unclosed <= 0:
+                return f"there is no '{opening}' before it that it closes"
+        begins_part = token.kind in _PARTS and token.value not in RESERVED
+        if begins_part and "','" in self._expected:
+            return "is a comma missing before it?"
+        if begins_part and "AND" in self._expected:
+            return "is AND or OR missing before it?"
+        return ""
 
     def _near_keyword(self) -> str | None:
         """What to say if the last word was taken for a name, and looks like a keyword that was possible there."""
         if self._index == 0:
             return None
         last = self._tokens[self._index - 1]
-        if last.kind is not TokenKind.WORD or last.value in RESERVED or len(last.value) < 4:
+        if last.kind is not TokenKind.WORD or last.value in RESERVED or len(last.value) < 3:
             return None
-        near = get_close_matches(last.value, _CLAUSES, 1, 0.74)
-        return f"did you mean {near[0]} instead of {last.text}?" if near else None
+        words = {clause: clause for clause in _CLAUSES}
+        words.update({clause.split()[0]: clause for clause in _CLAUSES if clause.endswith(f" {self.next.value}")})
+        near = get_close_matches(last.value, words, 1, 0.74)
+        if not near:
+            return None
+        return f"did you mean {words[near[0]]} instead of {last.text}?"
 
     def fail_at(self, token: SqlToken, problem: str) -> NoReturn:
         """Say what is wrong with this token.
@@ -317,6 +385,35 @@ _CLAUSES: Final = (
     "VALUES",
 )
 """Keywords that are taken for the name of a column or table if they are mistyped."""
+
+_PARTS: Final = (TokenKind.WORD, TokenKind.QUOTED_NAME, TokenKind.STRING, TokenKind.NUMBER, TokenKind.BINARY)
+NEVER_NAMES: Final = frozenset(
+    [
+        "FROM",
+        "WHERE",
+        "SELECT",
+        "ON",
+        "JOIN",
+        "HAVING",
+        "UNION",
+        "AS",
+        "AND",
+        "OR",
+        "NOT",
+        "INTO",
+        "WITH",
+        "USING",
+        "IS",
+        "IN",
+        "LIKE",
+        "BETWEEN",
+        "THEN",
+        "ELSE",
+        "WHEN",
+        "END",
+    ]
+)
+"""Reserved words that nobody takes for a name, so that a name is missing where they stand."""
 
 _DULL: Final = frozenset(
     ("'.'", "'['", "'('", "AT TIME ZONE", "'*'", "'/'", "'%'", "'+'", "'-'", "'||'", "IS", "BETWEEN", "IN", "LIKE",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from firesteel_sql.parse import foreign_words
 from firesteel_sql.parse.errors import SqlError
 
 
@@ -85,7 +87,9 @@ def tokens_of(sql: str) -> list[SqlToken]:
         match = _PATTERN.match(sql, index)
         if match is None:
             problem = next((text for begin, text in _OPEN.items() if sql.startswith(begin, index)), None)
-            raise SqlError(problem or _stray(sql[index]), sql, index, index + 1)
+            if problem is not None and sql[index] == "'" and "\\'" in sql:
+                problem += "; a backslash does not escape it"
+            raise SqlError(problem or _stray(sql, index), sql, index, index + 1)
         if match.lastgroup != "blank":
             tokens.append(_token(match, sql))
         index = match.end()
@@ -93,12 +97,22 @@ def tokens_of(sql: str) -> list[SqlToken]:
     return tokens
 
 
-def _stray(char: str) -> str:
-    if char in '"“”':
+def _stray(sql: str, index: int) -> str:
+    char = sql[index]
+    if char in '"“”„«»':
         return "names are quoted with `backquotes`, texts with 'single quotes'"
-    if char in "\u2018\u2019":
+    if char in "\u2018\u2019\u00b4":
         return "texts are quoted with straight quotes: 'text'"
-    return f"the character {char!r} has no meaning here"
+    if char in "$@":
+        return f"there are no parameters or variables ({char}): write the value"
+    for sign, instead in foreign_words.SIGNS.items():
+        if sql.startswith(sign, index):
+            return f"{sign} has no meaning in Flink's SQL: write {instead}"
+    alike = "-" if unicodedata.category(char) == "Pd" or char == "\u2212" else unicodedata.normalize("NFKC", char)
+    if len(alike) == 1 and alike.isascii() and alike.isprintable() and not char.isascii():
+        return f"this is {unicodedata.name(char)}, which only looks like {alike!r}: write {alike!r}"
+    name = "" if char.isascii() else f" ({unicodedata.name(char, 'without a name')})"
+    return f"the character {char!r}{name} has no meaning here"
 
 
 def _token(match: re.Match[str], sql: str) -> SqlToken:
@@ -124,6 +138,8 @@ def _token(match: re.Match[str], sql: str) -> SqlToken:
             return SqlToken(TokenKind.BINARY, text, digits, start)
         case "number":
             if sql[match.end() : match.end() + 1].isalpha() or sql[match.end() : match.end() + 1] == "_":
+                if text == "0" and sql[match.end()] in "xX":
+                    raise SqlError("bytes in hexadecimal digits are written x'ff'", sql, start, match.end() + 1)
                 raise SqlError(
                     "a name that begins with a digit has to stand in `backquotes`", sql, start, match.end() + 1
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from firesteel_sql.parse import foreign_words
 from firesteel_sql.parse.nodes import Field, IntervalUnit, TypeSpec
 from firesteel_sql.parse.token_stream import TokenStream
 
@@ -29,12 +30,6 @@ _SIZED: Final = {
 """Types with a length or a precision."""
 
 _DECIMAL: Final = ("DECIMAL", "DEC", "NUMERIC")
-_FOREIGN: Final = {
-    "TEXT": "STRING", "LONG": "BIGINT", "INT64": "BIGINT", "INT32": "INT", "FLOAT64": "DOUBLE", "FLOAT32": "FLOAT",
-    "BOOL": "BOOLEAN", "STR": "STRING", "DATETIME": "TIMESTAMP", "TIMESTAMPTZ": "TIMESTAMP_LTZ", "BLOB": "BYTES",
-    "LIST": "ARRAY", "STRUCT": "ROW", "JSON": "STRING", "UUID": "STRING", "NUMBER": "DECIMAL", "MONEY": "DECIMAL(p, s)",
-}  # fmt: skip
-"""Names of types in other databases and languages, and what Flink calls them."""
 
 
 def type_spec(tokens: TokenStream) -> TypeSpec:
@@ -44,6 +39,8 @@ def type_spec(tokens: TokenStream) -> TypeSpec:
         SqlError: there is none.
     """
     spec = _nullable(tokens, _bare_type(tokens))
+    if tokens.is_sign("[") and tokens.after(1).value == "]":
+        tokens.fail_at(tokens.next, f"the type of an array is ARRAY<{spec.name}>")
     while tokens.is_word("ARRAY") or tokens.is_word("MULTISET"):  # `INT ARRAY`, as in the SQL standard
         spec = _nullable(tokens, TypeSpec(tokens.take().value, elements=(spec,), at=spec.at))
     return spec
@@ -68,6 +65,9 @@ def _bare_type(tokens: TokenStream) -> TypeSpec:
         tokens.take()
         if word == "DOUBLE":
             tokens.take_word("PRECISION")
+        if tokens.is_sign("("):
+            instead = "VARCHAR(10)" if word == "STRING" else "VARBINARY(10)" if word == "BYTES" else "DECIMAL(10, 0)"
+            tokens.fail_at(tokens.next, f"{token.text} has no length; {instead} has one")
         return TypeSpec(_PLAIN[word], at=at)
     if tokens.is_one_of(_SIZED):
         tokens.take()
@@ -102,14 +102,16 @@ def _bare_type(tokens: TokenStream) -> TypeSpec:
         texts_of_raw = (texts, tokens.expect_string())
         tokens.expect_sign(")")
         return TypeSpec("RAW", texts=texts_of_raw, at=at)
-    if word in _FOREIGN:
-        tokens.fail_at(token, f"there is no type {token.text}: in Flink's SQL it is called {_FOREIGN[word]}")
-    return tokens.fail()
+    if word in foreign_words.TYPES:
+        tokens.fail_at(token, f"there is no type {token.text}: in Flink's SQL it is called {foreign_words.TYPES[word]}")
+    return tokens.fail(otherwise="a type has to stand here, such as INT, STRING, DECIMAL(10, 2) or TIMESTAMP(3)")
 
 
 def _parameters(tokens: TokenStream, most: int) -> tuple[int, ...]:
     if not tokens.take_sign("("):
         return ()
+    if tokens.is_word("MAX"):
+        tokens.fail_at(tokens.next, "a length is a number; a text of any length is STRING")
     parameters = [tokens.expect_integer()]
     if most == 2 and tokens.take_sign(","):
         parameters.append(tokens.expect_integer())
@@ -135,10 +137,12 @@ def _time_type(tokens: TokenStream) -> TypeSpec:
 
 
 def _elements(tokens: TokenStream, count: int) -> tuple[TypeSpec, ...]:
-    tokens.expect_sign("<")
+    if not tokens.take_sign("<"):
+        tokens.fail("the type of what is in it is missing: " + ("ARRAY<INT>" if count == 1 else "MAP<STRING, INT>"))
     elements = [type_spec(tokens)]
     while len(elements) < count:
-        tokens.expect_sign(",")
+        if not tokens.take_sign(","):
+            tokens.fail("a map has the type of its keys and the type of its values: MAP<STRING, INT>")
         elements.append(type_spec(tokens))
     tokens.expect_sign(">")
     return tuple(elements)
@@ -171,7 +175,7 @@ def unit(tokens: TokenStream) -> str:
         tokens.take()
         return "CENTURY" if token.value == "CENTURIES" else "MILLENNIUM"
     tokens.is_one_of(UNITS)
-    return tokens.fail()
+    return tokens.fail(otherwise="a unit of time has to stand here, without quotes: SECOND, MINUTE, HOUR, DAY, ...")
 
 
 def interval_unit(tokens: TokenStream) -> IntervalUnit:
