@@ -143,3 +143,33 @@ def test_compaction_is_refused_by_name() -> None:
     )
     with pytest.raises(ProgramError, match="'auto-compaction' is true: small files are not joined"):
         tables.execute_sql("INSERT INTO t VALUES (1)")
+
+
+@pytest.mark.parametrize(
+    ("partition", "left"),
+    [
+        (None, {"day=1/new", "day=3/new"}),
+        ({"day": 1}, {"day=1/new", "day=2/old", "day=3/new"}),
+        ({}, {"day=1/new", "day=2/old", "day=3/new"}),
+        ({"day": 2}, {"day=1/new", "day=1/old", "day=3/new"}),
+    ],
+)
+def test_overwriting_removes_the_files_of_its_partitions(
+    tmp_path: Path, partition: dict[str, Any] | None, left: set[str]
+) -> None:
+    columns = (TableColumn("v", T.INT()), TableColumn("day", T.INT()))
+    table = CatalogTable(
+        columns, {"connector": "filesystem", "path": str(tmp_path), "format": "json"}, partitioned_by=("day",)
+    )
+    connector, context = connector_of(("c", "d", "t"), table)
+
+    def write(*names: str) -> None:
+        for name in names:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text("{}")
+
+    write("day=1/old", "day=2/old")
+    remove = connector.removal(context, partition)
+    write("day=1/new", "day=3/new")
+    remove()
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == left

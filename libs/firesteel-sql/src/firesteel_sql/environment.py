@@ -22,7 +22,7 @@ from firesteel_sql.catalog.tables import CatalogTable, Entry, Identifier, Inline
 from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.execution.declarations import Declarations
 from firesteel_sql.execution.definitions import Definition, Definitions
-from firesteel_sql.execution.inserts import insert_relation, removal_of
+from firesteel_sql.execution.inserts import insert_relation, removal_of, static_partition
 from firesteel_sql.execution.jobs import describe_job, show_jobs, stop_job
 from firesteel_sql.execution.listings import Listings
 from firesteel_sql.execution.results import TableResult
@@ -309,7 +309,8 @@ class TableEnvironment:
             if refusal is not None:
                 raise error_at(sql, insert.at, refusal)
             if insert.is_overwrite:
-                removals.append(connector.removal(context))
+                partition = static_partition(self._catalogs, self._session, sql, insert)
+                removals.append(connector.removal(context, partition))
             connector.write(builder.build(relation), context)
             names.append(".".join(identifier))
         client = environment.execute_async(f"insert-into_{','.join(names)}")

@@ -214,7 +214,7 @@ class ExpressionBinder:
         """What to say of a name that is no column, but looks like a word of SQL."""
         if word in FUNCTIONS or word in AGGREGATES:
             return f"; the function is called with parentheses, {word}(...)"
-        alike = get_close_matches(word, ("DISTINCT", "NULL", "TRUE", "FALSE", *scalar.WITHOUT_PARENTHESES), 1, 0.8)
+        alike = get_close_matches(word, ("DISTINCT", "NULL", "TRUE", "FALSE", *times.WITHOUT_PARENTHESES), 1, 0.8)
         return f"; did you mean {alike[0]}?" if alike else ""
 
     def _field(self, node: n.Node, row: RowExpression, name: str) -> RowExpression:

@@ -150,10 +150,15 @@ class TableConnector:
         """
         raise context.options.refuse("connector", "names one that only reads")
 
-    def removal(self, context: TableContext) -> Callable[[], None]:
-        """What removes the rows that the table has now, for TRUNCATE and INSERT OVERWRITE.
+    def removal(self, context: TableContext, partition: Mapping[str, Any] | None = None) -> Callable[[], None]:
+        """What removes rows that the table has now, for TRUNCATE and INSERT OVERWRITE.
 
         It is called before new rows are written, and what it returns when they are there.
+
+        Args:
+            context: the table.
+            partition: of INSERT OVERWRITE: the values that PARTITION (...) gives. Rows of other partitions stay; where
+                a column of the partition has no value, so do those of partitions that get no rows. None = all go.
 
         Raises:
             TableOptionError: the connector can't remove rows, or an option is wrong.

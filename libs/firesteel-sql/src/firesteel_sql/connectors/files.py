@@ -146,11 +146,20 @@ class FileSystemConnector(TableConnector):
         in_parallel(stream.sink_to(builder.build()), context, SINK_PARALLELISM)
 
     @override
-    def removal(self, context: TableContext) -> Callable[[], None]:
+    def removal(self, context: TableContext, partition: Mapping[str, Any] | None = None) -> Callable[[], None]:
         present, file_system = self._files(context)
+        columns = context.table.partitioned_by
+        static = PartitionBuckets((), (), context.options.get(DEFAULT_PARTITION)).texts(partition or {})
 
         def remove() -> None:
-            for file in present:
+            removed = present
+            if partition is not None and columns:
+                removed = [file for file in present if static.items() <= partition_of(file, columns).items()]
+                if len(static) < len(columns):  # partitions that got no rows stay
+                    written = set(self._files(context)[0]).difference(present)
+                    touched = [partition_of(file, columns) for file in written]
+                    removed = [file for file in removed if partition_of(file, columns) in touched]
+            for file in removed:
                 file_system.remove_temporary(file)
 
         return remove

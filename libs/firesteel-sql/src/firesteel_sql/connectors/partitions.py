@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +44,10 @@ class PartitionBuckets(BucketAssigner):
             return ""
         values = dict(zip(self._names, row_values(record, self._names), strict=True))
         return self._directory([values[name] for name in self._partitions])
+
+    def texts(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """The values of a partition as ``partition_of`` reads them from a path."""
+        return {name: unquote(self._name_of(value)) for name, value in values.items()}
 
     def _directory(self, values: Sequence[Any]) -> str:
         pairs = zip(self._partitions, values, strict=True)

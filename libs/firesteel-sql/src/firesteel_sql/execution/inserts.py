@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from firesteel.core.errors import ProgramError
+from firesteel.expressions.binding import bind
 from firesteel.table.types import DataType
 from firesteel_sql.bind.expressions import ExpressionBinder
 from firesteel_sql.bind.queries import QueryBinder
@@ -18,7 +20,7 @@ from firesteel_sql.functions.signature import OperandsRefused, Session, cast, co
 from firesteel_sql.parse import statement_nodes as s
 from firesteel_sql.parse.errors import SqlError, error_at
 from firesteel_sql.plan.relations import Column, Filter, Projection, Relation
-from firesteel_sql.plan.row_expressions import Constant, InputColumn, RowExpression
+from firesteel_sql.plan.row_expressions import Constant, InputColumn, RowExpression, to_expression
 from firesteel_sql.types import rules
 
 
@@ -137,6 +139,16 @@ def _static_values(expressions: ExpressionBinder, table: CatalogTable, insert: s
                 expressions.refuse(node, str(refused))
             static[name] = value_as_column
     return static
+
+
+def static_partition(catalogs: Catalogs, session: Session, sql: str, insert: s.Insert) -> dict[str, Any]:
+    """The values of PARTITION (a = 'x'), of the types of the columns."""
+    expressions = ExpressionBinder(Scope([]), session, sql)
+    _, table = _written_table(catalogs, expressions, insert.table, insert.at)
+    return {
+        name: bind(to_expression(value, []), {}).evaluate({}, 1)[0].as_py()
+        for name, value in _static_values(expressions, table, insert).items()
+    }
 
 
 def _check_names(

@@ -368,7 +368,8 @@ class TokenStream:
         Raises:
             SqlError: always.
         """
-        raise SqlError(problem, self.sql, token.start, max(token.end, token.start + 1))
+        start = self.last_end if token.kind is TokenKind.END else token.start  # blanks at the end say nothing
+        raise SqlError(problem, self.sql, start, max(token.end, start + 1))
 
 
 _CLAUSES: Final = (

@@ -112,7 +112,8 @@ def _stray(sql: str, index: int) -> str:
     if len(alike) == 1 and alike.isascii() and alike.isprintable() and not char.isascii():
         return f"this is {unicodedata.name(char)}, which only looks like {alike!r}: write {alike!r}"
     name = "" if char.isascii() else f" ({unicodedata.name(char, 'without a name')})"
-    return f"the character {char!r}{name} has no meaning here"
+    shown = repr(char) if char.isprintable() else f"U+{ord(char):04X}"
+    return f"the character {shown}{name} has no meaning here"
 
 
 def _token(match: re.Match[str], sql: str) -> SqlToken:
