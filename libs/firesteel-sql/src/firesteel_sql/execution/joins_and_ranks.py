@@ -6,24 +6,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from firesteel.common.typeinfo import TypeInformation
 from firesteel.datastream import DataStream
 from firesteel.datastream.changelogs import expanded_rows
+from firesteel.datastream.data_stream import KeyedStream
+from firesteel.expressions import Expression
 from firesteel.functions.changelog import ChangelogComputation
 from firesteel.table.types import ElementsType, RowType
 from firesteel_sql.execution.computed_streams import Builders, BuildInput, computed, keyed
 from firesteel_sql.execution.stream_columns import names_of, row_type_of
 from firesteel_sql.execution.table_modes import table_mode
-from firesteel_sql.operators.plans import JoinPlan, OverPlan, RankPlan, TimeSortPlan, UnnestPlan, number_of
+from firesteel_sql.operators.plans import (
+    JoinPlan,
+    OverPlan,
+    RankPlan,
+    TemporalJoinPlan,
+    TimeSortPlan,
+    UnnestPlan,
+    number_of,
+)
 from firesteel_sql.plan.changes import changelog_mode
 from firesteel_sql.plan.row_expressions import to_expression
 from firesteel_sql.plan.stateful_relations import (
     Join,
+    JoinKey,
     Normalize,
     Over,
     OverCall,
     Rank,
     RankFunction,
     Replicate,
+    TemporalJoin,
     TimeSort,
     Unnest,
 )
@@ -35,24 +48,48 @@ def _join(relation: Join, build: BuildInput) -> DataStream:
     if relation.null_aware:
         # NOT IN looks for a value among the rows of its correlation, where one NULL is enough to find nothing.
         *keys, last = relation.keys
-    pair = [*relation.left.columns, *relation.right.columns]
-    has_condition = relation.condition is not None
-    types = [type_info_of(column.type) for column in pair]
+    condition, types = _condition_of(relation)
     plan = JoinPlan(
         relation.kind,
         (len(relation.left.columns), len(relation.right.columns)),
         tuple(key.nulls_equal for key in keys),
-        to_expression(relation.condition, names_of(pair)) if relation.condition is not None else None,
-        dict(zip(names_of(pair), types, strict=True)) if has_condition else None,
+        condition,
+        types,
         None if last is None else (last.left, last.right),
         relation.bounds,
         None if relation.window is None else (relation.window[0].end, relation.window[1].end),
     )
-    inputs = [
+    return computed(relation, _keyed_inputs(relation, keys, build), "joins:JoinFunction", plan)
+
+
+def _temporal_join(relation: TemporalJoin, build: BuildInput) -> DataStream:
+    condition, types = _condition_of(relation)
+    plan = TemporalJoinPlan(
+        (len(relation.left.columns), len(relation.right.columns)),
+        tuple(key.nulls_equal for key in relation.keys),
+        relation.is_outer,
+        relation.left_time,
+        relation.right_time,
+        condition,
+        types,
+    )
+    return computed(relation, _keyed_inputs(relation, relation.keys, build), "temporal_joins:VersionJoin", plan)
+
+
+def _condition_of(relation: Join | TemporalJoin) -> tuple[Expression | None, dict[str, TypeInformation] | None]:
+    """The condition of a join, and names and types of the columns of a pair."""
+    if relation.condition is None:
+        return None, None
+    pair = [*relation.left.columns, *relation.right.columns]
+    types = [type_info_of(column.type) for column in pair]
+    return to_expression(relation.condition, names_of(pair)), dict(zip(names_of(pair), types, strict=True))
+
+
+def _keyed_inputs(relation: Join | TemporalJoin, keys: Sequence[JoinKey], build: BuildInput) -> list[KeyedStream]:
+    return [
         keyed(build(relation.left), relation.left, [key.left for key in keys]),
         keyed(build(relation.right), relation.right, [key.right for key in keys]),
     ]
-    return computed(relation, inputs, "joins:JoinFunction", plan)
 
 
 def _rank(relation: Rank, build: BuildInput) -> DataStream:
@@ -138,6 +175,7 @@ def _kept(calls: Sequence[OverCall]) -> tuple[int | None, int | None]:
 BUILDERS: Final[Builders] = {
     Over: _over,
     Join: _join,
+    TemporalJoin: _temporal_join,
     Rank: _rank,
     Normalize: _normalize,
     Unnest: _unnest,

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from firesteel.expressions.binding import bind_condition
 from firesteel.runtime.operators.changelog import (
     DELETE,
     INSERT,
@@ -40,6 +39,7 @@ from firesteel_sql.operators.changes import (
     unknown_row,
 )
 from firesteel_sql.operators.expiry import ExpiryQueue
+from firesteel_sql.operators.pair_condition import PairCondition
 from firesteel_sql.operators.plans import JoinPlan
 from firesteel_sql.plan.stateful_relations import JoinKind
 
@@ -98,9 +98,7 @@ class JoinFunction(ChangelogFunction):
         self._condition = None
         if plan.condition is not None:
             assert plan.condition_types is not None
-            names = list(plan.condition_types)
-            self._condition = bind_condition(plan.condition, plan.condition_types, wrap=True)
-            self._condition_places = [(name, names.index(name)) for name in sorted(self._condition.columns)]
+            self._condition = PairCondition(plan.condition, plan.condition_types, plan.widths[0])
 
     @override
     def create_state(self, states: ChangelogStates) -> None:
@@ -267,13 +265,7 @@ class JoinFunction(ChangelogFunction):
             left, right = (column(index, place) for index, place in enumerate(plan.may_be_equal))
             is_pair &= pc.equal(left, right).fill_null(True).to_numpy(zero_copy_only=False)
         if self._condition is not None:
-            width = plan.widths[0]
-            pair = {
-                name: column(0, place) if place < width else column(1, place - width)
-                for name, place in self._condition_places
-            }
-            holds = self._condition.evaluate(pair, len(positions))
-            is_pair &= holds.fill_null(False).to_numpy(zero_copy_only=False)
+            is_pair &= self._condition.holds(column, len(positions))
         return is_pair
 
     # -- results

@@ -94,6 +94,29 @@ class JoinPlan:
 
 
 @dataclass(frozen=True)
+class TemporalJoinPlan:
+    """What a join with versions computes.
+
+    Attributes:
+        widths: number of the columns of each input that belong to its table; further ones are left out.
+        nulls_equal: for each key whether NULL equals NULL.
+        is_outer: left rows without a version stay.
+        left_time: place of the time in the left input.
+        right_time: place in the right input, where a version begins.
+        condition: over pairs of rows; None = equal keys suffice.
+        condition_types: names and types of a pair's columns, left ones first.
+    """
+
+    widths: tuple[int, int]
+    nulls_equal: tuple[bool, ...]
+    is_outer: bool
+    left_time: int
+    right_time: int
+    condition: Expression | None = None
+    condition_types: Mapping[str, TypeInformation] | None = None
+
+
+@dataclass(frozen=True)
 class RankPlan:
     """What a rank computes.
 
