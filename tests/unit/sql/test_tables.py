@@ -133,7 +133,11 @@ def test_a_declaration_that_is_wrong_is_refused(tables: TableEnvironment, sql: s
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, "WITH ('connector' = '...') is missing; there are blackhole, datagen, filesystem, kafka, print, upsert-kafka"),
+        (
+            {},
+            "WITH ('connector' = '...') is missing; there are blackhole, datagen, filesystem, jdbc, "
+            "kafka, print, upsert-kafka",
+        ),
         ({"connector": "datagn"}, "did you mean datagen?"),
         ({"connector": "datagen", "row-per-second": "1"}, "did you mean rows-per-second?"),
         (

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
 
+from firesteel.common.time import Instant
 from firesteel.core.errors import ProgramError
 
 _TOKEN: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
@@ -122,6 +125,23 @@ class DatabaseConnection:
         self._raw.close()
 
 
+def plain_value(value: Any) -> Any:
+    """A value as drivers take it: a point in time as a ``datetime`` with a zone."""
+    if isinstance(value, Instant):
+        return datetime.fromtimestamp(0, UTC) + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+    return value
+
+
+def sqlite_value(value: Any) -> Any:
+    """A value as SQLite stores it: decimal numbers and times as texts."""
+    value = plain_value(value)
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat(" ")
+    return value.isoformat() if isinstance(value, (date, time)) else value
+
+
 class Database(ABC):
     """Opens connections to one database.
 
@@ -134,6 +154,8 @@ class Database(ABC):
     """
 
     columns: ClassVar[bool] = False
+    value_of: Callable[[Any], Any] = staticmethod(plain_value)
+    """Converts a value of a row to one that the driver takes."""
 
     def __init__(self, module: str, name: str) -> None:
         self._module, self.name = module, name
@@ -165,6 +187,8 @@ class Database(ABC):
 
 
 class _Sqlite(Database):
+    value_of = staticmethod(sqlite_value)
+
     def __init__(self, path: str) -> None:
         super().__init__("sqlite3", f"sqlite:{path}")
         self._path = path

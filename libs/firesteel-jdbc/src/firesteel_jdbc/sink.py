@@ -150,8 +150,8 @@ class JdbcSink(TwoPhaseCommitSink[Any]):
         """Make the committer, which writes the records of complete checkpoints."""
         return _JdbcCommitter(self._statement(), self._exactly_once or JdbcExactlyOnceOptions())
 
-    def _statement(self) -> _Statement:
-        return _Statement(self._sql, self._type, self._connection.database(), self._execution)
+    def _statement(self) -> StatementRunner:
+        return StatementRunner(self._sql, self._type, self._connection.database(), self._execution)
 
     def check(self) -> None:
         """Check that the driver is installed.
@@ -166,19 +166,35 @@ class JdbcSink(TwoPhaseCommitSink[Any]):
         return {"database": self._connection.database().name, "sql": self._sql}
 
 
-class _Statement:
-    """Executes a statement for many records, on one connection that is opened again after errors."""
+class StatementRunner:
+    """Executes a statement for many records, on one connection that is opened again after errors.
+
+    Args:
+        sql: the statement.
+        type_info: type of the records.
+        database: to connect to.
+        execution: batches and retries.
+        owner: has the connection; None = this one has its own.
+    """
 
     def __init__(
-        self, sql: str, type_info: TypeInformation, database: Database, execution: JdbcExecutionOptions
+        self,
+        sql: str,
+        type_info: TypeInformation,
+        database: Database,
+        execution: JdbcExecutionOptions,
+        owner: StatementRunner | None = None,
     ) -> None:
-        self._sql, self._type, self._database, self._execution = sql, type_info, database, execution
+        self._sql, self._type, self.database, self._execution = sql, type_info, database, execution
+        self._owner = owner
         self._open: DatabaseConnection | None = None
         self.takes_columns = database.columns and isinstance(type_info, RowTypeInfo) and uncolumnar(type_info) is None
 
     def connection(self) -> DatabaseConnection:
+        if self._owner is not None:
+            return self._owner.connection()
         if self._open is None:
-            self._open = self._database.connect()
+            self._open = self.database.connect()
         return self._open
 
     def execute(self, rows: Rows | pa.RecordBatch) -> None:
@@ -223,7 +239,7 @@ class _Statement:
                 attempt += 1
                 if attempt > self._execution.max_retries:
                     raise FiresteelError(
-                        f"JDBC: {self._database.name}: {type(error).__name__}: {error} "
+                        f"JDBC: {self.database.name}: {type(error).__name__}: {error} "
                         f"({attempt} attempts at {self._sql!r})"
                     ) from error
                 time.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)))
@@ -260,7 +276,7 @@ class _TupleWriter(TwoPhaseWriter[Any]):
 class _StatementWriter(_TupleWriter):
     """Writes records at least once: records that were not acknowledged before a failure are written again."""
 
-    def __init__(self, run: _Statement, execution: JdbcExecutionOptions, context: WriterContext) -> None:
+    def __init__(self, run: StatementRunner, execution: JdbcExecutionOptions, context: WriterContext) -> None:
         super().__init__(run._type)
         self._run, self._execution, self._context = run, execution, context
         self._clock: Clock = SystemClock()
@@ -327,7 +343,7 @@ class _JdbcCommitter(Committer):
     Another attempt that commits the same records at the same time waits for the transaction, and then finds the note.
     """
 
-    def __init__(self, run: _Statement, options: JdbcExactlyOnceOptions) -> None:
+    def __init__(self, run: StatementRunner, options: JdbcExactlyOnceOptions) -> None:
         self._run, self._options = run, options
         self._clock: Clock = SystemClock()
         self._ready = False

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from firesteel.common.coerce_scalars import rounded
 from firesteel.common.time import Instant
 from firesteel.common.type_table import scalar_of, unwrapped
-from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
+from firesteel.common.typeinfo import DecimalTypeInfo, RowTypeInfo, TypeInformation
 from firesteel.common.value_texts import checked_integer, decimal_number, floating_number, instant, whole_number
 from firesteel.connectors.formats.column_types import check_column, fitted
 from firesteel.core.errors import ProgramError
@@ -107,6 +108,9 @@ def _convert(declared: TypeInformation) -> Convert | None:
         return lambda value: (
             value if type(value) is int and -128 <= value < 128 else checked_integer(_integer(value), bits)
         )
+    if isinstance(declared, DecimalTypeInfo):
+        digits = (declared.precision, declared.scale)
+        return lambda value: rounded(_decimal(value), digits)
     convert, parse = CONVERTS[scalar.name], scalar.parse
     if convert not in (_date, _time, _timestamp):
         return convert

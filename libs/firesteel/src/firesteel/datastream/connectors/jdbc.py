@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # types of a plug-in that need not be installed: ``reexports`
         JdbcSource,
         JdbcSourceBuilder,
     )
+    from firesteel_jdbc.table_sink import JdbcTableSink
 
 __all__ = [
     "JdbcConnectionOptions",
@@ -25,6 +26,7 @@ __all__ = [
     "JdbcSink",
     "JdbcSource",
     "JdbcSourceBuilder",
+    "JdbcTableSink",
 ]
 
 if not TYPE_CHECKING:
