@@ -207,7 +207,7 @@ class SelectBinder:
             if self._body.is_distinct:
                 self._refuse(self._body, "ORDER BY of a SELECT DISTINCT names columns of the SELECT")
             places.append(len(shown))
-            columns.append(Column(f"$sort{len(shown)}", expression.type))
+            columns.append(Column(_name_of(expression, f"$sort{len(shown)}"), expression.type))
             shown.append(expression)
         relation = projected(columns, self._relation, shown)
         if self._body.is_distinct:
@@ -458,7 +458,7 @@ class SelectBinder:
                 bits = sum((item not in keys) << place for place, item in enumerate(reversed(flags.inputs)))
                 expressions.append(Constant(DataTypes.BIGINT(False), bits))
             if not columns:
-                names = [_name_of(group, place) for place, group in enumerate(groups)]
+                names = [_name_of(group, f"$group{place}") for place, group in enumerate(groups)]
                 names += [column.name for column in part.columns[len(keys) :]]
                 names += [f"$grouping{number}" for number in range(len(self.grouping_flags))]
                 columns = [Column(name, item.type) for name, item in zip(names, expressions, strict=True)]
@@ -622,8 +622,8 @@ def _grouped(
     return Aggregate(tuple(columns), rows, groups, tuple(calls), window)
 
 
-def _name_of(expression: RowExpression, place: int) -> str:
-    return expression.name if isinstance(expression, InputColumn) else f"$group{place}"
+def _name_of(expression: RowExpression, otherwise: str) -> str:
+    return expression.name if isinstance(expression, InputColumn) else otherwise
 
 
 def _operands_of(call: PendingAggregate) -> list[RowExpression]:

@@ -27,6 +27,7 @@ from firesteel_sql.plan.relations import (
     WatermarkAssigner,
 )
 from firesteel_sql.plan.row_expressions import to_expression
+from firesteel_sql.plan.stateful_relations import Join, TimeSort, WindowTable
 
 _NOTHING = "$nothing"
 """Name of the column of rows that have none."""
@@ -79,6 +80,7 @@ class StreamBuilder:
                 return first.union(*others)
             case WatermarkAssigner():
                 return self._with_watermarks(relation)
+        _refuse_processing_time(relation)
         builder = _BUILDERS.get(type(relation))
         if builder is None:
             raise UnsupportedFeatureError(f"no operator computes this yet: {relation.text()}")
@@ -126,3 +128,26 @@ class StreamBuilder:
                 return self.build(relation.input)
         stream = self.build(relation.input)
         return stream.assign_timestamps_and_watermarks(strategy_of(relation, names_of(relation.input.columns)))
+
+
+def _refuse_processing_time(relation: Relation) -> None:
+    """Refuse operators that wait for a watermark where the time is that of the clock, which has none.
+
+    Raises:
+        UnsupportedFeatureError: the relation is such a one.
+    """
+    match relation:
+        case WindowTable():
+            time = relation.input.columns[relation.time]
+        case Join() if relation.bounds is not None:
+            time = relation.left.columns[relation.bounds.left_time]
+        case TimeSort():
+            time = relation.input.columns[relation.order[0].place]
+        case _:
+            return
+    if time.time_attribute == "PROCTIME":
+        name = relation.text().partition("(")[0]
+        raise UnsupportedFeatureError(
+            f"{name}: {time.name} is a processing time, which is not supported there yet: use a column with "
+            "WATERMARK FOR"
+        )

@@ -220,7 +220,7 @@ def _percentile(values: list[Any], constants: Sequence[Any]) -> float:
     place = constants[0] * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return float(ordered[below] + (ordered[above] - ordered[below]) * (place - below))
 
 
 FOLDS: Final[Mapping[str, Callable[[list[Any], Sequence[Any]], Any]]] = {
