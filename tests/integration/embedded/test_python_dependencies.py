@@ -81,6 +81,7 @@ def test_packages_are_there_in_an_environment_of_their_own(tmp_path: Path, packa
         collected(new_environment(), asks)
 
 
+@pytest.mark.long  # unit/service/test_python_environments.py shares them, too
 @ANYWHERE
 @pytest.mark.parametrize("place", ["embedded"], indirect=True)
 def test_jobs_with_the_same_dependencies_share_an_environment(tmp_path: Path, packages: Path) -> None:
@@ -108,6 +109,7 @@ def test_jobs_with_the_same_dependencies_share_an_environment(tmp_path: Path, pa
     until(lambda: not environments(), "the environment removed behind the last of them")
 
 
+@pytest.mark.long  # unit/service/test_python_environments.py, and the way of the error: a bad executable, below
 def test_a_package_that_is_not_there_is_named(tmp_path: Path, packages: Path) -> None:
     env = new_environment()
     env.set_python_requirements(requirements(tmp_path, "no-such-package-here==7\n"), str(packages))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import threading
 import zipfile
 from collections.abc import Mapping
@@ -178,5 +179,35 @@ def test_files_of_a_failed_attempt_are_removed_off_the_event_loop(
         assert len(threads) == 1
         assert threads[0] is not threading.current_thread()
         await shared_environments.close()
+
+    asyncio.run(scenario())
+
+
+INTERPRETER = """#!/bin/sh
+case "$*" in
+"-m venv "*) mkdir -p "$3/bin" "$3/lib/python3/site-packages" && cp "$0" "$3/bin/python" ;;
+"-m pip install "*) echo "Looking in links"; echo "No matching distribution found for no-such-package==7"; exit 1 ;;
+*) echo "[[{0.major}, {0.minor}], null]" ;;
+esac
+"""
+"""An interpreter that makes environments at once, and whose pip has nothing. A real one takes 5 s of a core."""
+
+
+def test_what_pip_says_of_a_package_that_is_not_there_is_the_error(tmp_path: Path) -> None:
+    chosen = tmp_path / "python-of-the-job"
+    chosen.write_text(INTERPRETER.format(sys.version_info))
+    chosen.chmod(0o755)
+    environment = PythonEnvironment(requirements="b" * 64, packages="a" * 64, executable=str(chosen))
+    plain = {**environment.to_plain(), "blob_address": "", "timeout_seconds": 60.0}
+
+    async def scenario() -> None:
+        made = environments(tmp_path)
+        with pytest.raises(PythonEnvironmentError) as caught:
+            await made.prepare("one", plain)
+        await made.close()
+        assert str(caught.value) == (
+            "The Python environment of the job could not be made on a test: the packages could not be installed"
+            " (exit code 1):\nLooking in links\nNo matching distribution found for no-such-package==7"
+        )
 
     asyncio.run(scenario())
