@@ -25,6 +25,9 @@ SMALL_MESSAGE: Final = 4096
 SMALL_BATCH: Final = 64
 """Batches within a slot, which come as objects, are merged if they have fewer records than this."""
 MERGED_RECORDS: Final = 1024
+SMALL_COLUMNS: Final = 1024
+"""Batches of columns with fewer rows are merged with small ones behind them, up to ``MERGED_ROWS`` rows."""
+MERGED_ROWS: Final = 8192
 
 Message = bytearray | memoryview
 
@@ -78,7 +81,9 @@ class Inbox:
                 timed.rests()
             return item
         batch = item if isinstance(item, Batch) else self._batch(item)
-        if queue and _is_small(item):
+        if queue and not isinstance(batch.values, list):
+            batch = self._merge_columns(batch)
+        elif queue and _is_small(item):
             batch = self._merge_small(item, batch)
         if timed is not None:
             timed.took(batch.bytes_estimate)
@@ -126,8 +131,7 @@ class Inbox:
         """Merge a small batch with the small ones that follow it, since each batch has fixed costs in the chain."""
         queue, parts = self.queue, [batch]
         size, records = batch.bytes_estimate, len(batch)
-        size_limit = self._window if self.timed is None else min(self._window, self.timed.most_together)
-        while queue and records < MERGED_RECORDS and size < size_limit:
+        while queue and records < MERGED_RECORDS and size < self._most_together:
             item = queue[0]
             if isinstance(item, InBand) or not _is_small(item) or not _may_merge(first, item):
                 break
@@ -136,11 +140,42 @@ class Inbox:
             parts.append(part)
             size += part.bytes_estimate
             records += len(part)
-        if len(parts) == 1:
-            return batch
-        batch = merge(parts)
-        batch.bytes_estimate = size
-        return batch
+        return _merged(parts, size)
+
+    def _merge_columns(self, batch: Batch) -> Batch:
+        """Merge a small batch of columns with those that follow it.
+
+        Operators with state take milliseconds for a batch, however few rows it has.
+        """
+        queue, parts = self.queue, [batch]
+        size, rows = batch.bytes_estimate, len(batch)
+        while queue and len(parts[-1]) < SMALL_COLUMNS and rows < MERGED_ROWS and size < self._most_together:
+            item = queue[0]
+            if isinstance(item, InBand):
+                break
+            if not isinstance(item, Batch):
+                # As in ``in_flight``: it may have to stay, and must not be deserialised again.
+                queue[0] = item = self._batch(item)
+            if len(item) >= SMALL_COLUMNS or not alike(batch, item):
+                break
+            queue.popleft()
+            parts.append(item)
+            size += item.bytes_estimate
+            rows += len(item)
+        return _merged(parts, size)
+
+    @property
+    def _most_together(self) -> float:
+        """Most bytes of what is merged."""
+        return self._window if self.timed is None else min(self._window, self.timed.most_together)
+
+
+def _merged(parts: list[Batch], size: int) -> Batch:
+    if len(parts) == 1:
+        return parts[0]
+    batch = merge(parts)
+    batch.bytes_estimate = size
+    return batch
 
 
 def _is_small(item: Message | Batch) -> bool:
