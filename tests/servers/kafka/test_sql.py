@@ -109,8 +109,9 @@ def survives(number: int) -> int:
 
 
 def test_a_killed_job_and_one_beside_it_write_each_row_once(
-    kafka: KafkaCluster, place: Embedded, tmp_path: Path
+    kafka: KafkaCluster, place: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "sql_killer.py"
     module.write_text(KILLER.format(marker=tmp_path / "killed"))
     results = []

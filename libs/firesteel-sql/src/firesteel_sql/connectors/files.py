@@ -55,7 +55,7 @@ CHECK_INTERVAL: Final = Option(
     "sink.rolling-policy.check-interval", DURATION, timedelta(minutes=1), "Pause between two looks at the age of parts."
 )
 AUTO_COMPACTION: Final = Option("auto-compaction", BOOL, False, "Refused if true: small files are not joined.")
-_METADATA: Final = {
+METADATA: Final = {
     "file.path": DataTypes.STRING(False),
     "file.name": DataTypes.STRING(False),
     "file.size": DataTypes.BIGINT(False),
@@ -82,7 +82,7 @@ class FileSystemConnector(TableConnector):
 
     @override
     def readable_metadata(self, context: TableContext) -> Mapping[str, DataType]:
-        return _METADATA
+        return METADATA
 
     @override
     def read(self, environment: StreamExecutionEnvironment, context: TableContext) -> DataStream:

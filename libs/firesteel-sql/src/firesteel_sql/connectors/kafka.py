@@ -94,7 +94,7 @@ ID_PREFIX: Final[Option[str | None]] = Option(
 SERVERS: Final = "properties.bootstrap.servers"
 GROUP: Final = "properties.group.id"
 _HEADERS: Final = DataTypes.MAP(DataTypes.STRING(False), DataTypes.BYTES(False), False)
-_READABLE: Final[dict[str, DataType]] = {
+READABLE: Final[dict[str, DataType]] = {
     "topic": DataTypes.STRING(False),
     "partition": DataTypes.INT(False),
     "headers": _HEADERS,
@@ -103,7 +103,7 @@ _READABLE: Final[dict[str, DataType]] = {
     "timestamp": DataTypes.TIMESTAMP_LTZ(3).not_null(),
     "timestamp-type": DataTypes.STRING(False),
 }
-_WRITABLE: Final[dict[str, DataType]] = {
+WRITABLE: Final[dict[str, DataType]] = {
     "topic": DataTypes.STRING(),
     "headers": DataTypes.MAP(DataTypes.STRING(False), DataTypes.BYTES(False)),
     "timestamp": DataTypes.TIMESTAMP_LTZ(3),
@@ -166,11 +166,11 @@ class KafkaConnector(TableConnector):
     @override
     def readable_metadata(self, context: TableContext) -> Mapping[str, DataType]:
         inside = self._value_format(context).metadata()
-        return {**_READABLE, **{f"value.{key}": data_type for key, data_type in inside.items()}}
+        return {**READABLE, **{f"value.{key}": data_type for key, data_type in inside.items()}}
 
     @override
     def writable_metadata(self, context: TableContext) -> Mapping[str, DataType]:
-        return _WRITABLE
+        return WRITABLE
 
     # -- columns of keys and values
 
