@@ -169,4 +169,5 @@ class VersionJoin(ChangelogFunction):
         rows = rows[self._order(right, rows)]
         slots = right.slots_of(rows)
         is_last = np.append(slots[1:] != slots[:-1], True)[: len(rows)]
-        return rows[~is_last | (right.numbers[_KIND].get(rows) == DELETE)]
+        outdated: Ints = rows[~is_last | (right.numbers[_KIND].get(rows) == DELETE)]
+        return outdated
