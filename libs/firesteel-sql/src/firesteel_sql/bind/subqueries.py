@@ -18,7 +18,7 @@ from firesteel_sql.functions.operators import chosen
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.plan.projections import all_columns, chosen_columns, column_at, extended, projected
 from firesteel_sql.plan.pushdown import conditions_of, filtered, joined
-from firesteel_sql.plan.relations import Column, ConstantRows, Filter, Projection, Relation
+from firesteel_sql.plan.relations import Column, ConstantRows, Filter, Projection, Relation, Union
 from firesteel_sql.plan.row_expressions import (
     AppliedFunction,
     Constant,
@@ -104,9 +104,11 @@ class Decorrelation:
                 return self._join(relation)
             case Rank() | Over():
                 return self._numbered(relation)
+            case Union():
+                return self._union(relation)
             case ConstantRows():
                 raise DecorrelationRefused("its VALUES have columns of the outer query")
-        raise DecorrelationRefused("columns of the outer query stand within a UNION or a window")
+        raise DecorrelationRefused("columns of the outer query stand within a window")
 
     def _projection(self, relation: Projection) -> tuple[Relation, list[RowExpression]]:
         inner, conditions = self.apply(relation.input)
@@ -177,6 +179,20 @@ class Decorrelation:
         rest = [place for place in range(len(again.columns)) if place not in shown]
         places = {place: number for number, place in enumerate([*shown, *rest])}
         return chosen_columns(again, [*shown, *rest]), [moved(part, places) for part in pulled]
+
+    def _union(self, relation: Union) -> tuple[Relation, list[RowExpression]]:
+        """Each part for all outer values: parts depend on them in different ways."""
+        width = len(relation.columns)
+        parts: list[Relation] = []
+        conditions: list[RowExpression] = []
+        for part in relation.parts:
+            inner, own = self.apply(part)
+            count = len(inner.columns)
+            together, conditions = self._with_domain(inner, own)
+            parts.append(chosen_columns(together, [*range(width), *range(count, len(together.columns))]))
+            conditions = [moved(condition, lambda place: place - count + width) for condition in conditions]  # noqa: B023
+        columns = (*relation.columns, *parts[0].columns[width:])
+        return Union(columns, tuple(parts)), conditions
 
     def _by_equal_columns(
         self, inner: Relation, conditions: Sequence[RowExpression]
@@ -268,10 +284,18 @@ class QueryJoiner:
         for part in with_queries:
             query, is_negated = _membership(part)
             if query is None or _aggregate_below(query.query) is not None:
-                value = self.value(part)
-                self.relation = filtered(self.relation, [value])
-            else:
-                self._semi_join(query, is_negated=is_negated)
+                self._filter_by_value(part)
+                continue
+            before = self.relation
+            self._semi_join(query, is_negated=is_negated)
+            if _has_null_aware_condition(self.relation):
+                # The operator of NOT IN knows correlations by equal columns only.
+                self.relation = before
+                self._filter_by_value(part)
+
+    def _filter_by_value(self, condition: RowExpression) -> None:
+        value = self.value(condition)
+        self.relation = filtered(self.relation, [value])
 
     def value(self, expression: RowExpression) -> RowExpression:
         """An expression without queries: their values are columns now.
@@ -367,13 +391,6 @@ class QueryJoiner:
             conditions.append(self._binder.call(query.node, "=", item, found))
         kind = JoinKind.ANTI if is_negated else JoinKind.SEMI
         self.relation = joined(self.relation, inner, kind, conditions, null_aware=is_null_aware)
-        if is_null_aware and any(
-            isinstance(part, Join) and part.null_aware and part.condition is not None for part in self.relation.walk()
-        ):
-            self._binder.refuse(
-                query.node, "NOT IN with a query that depends on the one around it by more than equalities is not "
-                "supported where a value takes NULL: write NOT EXISTS",
-            )  # fmt: skip
 
     def _scalar(self, query: QueryResult, relation: Relation) -> RowExpression:
         """The only value of a query, as a column of the outer rows; NULL if it has no row."""
@@ -477,6 +494,12 @@ def _membership(part: RowExpression) -> tuple[QueryResult | None, bool]:
     if isinstance(test, QueryResult) and test.use in (QueryUse.EXISTS, QueryUse.IN):
         return test, is_negated
     return None, False
+
+
+def _has_null_aware_condition(relation: Relation) -> bool:
+    while isinstance(relation, Projection):
+        relation = relation.input
+    return isinstance(relation, Join) and relation.null_aware and relation.condition is not None
 
 
 def _counted(relation: Relation, argument: int | None = None) -> Relation:
