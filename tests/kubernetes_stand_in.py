@@ -76,7 +76,11 @@ class StandIn:
 
     def _in(self, path: str) -> dict[str, JsonObject]:
         with self._lock:
-            return {key.rpartition("/")[2]: deepcopy(one) for key, one in self.objects.items() if f"{path}/" in key}
+            return {
+                key.rpartition("/")[2]: deepcopy(manifest)
+                for key, manifest in self.objects.items()
+                if f"{path}/" in key
+            }
 
     def do(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
         """What the server does."""
@@ -130,9 +134,9 @@ class StandIn:
     def touch(self, path: str) -> None:
         """Somebody else changes an object that is none of their business."""
         with self._lock:
-            found = deepcopy(self.objects[path])
-            found["metadata"].setdefault("annotations", {})["touched"] = str(next(self._versions))
-            self.do("PUT", path, found)
+            manifest = deepcopy(self.objects[path])
+            manifest["metadata"].setdefault("annotations", {})["touched"] = str(next(self._versions))
+            self.do("PUT", path, manifest)
 
     def watch(self, path: str, query: Mapping[str, str], changed: Callable[[Watched], None]) -> Watched:
         watched = Watched(self, path, dict(query), changed)  # type: ignore[arg-type]

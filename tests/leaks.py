@@ -91,28 +91,28 @@ def leaks_since(before: Snapshot, grace: float = GRACE_SECONDS) -> list[str]:
     deadline = time.monotonic() + grace
     while True:
         gc.collect()
-        found = _compare(before, snapshot())
-        if not found or time.monotonic() > deadline:
-            return found
+        leaks = _compare(before, snapshot())
+        if not leaks or time.monotonic() > deadline:
+            return leaks
         time.sleep(0.05)
 
 
 def _compare(before: Snapshot, now: Snapshot) -> list[str]:
-    found = []
+    leaks = []
     old_pids = {process.pid for process in before.processes.values()}
     for key, process in now.processes.items():
         if key not in before.processes and process.parent not in old_pids:
-            found.append(f"process {process.pid} (parent {process.parent}): {process.command}")
+            leaks.append(f"process {process.pid} (parent {process.parent}): {process.command}")
     for ident, thread in now.threads.items():
         if isinstance(thread, PoolThread):
             continue  # it ends by itself, some time after its last call
         if ident not in before.threads and not thread.name.startswith(ALLOWED_THREADS):
-            found.append(f"{'daemon ' if thread.daemon else ''}thread {thread.name!r}")
+            leaks.append(f"{'daemon ' if thread.daemon else ''}thread {thread.name!r}")
     opened = {fd: target for fd, target in now.files.items() if before.files.get(fd) != target}
     if len(now.files) > len(before.files) + FD_SLACK:
-        found += [f"open descriptor {fd}: {target}" for fd, target in opened.items()]
-    found += [f"temporary file {path}" for path in sorted(now.temporary - before.temporary)]
-    return found
+        leaks += [f"open descriptor {fd}: {target}" for fd, target in opened.items()]
+    leaks += [f"temporary file {path}" for path in sorted(now.temporary - before.temporary)]
+    return leaks
 
 
 def _processes() -> dict[tuple[int, int], Process]:
@@ -142,11 +142,11 @@ def _processes() -> dict[tuple[int, int], Process]:
         except OSError:
             marked = False
         everything[process.pid] = (process, marked)
-    found = {}
+    processes = {}
     for process, marked in everything.values():
         if process.pid != os.getpid() and (marked or _descends(process, everything)):
-            found[process.pid, process.started] = process
-    return found
+            processes[process.pid, process.started] = process
+    return processes
 
 
 def _contents(path: str) -> bytes:
@@ -165,25 +165,25 @@ def _descends(process: Process, everything: dict[int, tuple[Process, bool]]) -> 
 
 
 def _open_files() -> dict[int, str]:
-    found = {}
+    descriptors = {}
     for folder in ("/proc/self/fd", "/dev/fd"):
         if os.path.isdir(folder):
             for name in os.listdir(folder):
                 try:
-                    found[int(name)] = os.readlink(os.path.join(folder, name))
+                    descriptors[int(name)] = os.readlink(os.path.join(folder, name))
                 except OSError:
                     continue
             break
-    return found
+    return descriptors
 
 
 def _temporary() -> set[str]:
     """Files and folders of the run's temporary directory: run directories one by one."""
-    found: set[str] = set()
+    paths: set[str] = set()
     root = Path(tempfile.gettempdir())
     for path in root.iterdir():
         if path.name.startswith("firesteel-") and path.is_dir():
-            found.update(str(child) for child in path.iterdir() if child.is_dir())
+            paths.update(str(child) for child in path.iterdir() if child.is_dir())
         elif not path.name.startswith("hsperfdata_"):
-            found.add(str(path))
-    return found
+            paths.add(str(path))
+    return paths

@@ -129,9 +129,9 @@ def pricing_by_functions(env: StreamExecutionEnvironment, folder: Path) -> DataS
 
 def revenue_by_columns(env: StreamExecutionEnvironment, folder: Path) -> DataStream:
     lines = read(env, folder, "lineitem", LINES)
-    kept = lines.filter((col("shipdate") >= DAY) & (col("shipdate") < DAY + 365) & (col("quantity") < 24))
-    kept = kept.filter((col("discount") >= 5) & (col("discount") <= 7))
-    keyed = kept.with_columns((col("price") * col("discount")).alias("saved"), lit(1).alias("all")).key_by("all")
+    filtered = lines.filter((col("shipdate") >= DAY) & (col("shipdate") < DAY + 365) & (col("quantity") < 24))
+    filtered = filtered.filter((col("discount") >= 5) & (col("discount") <= 7))
+    keyed = filtered.with_columns((col("price") * col("discount")).alias("saved"), lit(1).alias("all")).key_by("all")
     return keyed.aggregate(sum_("saved"))
 
 
@@ -144,8 +144,8 @@ def shipping(env: StreamExecutionEnvironment, folder: Path) -> DataStream:
         customers.map(lambda c: (c.custkey, 0), PAIR), orders.map(lambda o: (o.custkey, o.orderkey), PAIR)
     )
     net = lines.map(lambda line: (line.orderkey, line.price * (100 - line.discount)), PAIR)
-    wanted = of_segment.map(lambda p: (p[1], p[1]), PAIR)
-    return added(joined(wanted, net))
+    keyed_orders = of_segment.map(lambda p: (p[1], p[1]), PAIR)
+    return added(joined(keyed_orders, net))
 
 
 def modes(env: StreamExecutionEnvironment, folder: Path) -> DataStream:

@@ -500,24 +500,24 @@ _ATOMS = (
 def same(first: Any, second: Any) -> bool:
     """Whether two values are of the same types and equal, with all that they hold, however deep or cyclic."""
     pairs, seen = [(first, second)], set[tuple[int, int]]()
-    kept = []  # so that no id is given again meanwhile
+    compared = []  # so that no id is given again meanwhile
     while pairs:
-        one, other = pairs.pop()
-        if type(one) is not type(other):
+        value, other = pairs.pop()
+        if type(value) is not type(other):
             return False
-        if one is other or (id(one), id(other)) in seen:
+        if value is other or (id(value), id(other)) in seen:
             continue
-        seen.add((id(one), id(other)))
-        kept.append((one, other))
-        if isinstance(one, _ATOMS) and not isinstance(one, datetime.datetime | np.generic):
-            if repr(one) != repr(other) and (isinstance(one, Decimal) or one != other):
+        seen.add((id(value), id(other)))
+        compared.append((value, other))
+        if isinstance(value, _ATOMS) and not isinstance(value, datetime.datetime | np.generic):
+            if repr(value) != repr(other) and (isinstance(value, Decimal) or value != other):
                 return False
-            if not isinstance(one, Text):
+            if not isinstance(value, Text):
                 continue
-        parts, others = _parts(one), _parts(other)
+        parts, others = _parts(value), _parts(other)
         if len(parts) != len(others):
             return False
-        if not parts and repr(one) != repr(other):
+        if not parts and repr(value) != repr(other):
             return False
         pairs += zip(parts, others, strict=True)
     return True

@@ -55,16 +55,16 @@ def _pause(began: float, looked: float) -> float:
 def the_one_left(find: Callable[[], Iterable[T]], what: str) -> T:
     """What is alone at last, and still is a second later: the checkpoint that an ended job has left, say. One that was
     on its way into the store when the job ended may still take the place of the one before."""
-    found: list[list[T]] = [[], []]
+    looks: list[list[T]] = [[], []]
 
     def settled() -> bool:
-        found[0] = list(find())
+        looks[0] = list(find())
         time.sleep(1.0)
-        found[1] = list(find())
-        return found[0] == found[1] and len(found[0]) == 1
+        looks[1] = list(find())
+        return looks[0] == looks[1] and len(looks[0]) == 1
 
     wait_until(settled, what)
-    return found[1][0]
+    return looks[1][0]
 
 
 async def eventually(condition: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> Any:

@@ -45,8 +45,8 @@ def run_together(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunProgra
 
     first = home / "first.py"
     first.write_text(FIRST, encoding="utf-8")
-    made = run(first)
-    assert made.returncode == 0, made.stderr
+    process_of_first = run(first)
+    assert process_of_first.returncode == 0, process_of_first.stderr
     yield run
     stdin.close()
     assert process.wait(100) == 0

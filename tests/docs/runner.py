@@ -46,8 +46,8 @@ def main() -> None:
         code = run(Path(task["path"]), task["arguments"])
         sys.stdout.flush()
         sys.stderr.flush()
-        for number, kept in enumerate(shown, 1):
-            os.dup2(kept, number)
+        for number, descriptor in enumerate(shown, 1):
+            os.dup2(descriptor, number)
         os.chdir(home)
         print(code, file=answers, flush=True)
 

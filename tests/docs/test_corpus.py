@@ -82,12 +82,12 @@ COUNTS = {
 
 def texts(output: str) -> list[str]:
     """Lines without the numbers of subtasks, in an order of their own."""
-    found = []
+    rows = []
     for line in output.strip().splitlines():
         head, arrow, rest = line.strip().partition("> ")
         name = head.partition(":")[0]
-        found.append(line.strip() if not arrow else rest if name.isdecimal() else f"{name}> {rest}")
-    return sorted(found)
+        rows.append(line.strip() if not arrow else rest if name.isdecimal() else f"{name}> {rest}")
+    return sorted(rows)
 
 
 def ported(name: str, folder: Path) -> Path:

@@ -60,19 +60,19 @@ def test_state(tmp_path: Path, run_together: RunProgram) -> None:
 
 def test_late_flights(tmp_path: Path, run_together: RunProgram) -> None:
     example = module_of("late_flights")
-    wanted = []
+    expected = []
     in_a_row: Counter[str] = Counter()
     for departure in sorted(example.departures(5000), key=lambda departure: departure.time):
         in_a_row[departure.plane] = in_a_row[departure.plane] + 1 if departure.delay > 15 else 0
         if in_a_row[departure.plane] == 3:
             minute = departure.time // example.MINUTE
-            wanted.append(f"{departure.plane} left late three times in a row until minute {minute}")
+            expected.append(f"{departure.plane} left late three times in a row until minute {minute}")
         if departure.delay > 180:
-            wanted.append(f"{departure.plane} left {departure.delay} minutes late")
+            expected.append(f"{departure.plane} left {departure.delay} minutes late")
     process = run_together(EXAMPLES / "late_flights.py", folder=tmp_path)
     assert process.returncode == 0, process.stderr
-    assert len(wanted) > 20
-    assert process.stdout.splitlines() == [*sorted(wanted)[:10], f"{len(wanted)} lines"]
+    assert len(expected) > 20
+    assert process.stdout.splitlines() == [*sorted(expected)[:10], f"{len(expected)} lines"]
 
 
 def test_backfill(tmp_path: Path, run_together: RunProgram) -> None:
@@ -93,8 +93,8 @@ def test_sessions(tmp_path: Path, run_together: RunProgram) -> None:
     (tmp_path / "some.py").write_text("\n".join(text))
     process = run_together(EXAMPLES / "sessions.py", str(tmp_path), folder=tmp_path)
     assert process.returncode == 0, process.stderr
-    found = process.stdout.splitlines()
-    assert found == [f"   6  {tmp_path}/some.py:7-12", f"   5  {tmp_path}/some.py:16-21", "2 blocks, 0 late lines"]
+    lines = process.stdout.splitlines()
+    assert lines == [f"   6  {tmp_path}/some.py:7-12", f"   5  {tmp_path}/some.py:16-21", "2 blocks, 0 late lines"]
 
 
 @pytest.mark.smoke

@@ -48,8 +48,8 @@ def tracked(*patterns: str) -> list[Path]:
     if process.returncode == 0:
         return [ROOT / name for name in process.stdout.split("\0") if name and (ROOT / name).is_file()]
     folders = [ROOT / name for name in ("libs", "services", "tests", "docs", "examples", "benchmarks", "tools")]
-    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return [path for path in found if not patterns or any(path.match(pattern) for pattern in patterns)]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if not patterns or any(path.match(pattern) for pattern in patterns)]
 
 
 def project(path: Path) -> dict[str, object]:
@@ -84,11 +84,11 @@ def test_every_module_has_postponed_annotations() -> None:
 
 
 def test_nothing_of_one_machine_is_committed() -> None:
-    found = []
+    matches = []
     for path in tracked():
         text = path.read_bytes().decode(errors="replace")
-        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in NOT_FOR_THE_REPOSITORY.finditer(text)]
-    assert not found
+        matches += [f"{path.relative_to(ROOT)}: {match[0]}" for match in NOT_FOR_THE_REPOSITORY.finditer(text)]
+    assert not matches
     assert not [path.name for path in tracked() if path.name == "uv.lock"], "uv.lock records download addresses"
 
 
@@ -148,13 +148,13 @@ def test_every_part_declares_what_it_imports(path: Path) -> None:
 
 
 def test_the_locks_know_every_dependency(tmp_path: Path) -> None:
-    asked = tmp_path / "runtime.in"
-    bootstrap.write_runtime_requirements(asked)
-    wanted = requirement_names(asked.read_text().splitlines())
-    assert {"aiohttp", "aiokafka", "kazoo", "pyspark"} <= wanted  # of the library, and of plug-ins
+    written = tmp_path / "runtime.in"
+    bootstrap.write_runtime_requirements(written)
+    names = requirement_names(written.read_text().splitlines())
+    assert {"aiohttp", "aiokafka", "kazoo", "pyspark"} <= names  # of the library, and of plug-ins
     for lock in ("runtime.txt", "dev.txt"):
         locked = re.findall(r"^([\w-]+)==", (ROOT / "requirements" / lock).read_text(), re.MULTILINE)
-        assert wanted <= {name.lower() for name in locked}, f"run ./dev lock: {wanted - set(locked)}"
+        assert names <= {name.lower() for name in locked}, f"run ./dev lock: {names - set(locked)}"
 
 
 def test_the_library_declares_what_a_plug_in_needs_only_at_the_plug_in() -> None:

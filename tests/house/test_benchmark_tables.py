@@ -66,11 +66,11 @@ def test_the_comparison_with_other_systems_has_the_figures_of_today() -> None:
 def test_the_latest_of_each_comparison_is_shown(tmp_path: Path) -> None:
     for date, rate in (("2026-11-21", 1.0), ("2026-11-26", 1.25)):
         write(comparison(date, rate), tmp_path)
-    kept = read(tmp_path)
-    assert [one.date for one in kept] == ["2026-11-21", "2026-11-26"]
-    assert [one.ours.value for one in latest(kept)] == [1.25]
-    assert small_table(kept).splitlines()[-1] == "| count | 1.25 M/s | Bytewax: 0.5 M/s | 2.5 |"
-    assert "| 1.25 M/s | Bytewax: 0.5 M/s (0.4-0.6) | 2.5 | 1, 2026-11-26 |" in large_table(kept)
+    results = read(tmp_path)
+    assert [result.date for result in results] == ["2026-11-21", "2026-11-26"]
+    assert [result.ours.value for result in latest(results)] == [1.25]
+    assert small_table(results).splitlines()[-1] == "| count | 1.25 M/s | Bytewax: 0.5 M/s | 2.5 |"
+    assert "| 1.25 M/s | Bytewax: 0.5 M/s (0.4-0.6) | 2.5 | 1, 2026-11-26 |" in large_table(results)
 
 
 def test_of_seconds_fewer_are_better() -> None:
@@ -90,10 +90,10 @@ def test_a_file_that_is_wrong_is_named(tmp_path: Path) -> None:
 def test_runs_of_the_benchmarks_become_a_comparison() -> None:
     ours = [{"rate": rate, "peak_pss_mb": 490, "other_cores": 0.1} for rate in (1_410_000, 1_360_000, 1_410_000)]
     theirs = [{"rate": rate, "peak_pss_mb": 100, "other_cores": 0.2} for rate in (316_000, 299_000, 328_000)]
-    kept = of_runs("w2", ours, theirs, "Bytewax 0.21.1", "./dev bench w2")
-    assert kept.ours == Figure(value=1.41, low=1.36, high=1.41, peak_pss_mb=490)
-    assert kept.beside == (Figure(system="Bytewax 0.21.1", value=0.316, low=0.299, high=0.328, peak_pss_mb=100),)
-    assert (kept.unit, kept.runs, kept.other_cores, kept.note) == ("M/s", 3, (0.1, 0.2), "")
+    result = of_runs("w2", ours, theirs, "Bytewax 0.21.1", "./dev bench w2")
+    assert result.ours == Figure(value=1.41, low=1.36, high=1.41, peak_pss_mb=490)
+    assert result.beside == (Figure(system="Bytewax 0.21.1", value=0.316, low=0.299, high=0.328, peak_pss_mb=100),)
+    assert (result.unit, result.runs, result.other_cores, result.note) == ("M/s", 3, (0.1, 0.2), "")
     theirs[0]["other_cores"] = 1.7
     assert of_runs("w2", ours, theirs, "Bytewax", "./dev bench w2").note == "noisy: other processes used 1.7 cores"
 

@@ -262,7 +262,7 @@ def make_suite(root: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> Non
 
 def session(*folders: str, options: tuple[str, ...] = (), second_look: bool = True) -> tiers.Session:
     """One tier for each folder."""
-    return tiers.Session("some", {one: [f"tests/{one}"] for one in folders}, "not long", options, second_look)
+    return tiers.Session("some", {folder: [f"tests/{folder}"] for folder in folders}, "not long", options, second_look)
 
 
 @pytest.mark.parametrize(
@@ -351,9 +351,9 @@ def test_the_slowest_tests_are_told(
     dataclasses.replace(session("one"), name="pure")()
     capsys.readouterr()
     assert tiers.slowest() == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     slow, quick = r"0\.[3-9] s  tests/one/test_some\.py::test_1\n", r"0\.\d s  tests/one/test_some\.py::test_2"
-    assert re.search(f"{slow}.*{quick}", told, re.DOTALL), told
+    assert re.search(f"{slow}.*{quick}", output, re.DOTALL), output
 
 
 def test_what_runs_beside_others_is_told_behind_them_and_then_as_it_comes(
@@ -363,9 +363,14 @@ def test_what_runs_beside_others_is_told_behind_them_and_then_as_it_comes(
     with tiers.beside(session("one", second_look=False)) as end:
         print("others")
         results = end()
-    told = capfd.readouterr().out
+    output = capfd.readouterr().out
     assert (results["one"].ran, results["one"].failed) == (1, 1)
-    assert told.index("others") < told.index("== one ==") < told.index("seen") < told.index("-- one: 1 tests, 1 failed")
+    assert (
+        output.index("others")
+        < output.index("== one ==")
+        < output.index("seen")
+        < output.index("-- one: 1 tests, 1 failed")
+    )
 
 
 def test_servers_are_made_ready_while_other_tiers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

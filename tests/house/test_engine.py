@@ -71,7 +71,7 @@ def test_an_engine_that_was_killed_is_started_and_inherits_nothing_of_the_tests(
     assert not (tmp_path / "pid").exists()
     variables = (tmp_path / "environment").read_text().splitlines()
     assert f"HERE={tmp_path}" in variables
-    assert not [one for one in variables if one.startswith("TMPDIR=")]
+    assert not [variable for variable in variables if variable.startswith("TMPDIR=")]
 
 
 def test_an_engine_that_answers_is_left_alone(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def imported(text: str) -> Iterator[tuple[str, str]]:
             assert not node.level, "relative imports are not counted"
             yield from ((node.module or "", alias.name) for alias in node.names)
         elif isinstance(node, ast.Call) and _called(node) == "import_module":
-            names = (one.value for one in node.args if isinstance(one, ast.Constant))
+            names = (constant.value for constant in node.args if isinstance(constant, ast.Constant))
             yield from ((name, "") for name in names if isinstance(name, str))
 
 
@@ -53,8 +53,8 @@ def graph_of(texts: Mapping[str, str]) -> dict[str, set[str]]:
     """For each module the modules that it imports."""
     graph: dict[str, set[str]] = {}
     for module, text in texts.items():
-        found = (f"{owner}.{name}" if f"{owner}.{name}" in texts else owner for owner, name in imported(text))
-        graph[module] = {other for other in found if other in texts and other != module}
+        targets = (f"{owner}.{name}" if f"{owner}.{name}" in texts else owner for owner, name in imported(text))
+        graph[module] = {other for other in targets if other in texts and other != module}
     return graph
 
 
@@ -63,7 +63,7 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
     order: dict[str, int] = {}
     lowest: dict[str, int] = {}
     path: list[str] = []
-    found: list[list[str]] = []
+    circles: list[list[str]] = []
 
     def visit(module: str) -> None:
         order[module] = lowest[module] = len(order)
@@ -78,12 +78,12 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
             component = path[path.index(module) :]
             del path[-len(component) :]
             if len(component) > 1:
-                found.append(sorted(component))
+                circles.append(sorted(component))
 
     for module in graph:
         if module not in order:
             visit(module)
-    return sorted(found)
+    return sorted(circles)
 
 
 def test_no_circle_of_imports() -> None:

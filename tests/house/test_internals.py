@@ -45,11 +45,11 @@ def named(path: str) -> list[str]:
 def words() -> frozenset[str]:
     """All words of the code, and of the pages for users: options are named there."""
     texts = [name for name in files() if name.endswith(SOURCES) or re.fullmatch(r"docs/[\w-]+\.md", name)]
-    found: set[str] = set()
+    names: set[str] = set()
     for name in texts:
         if name != Path(__file__).relative_to(ROOT).as_posix():
-            found.update(re.findall(r"[A-Za-z_]\w*", (ROOT / name).read_text(encoding="utf-8")))
-    return frozenset(found)
+            names.update(re.findall(r"[A-Za-z_]\w*", (ROOT / name).read_text(encoding="utf-8")))
+    return frozenset(names)
 
 
 def missing_names(text: str) -> Iterator[str]:
@@ -112,7 +112,7 @@ def test_names_that_are_gone_are_found() -> None:
         "StreamTask.stand" + "_stiller (stand" + "_stiller)",
     ]
     drawn = "```\n TaskLoop.run_once  loop/loop.py\n TaskLoop.run_{}  loop/loop.py\n _{}   loop/loop.py\n```"
-    assert [found.partition(":")[0] for found in missing_frames(drawn.format("twice", "nothing"))] == [
+    assert [frame.partition(":")[0] for frame in missing_frames(drawn.format("twice", "nothing"))] == [
         "TaskLoop.run_twice",
         "_nothing",
     ]

@@ -6,8 +6,8 @@ from tools import pyflink_names as names
 
 
 def test_the_page_is_rendered_from_the_classes() -> None:
-    told = "run: .venv/bin/python tools/pyflink_names.py > docs/pyflink-names.md"
-    assert names.PAGE.read_text() == names.render(), told
+    hint = "run: .venv/bin/python tools/pyflink_names.py > docs/pyflink-names.md"
+    assert names.PAGE.read_text() == names.render(), hint
 
 
 def test_the_table_of_missing_names_is_rendered_too() -> None:
@@ -18,9 +18,9 @@ def test_the_table_of_missing_names_is_rendered_too() -> None:
 
 
 def test_the_data_holds_the_whole_api() -> None:
-    found = names.read_names()
-    assert len(found) > 1500
-    assert len({(n.module, n.owner, n.kind, n.name) for n in found}) == len(found)
+    pyflink_names = names.read_names()
+    assert len(pyflink_names) > 1500
+    assert len({(n.module, n.owner, n.kind, n.name) for n in pyflink_names}) == len(pyflink_names)
 
 
 def test_what_it_says_can_be_false() -> None:

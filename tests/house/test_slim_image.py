@@ -27,9 +27,9 @@ def slim() -> ModuleType:
 def test_each_name_is_of_a_jar_that_there_is_and_none_of_one_that_a_start_needs(slim: ModuleType) -> None:
     jars = [jar.name for jar in (spark_home() / "jars").glob("*.jar")]
     assert [begin for begin in slim.JARS if not any(jar.startswith(begin) for jar in jars)] == []
-    kept = [jar for jar in jars if not jar.startswith(slim.JARS)]
+    remaining = [jar for jar in jars if not jar.startswith(slim.JARS)]
     for begin in (*_NEEDED_FIRST, *OF_YARN, "spark-core", "jersey-server", "zstd-jni", "lz4-java"):
-        assert any(jar.startswith(begin) for jar in kept) == any(jar.startswith(begin) for jar in jars), begin
+        assert any(jar.startswith(begin) for jar in remaining) == any(jar.startswith(begin) for jar in jars), begin
 
 
 def test_files_and_folders_go_and_others_stay(slim: ModuleType, tmp_path: Path) -> None:

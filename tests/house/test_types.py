@@ -26,13 +26,13 @@ def test_the_package_says_that_it_is_typed() -> None:
 @pytest.mark.timeout(600)
 def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
     lines = PROGRAMS.read_text().splitlines()
-    wanted = {(number, match[1]) for number, line in enumerate(lines, 1) if (match := MARK.search(line))}
-    assert len(wanted) > 20
+    expected = {(number, match[1]) for number, line in enumerate(lines, 1) if (match := MARK.search(line))}
+    assert len(expected) > 20
     copy = tmp_path / PROGRAMS.stem
     copy.write_text(PROGRAMS.read_text())
     settings = ["--strict", "--no-error-summary", "--hide-error-context", "--config-file", str(ROOT / "pyproject.toml")]
     process = subprocess.run(
         [sys.executable, "-m", "mypy", *settings, str(copy)], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    found = {(int(line), code) for line, code in ERROR.findall(process.stdout)}
-    assert found == wanted, process.stdout + process.stderr
+    errors = {(int(line), code) for line, code in ERROR.findall(process.stdout)}
+    assert errors == expected, process.stdout + process.stderr

@@ -138,8 +138,8 @@ class Container:
     def processes(self) -> set[ProcessId]:
         """Its processes, as the host numbers them."""
         top = command("docker", "top", self.id, "-o", "pid", check=False)
-        found = map(identify, [int(word) for word in top.stdout.split() if word.isdigit()])
-        return {process for process in found if process is not None}
+        identities = map(identify, [int(word) for word in top.stdout.split() if word.isdigit()])
+        return {process for process in identities if process is not None}
 
     def slots(self) -> set[ProcessId]:
         """Slot processes in it: each listens for its peers."""
@@ -147,8 +147,8 @@ class Container:
         if not pid:
             return set()
         doors = doors_of([process.pid for process in self.processes()], network_of=pid)
-        found = (identify(door.pid) for door in doors if door.unix and SLOT_SOCKET.search(door.unix))
-        return {process for process in found if process is not None}
+        identities = (identify(door.pid) for door in doors if door.unix and SLOT_SOCKET.search(door.unix))
+        return {process for process in identities if process is not None}
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -160,7 +160,7 @@ class Container:
         stopped: list[ProcessId] = []
         try:
             # Some may be born meanwhile.
-            while moving := [one for one in self.processes() if one not in stopped]:
+            while moving := [process for process in self.processes() if process not in stopped]:
                 for process in moving:
                     with suppress(ProcessLookupError):
                         os.kill(process.pid, signal.SIGSTOP)
@@ -260,13 +260,15 @@ class ComposeCluster:
     def all(self, service: str) -> list[Container]:
         """The containers of a service, those that do not run too."""
         filters = (f"label={PROJECT_LABEL}={self.project}", f"label=com.docker.compose.service={service}")
-        words = [word for one in filters for word in ("--filter", one)]
-        return [Container(one, service) for one in command("docker", "ps", "-aq", *words).stdout.split()]
+        words = [word for condition in filters for word in ("--filter", condition)]
+        return [
+            Container(container_id, service) for container_id in command("docker", "ps", "-aq", *words).stdout.split()
+        ]
 
     def the(self, service: str) -> Container:
         """The only container of a service."""
-        (one,) = self.all(service)
-        return one
+        (container,) = self.all(service)
+        return container
 
     def is_healthy(self) -> bool:
         """Whether a container of each service runs, and the last health check of all of them was good."""
@@ -280,12 +282,12 @@ class ComposeCluster:
 
     def left(self) -> list[str]:
         """What Docker has of this project."""
-        found = []
+        leftovers = []
         for kind, everything in (("container", ["--all"]), ("network", []), ("volume", [])):
             listing = ["docker", kind, "ls", "--quiet", *everything]
             words = command(*listing, "--filter", f"label={PROJECT_LABEL}={self.project}").stdout.split()
-            found += [f"{kind} {word}" for word in words]
-        return found
+            leftovers += [f"{kind} {word}" for word in words]
+        return leftovers
 
     def rest(self, method: str, path: str) -> tuple[int, Any]:
         """Status and JSON of a REST request.
@@ -305,13 +307,13 @@ class ComposeCluster:
 
     def wait_slots(self, total: int, available: int | None = None) -> None:
         """Until so many slots are registered, and so many of them are free (by default all)."""
-        wanted = (total, total if available is None else available)
+        expected = (total, total if available is None else available)
 
         def there() -> bool:
             overview = self.ask("/overview")
-            return (overview.get("slots-total"), overview.get("slots-available")) == wanted
+            return (overview.get("slots-total"), overview.get("slots-available")) == expected
 
-        until(there, f"{wanted[0]} slots, {wanted[1]} of them free")
+        until(there, f"{expected[0]} slots, {expected[1]} of them free")
 
     def calm(self, slots: int) -> None:
         """Cancel what runs, and wait until everything is well and all slots are free."""
@@ -353,13 +355,13 @@ def build_image(project: str) -> str:
     folder = Path(tempfile.mkdtemp(prefix="build"))
     try:
         overrides = []
-        given = _pip_files(folder)
-        if given:
+        pip_files = _pip_files(folder)
+        if pip_files:
             overrides.append(folder / "build.json")
-            service = {"dispatcher": {"build": {"secrets": list(given)}}}
-            files = {name: {"file": file} for name, file in given.items()}
+            service = {"dispatcher": {"build": {"secrets": list(pip_files)}}}
+            files = {name: {"file": file} for name, file in pip_files.items()}
             overrides[0].write_text(json.dumps({"services": service, "secrets": files}))
-        made = compose(
+        composed = compose(
             folder,
             *overrides,
             COMPOSE_PROJECT_NAME=project,
@@ -367,7 +369,7 @@ def build_image(project: str) -> str:
             FIRESTEEL_BASE_IMAGE=BASE_IMAGE,
             FIRESTEEL_SECRET="not used by a build",
         )
-        command(*made.docker_compose_command(), "build", "dispatcher", timeout=900)
+        command(*composed.docker_compose_command(), "build", "dispatcher", timeout=900)
     finally:
         shutil.rmtree(folder)
     return name
@@ -376,10 +378,10 @@ def build_image(project: str) -> str:
 def _pip_files(folder: Path) -> dict[str, str]:
     """What pip needs in a build to reach the index that this machine's pip reaches: the build's secrets by id."""
     pip = pip_settings()
-    given = {}
+    secret_files = {}
     bundle = os.environ.get("SSL_CERT_FILE") or pip.get("cert", "")
     if bundle and Path(bundle).is_file():
-        given["ca"] = bundle
+        secret_files["ca"] = bundle
     lines = [
         f"{name} = {pip[name]}\n" for name in ("index-url", "extra-index-url", "trusted-host", "proxy") if name in pip
     ]
@@ -387,8 +389,8 @@ def _pip_files(folder: Path) -> dict[str, str]:
         file = folder / "pip.conf"
         file.touch(mode=0o600)
         file.write_text("[global]\n" + "".join(lines))
-        given["pip"] = str(file)
-    return given
+        secret_files["pip"] = str(file)
+    return secret_files
 
 
 def _variable(key: str) -> str:

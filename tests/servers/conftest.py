@@ -69,10 +69,10 @@ def image(engine: None, request: pytest.FixtureRequest) -> Iterator[str]:
     try:
         name = build_image(own_project())
     except AssertionError as error:
-        told = NO_INDEX.search(str(error))
-        if told is None:
+        reason = NO_INDEX.search(str(error))
+        if reason is None:
             raise
-        pytest.skip(f"builds of images reach no package index here ({told[0]})")
+        pytest.skip(f"builds of images reach no package index here ({reason[0]})")
     size = int(command("docker", "image", "inspect", "--format", "{{.Size}}", name).stdout)
     tell(request, f"the image has {size / 1e6:,.0f} MB; built in {time.monotonic() - began:.1f} s")
     yield name

@@ -58,9 +58,9 @@ class Proxy:
                 target.sendall(data)
                 if self.rate is not None:
                     self._closed.wait(len(data) / self.rate)
-        for one in (source, target):
+        for end in (source, target):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
     def cut(self) -> Iterator[None]:
@@ -77,10 +77,10 @@ class Proxy:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for one in self._sockets:
+        for socket_ in self._sockets:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                socket_.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(10)
-        for one in self._sockets:
-            one.close()
+        for socket_ in self._sockets:
+            socket_.close()

@@ -43,33 +43,33 @@ def test_nobody_submits_without_the_secret(cluster: ComposeCluster, secret: str 
 
 
 def test_with_nothing_exported_a_cluster_of_some_user_makes_its_secret_and_tells_who_may_use_docker(image: str) -> None:
-    made = ComposeCluster(image, secret="", container=AS_ON_OPENSHIFT)
+    cluster_ = ComposeCluster(image, secret="", container=AS_ON_OPENSHIFT)
     try:
-        made.up()
+        cluster_.up()
         tell = ("exec", "-T", "dispatcher", "cat", "/var/lib/firesteel-secret/secret")
-        secret = made.call(*tell).stdout
+        secret = cluster_.call(*tell).stdout
         assert len(bytes.fromhex(secret)) == 32
-        assert made.firesteel("run", WORD_COUNT, TEXT, secret=None).returncode != 0
-        done = made.firesteel("run", WORD_COUNT, TEXT, secret=secret)
+        assert cluster_.firesteel("run", WORD_COUNT, TEXT, secret=None).returncode != 0
+        done = cluster_.firesteel("run", WORD_COUNT, TEXT, secret=secret)
         assert done.returncode == 0, done.stdout + done.stderr
-        made.call("up", "--no-build", "secret")
-        assert made.call(*tell).stdout == secret, "the next start finds it"
+        cluster_.call("up", "--no-build", "secret")
+        assert cluster_.call(*tell).stdout == secret, "the next start finds it"
     finally:
-        made.close()
+        cluster_.close()
 
 
 def test_a_secret_that_is_too_short_is_refused_before_a_service_starts(image: str) -> None:
-    made = ComposeCluster(image, secret="short")
+    cluster_ = ComposeCluster(image, secret="short")
     try:
-        done = made.call("up", "--detach", "--wait", "--no-build", check=False)
+        done = cluster_.call("up", "--detach", "--wait", "--no-build", check=False)
         assert done.returncode != 0
         assert 'service "secret" didn\'t complete successfully' in done.stderr
-        (line,) = made.call("logs", "--no-color", "--no-log-prefix", "secret").stdout.splitlines()
+        (line,) = cluster_.call("logs", "--no-color", "--no-log-prefix", "secret").stdout.splitlines()
         assert "FIRESTEEL_SECRET" in line
         assert "16" in line
-        assert not any(container.pid() for name in SERVICES for container in made.all(name))
+        assert not any(container.pid() for name in SERVICES for container in cluster_.all(name))
     finally:
-        made.close()
+        cluster_.close()
 
 
 def test_three_taskmanagers_run_a_job(cluster: ComposeCluster) -> None:
@@ -81,21 +81,21 @@ def test_three_taskmanagers_run_a_job(cluster: ComposeCluster) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         text = cluster.all("taskmanager")[0].read(SOURCES)
         assert words_counted(done.stdout) == len(re.findall(r"[A-Za-z_]+", text))
-        job = max(cluster.ask("/jobs/overview")["jobs"], key=lambda one: int(one["start-time"]))
+        job = max(cluster.ask("/jobs/overview")["jobs"], key=lambda job_row: int(job_row["start-time"]))
         vertices = cluster.ask(f"/jobs/{job['jid']}")["vertices"]
         assert vertices[0]["parallelism"] == 6
         subtasks = cluster.ask(f"/jobs/{job['jid']}/vertices/{vertices[0]['id']}")["subtasks"]
-        assert len({one["taskmanager-id"] for one in subtasks}) == 3
+        assert len({subtask["taskmanager-id"] for subtask in subtasks}) == 3
     finally:
         cluster.up("--scale", "taskmanager=1")
 
 
 def test_the_services_stop_in_order_and_leave_nothing(cluster: ComposeCluster) -> None:
     containers = [container for name in SERVICES for container in cluster.all(name)]
-    volumes = {mount["Name"] for one in containers for mount in one.inspect()["Mounts"]}
+    volumes = {mount["Name"] for container in containers for mount in container.inspect()["Mounts"]}
     assert all(name.startswith(cluster.project) for name in volumes), "none is without a name, which would stay"
     cluster.call("stop")
-    codes = {f"{one.service} {one.id}": one.state()["ExitCode"] for one in containers}
+    codes = {f"{container.service} {container.id}": container.state()["ExitCode"] for container in containers}
     assert set(codes.values()) == {0}, codes
     cluster.down()
     assert cluster.left() == []

@@ -9,9 +9,9 @@ from tests.simulation.story import StoryError
 
 if __name__ == "__main__":
     _, kind, seed = sys.argv
-    told = story_of(kind, int(seed))
+    simulated = story_of(kind, int(seed))
     try:
-        told.run()
+        simulated.run()
     except StoryError as error:
         sys.exit(str(error))
-    print("\n".join(told.told))
+    print("\n".join(simulated.told))

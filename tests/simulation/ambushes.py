@@ -72,7 +72,7 @@ class Ambushes:
         """A step is done."""
         if not self._laid or job_id not in self._cluster.checkpointed or not self._cluster.faults_go_on:
             return
-        for ambush in [one for one in self._laid if one.point == point]:
+        for ambush in [laid for laid in self._laid if laid.point == point]:
             ambush.passes -= 1
             if ambush.passes < 0:
                 self._laid.remove(ambush)

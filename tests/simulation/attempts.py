@@ -60,10 +60,10 @@ def check_counted(name: str, archive: Mapping[str, Any], jobmasters: Sequence[Jo
     """
     if "told-by" in archive or not jobmasters:
         return  # it is no JobMaster that has told the end
-    ended = [one for one in jobmasters if one.core.state.name == archive["state"]]
+    ended = [jobmaster for jobmaster in jobmasters if jobmaster.core.state.name == archive["state"]]
     last = ended[-1] if ended else jobmasters[-1]  # the one that has told the end; others may have come too late
     graph, before = last.core.graph, last.core.graph.job_attempt
-    restarts = sum(one.core.graph.restarts - one.core.graph.job_attempt for one in jobmasters)
+    restarts = sum(jobmaster.core.graph.restarts - jobmaster.core.graph.job_attempt for jobmaster in jobmasters)
     most = restarts + len(jobmasters)
     number = seen.last(archive["jid"])
     assert number < most, f"{name}: attempt {number} of {len(jobmasters)} JobMasters with {restarts} restarts"
@@ -73,7 +73,7 @@ def check_counted(name: str, archive: Mapping[str, Any], jobmasters: Sequence[Jo
     assert times == sorted(times), f"{name}: the history of exceptions is not in order: {times}"
     assert last.notes.attempts is not None
     first, end = last.notes.attempts.first, graph.next_attempt()
-    for failure in [one for entry in entries for one in (entry, *entry["concurrent"])]:
+    for failure in [failure_entry for entry in entries for failure_entry in (entry, *entry["concurrent"])]:
         number = int(failure["taskName"].rpartition("#")[2] or first)
         assert first <= number < end, f"{name}: {failure['taskName']} has failed, and attempts are {first}-{end - 1}"
     if archive["exceptions-dropped"]:

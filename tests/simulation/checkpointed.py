@@ -116,12 +116,12 @@ class CheckpointedTask:
             kind, up, down = PartitionerKind(edge["partitioner"]), edge["up_parallelism"], edge["down_parallelism"]
             if edge["target"] == self.operator_id:
                 self._inputs += [
-                    self._channel(edge["index"], one, self.number)
-                    for one in upstream_channels(kind, self.number, up, down)
+                    self._channel(edge["index"], upstream, self.number)
+                    for upstream in upstream_channels(kind, self.number, up, down)
                 ]
             if edge["source"] == self.operator_id:
                 targets = [self.number] if kind is PartitionerKind.FORWARD else range(down)
-                channels = [self._channel(edge["index"], self.number, one) for one in targets]
+                channels = [self._channel(edge["index"], self.number, downstream) for downstream in targets]
                 self._outputs.append((kind is PartitionerKind.HASH, channels))
         for channel in self._inputs:
             channel.reader = self
@@ -178,7 +178,7 @@ class CheckpointedTask:
         for committables in mine.committables:
             for item in committables.items:
                 name, results = json.loads(storage.read_state(item))
-                self._committing.append((restore.checkpoint_id, name, [_result(one) for one in results]))
+                self._committing.append((restore.checkpoint_id, name, [_result(result) for result in results]))
 
     def _move(self, state: str, error: Mapping[str, Any] | None = None) -> None:
         self.state = state
@@ -268,11 +268,11 @@ class CheckpointedTask:
             else:
                 self._process(element)
                 continue
-            for one in out:
-                if isinstance(one, Arrived):
-                    self._begin(one.barrier)
-                elif isinstance(one, CancelBarrier):
-                    self._give_up(one.checkpoint_id)
+            for item in out:
+                if isinstance(item, Arrived):
+                    self._begin(item.barrier)
+                elif isinstance(item, CancelBarrier):
+                    self._give_up(item.checkpoint_id)
             if not self._lives or self._stopped_at:
                 return
             if getattr(self, "_ended", 0) == len(self._inputs):
@@ -359,7 +359,7 @@ class CheckpointedTask:
         for number, name, results in self._committing:
             by_checkpoint.setdefault(number, []).append((name, results))
         committables = tuple(
-            Committables(number, 1, tuple(InlineState(json.dumps(one).encode()) for one in prepared))
+            Committables(number, 1, tuple(InlineState(json.dumps(committable).encode()) for committable in prepared))
             for number, prepared in sorted(by_checkpoint.items())
         )
         keyed = {}

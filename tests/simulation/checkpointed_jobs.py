@@ -86,7 +86,7 @@ def draw_job(
         "execution.checkpointing.externalized-checkpoint-retention": job.retention,
         **strategy,
     }
-    made = []
+    job_vertices = []
     for index in range(1, job.vertices + 1):
         vertex_id = f"{index:032x}"
         info = (OperatorInfo(vertex_id, f"V{index}", None, "map"),)
@@ -95,12 +95,12 @@ def draw_job(
             plain = [{"id": split, "data": {"records": count}} for split, count in splits.items()]
             source = SourceInfo(vertex_id, "trickle", {"splits": plain}, bounded=not endless)
         last = index == job.vertices
-        made.append(
+        job_vertices.append(
             JobVertex(vertex_id, f"V{index}", parallelism, MAX_PARALLELISM, "default", chain, info, source, last, None)
         )
     edges = tuple(
         JobEdge(i, a.id, b.id, a.id, 0, rng.choice(["HASH", "HASH", "REBALANCE", "FORWARD"]))
-        for i, (a, b) in enumerate(pairwise(made))
+        for i, (a, b) in enumerate(pairwise(job_vertices))
     )
     job_id = f"{rng.getrandbits(128):032x}"
-    return job, JobGraph(job_id, f"job {number}", tuple(made), edges, config, {chain: chain_bytes})
+    return job, JobGraph(job_id, f"job {number}", tuple(job_vertices), edges, config, {chain: chain_bytes})

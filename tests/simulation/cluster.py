@@ -218,8 +218,8 @@ class Cluster:
 
     def leading(self, component: str) -> Process:
         """Who leads a component, or did so last, as far as it is known; else the first one that was started."""
-        found = self.ha.announced.get(component)
-        return found or next(iter(self.coordinators[component].processes.values()))
+        announced = self.ha.announced.get(component)
+        return announced or next(iter(self.coordinators[component].processes.values()))
 
     @property
     def resourcemanager(self) -> Process:
@@ -236,7 +236,7 @@ class Cluster:
     def jobmasters(self, job_id: str) -> list[JobMaster]:
         """All JobMasters of a job that live."""
         services = [process.service for process in self.job_processes.of_job(job_id)]
-        return [job for one in services if one is not None and (job := one._jobs.get(job_id)) is not None]
+        return [job for service in services if service is not None and (job := service._jobs.get(job_id)) is not None]
 
     def depose(self, component: str) -> None:
         """Somebody else leads from now on; the process that did lives on, until it sees that."""
@@ -354,9 +354,9 @@ class Cluster:
         if launch.allocation_id not in self.wanted:
             return
         attached = [e for e in self.executors.values() if e.running and e.spec.executor_id in e.driver.attached]
-        wanted = [e for e in attached if e.spec.executor_id == launch.executor_id]
+        fitting = [e for e in attached if e.spec.executor_id == launch.executor_id]
         astray = self.faults_go_on and self.world.rng.random() < 0.02
-        executor = wanted[0] if wanted and not astray else self.world.rng.choice(attached) if attached else None
+        executor = fitting[0] if fitting and not astray else self.world.rng.choice(attached) if attached else None
         if executor is None:
             self.world.after(1.0, lambda: self.launch(launch))
         elif self.faults_go_on and self.world.rng.random() < 0.01:
@@ -408,7 +408,7 @@ class Cluster:
         rng = self.world.rng
         job_id = f"{rng.getrandbits(128):032x}"
         splits = rng.randint(1, 8)
-        made = []
+        job_vertices = []
         for number in range(1, vertices + 1):
             vertex_id = f"{number:032x}"
             source = None
@@ -417,16 +417,17 @@ class Cluster:
                 source = SourceInfo(vertex_id, "trickle", {"splits": plain}, bounded=True)
             info = (OperatorInfo(vertex_id, f"V{number}", None, "map"),)
             last = number == vertices
-            made.append(
+            job_vertices.append(
                 JobVertex(vertex_id, f"V{number}", parallelism, 128, "default", _CHAIN, info, source, last, None)
             )
         edges = tuple(
-            JobEdge(i, a.id, b.id, a.operators[-1].id, 0, "REBALANCE") for i, (a, b) in enumerate(pairwise(made))
+            JobEdge(i, a.id, b.id, a.operators[-1].id, 0, "REBALANCE")
+            for i, (a, b) in enumerate(pairwise(job_vertices))
         )
         name, config = f"job {len(self.submitted)}", {}
         if restarts:
             config = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": str(restarts)}
-        graph = JobGraph(job_id, name, tuple(made), edges, config, {_CHAIN: _CHAIN_BYTES})
+        graph = JobGraph(job_id, name, tuple(job_vertices), edges, config, {_CHAIN: _CHAIN_BYTES})
         self.splits[job_id], self.restarts[job_id] = splits, restarts
         self.sinks[job_id] = parallelism
         if endless:

@@ -398,9 +398,9 @@ class DataPlaneStory:
         except Exception as error:
             again = f"again: python -m tests.simulation data {self.seed}"
             short = str(error).strip().rpartition("\n")[2]  # of a task's failure the line that names it
-            told = "\n".join([*self.told, str(error)])
+            tale = "\n".join([*self.told, str(error)])
             raise StoryError(
-                f"data seed {self.seed}: {type(error).__name__}: {short}\nagain: {again}\n{told}"
+                f"data seed {self.seed}: {type(error).__name__}: {short}\nagain: {again}\n{tale}"
             ) from error
 
     def _attempts(self) -> None:
@@ -512,8 +512,10 @@ class DataPlaneStory:
         assert Seen.out == out, f"{sorted(Seen.out - out)} come out behind the savepoint with which the job stops"
         self.told.append(f"it is complete, and the job is {'over' if job.finished else 'not over yet'}")
         if how == savepoints.DRAIN:
-            kept = {record[2] for record in self._records if record[2] not in out}
-            assert not kept & self._read(job), f"{sorted(kept & self._read(job))} were read and are not drained"
+            undrained = {record[2] for record in self._records if record[2] not in out}
+            assert not undrained & self._read(job), (
+                f"{sorted(undrained & self._read(job))} were read and are not drained"
+            )
 
     def _read(self, job: MiniJob) -> set[int]:
         """The numbers of records that stand behind no reader of the savepoint."""
@@ -524,8 +526,12 @@ class DataPlaneStory:
             for operator in state.operators.values()
             for split in operator.splits
         }
-        told = {f"source-{n}": split[0] for n, split in enumerate(self._splits)}
-        return {record[2] for name, records in told.items() for record in records[: places.get(name, len(records))]}
+        records_by_split = {f"source-{n}": split[0] for n, split in enumerate(self._splits)}
+        return {
+            record[2]
+            for name, records in records_by_split.items()
+            for record in records[: places.get(name, len(records))]
+        }
 
     def _rest(self, job: MiniJob) -> None:
         """Nothing is left to do, however much later it is."""
@@ -541,11 +547,11 @@ class DataPlaneStory:
         if job.finished or not halted <= set(attempt.last):
             return  # nothing halts, or not every split has told how far it is
         watermark = min((attempt.last[split] - 1 for split in halted), default=1 << 62)
-        told = {f"source-{n}": split[0] for n, split in enumerate(self._splits)}
-        for split, records in told.items():
+        records_by_split = {f"source-{n}": split[0] for n, split in enumerate(self._splits)}
+        for split, records in records_by_split.items():
             read = attempt.last.get(split, -1) if split in halted else 1 << 62
             missing = [record[2] for record in records if record[1] <= min(watermark, read)]
-            missing = [one for one in missing if one not in Seen.out]
+            missing = [record for record in missing if record not in Seen.out]
             assert not missing, f"all is at rest, the watermark is {watermark}, and {missing} of {split} are not out"
 
     def _let_go_on(self, stage: int) -> None:

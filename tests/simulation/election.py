@@ -67,15 +67,15 @@ class ProcessServices(HighAvailabilityServices):
 
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
         process, world = self._process, self._process.world
-        told: list[bool] = []
+        answers: list[bool] = []
 
         def tell(leader: Leader | None) -> None:
             if process.alive:
                 process.loop.call_soon(listener, leader)
 
         def hear(leader: Leader | None) -> None:
-            if not told:  # at once
-                told.append(True)
+            if not answers:  # at once
+                answers.append(True)
                 listener(leader)
             elif process.alive:
                 world.after(world.rng.uniform(0.0, _TOLD_WITHIN), lambda: tell(self.leader(component)))

@@ -173,8 +173,8 @@ class JobMasterProcesses:
 
     # what services ask of the system
 
-    def ask_to_end(self, asked: ProcessId) -> None:
-        process = self.alive.get(asked.pid)
+    def ask_to_end(self, identity: ProcessId) -> None:
+        process = self.alive.get(identity.pid)
         if process is not None:
             process.signal(signal.SIGTERM)
 

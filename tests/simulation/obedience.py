@@ -47,7 +47,7 @@ class Obedience:
         """What a receiver holds before a call, and when that is; for ``after``."""
         return (callee.world.now, _slots(callee)) if callee.service.name == "taskmanager" else None
 
-    def after(self, caller: Any, callee: Any, call: Any, status: int, held: Any) -> None:
+    def after(self, caller: Any, callee: Any, call: Any, status: int, before_call: Any) -> None:
         """A call was answered.
 
         Raises:
@@ -56,7 +56,7 @@ class Obedience:
         self.refused += status == 409
         self._in_contract(caller, callee, call)
         if callee.service.name == "taskmanager":
-            self._taskmanager(caller, callee, call, status, *held)
+            self._taskmanager(caller, callee, call, status, *before_call)
         elif callee.service.name == "jobmaster":
             self._jobmasters(callee, call)
         elif callee.service.name == "dispatcher":
@@ -75,11 +75,11 @@ class Obedience:
         by = gateway.methods[call.method].by
         assert _kind(caller) in by, f"{caller} calls {gateway.__name__}.{call.method}, which only {by} may"
 
-    def _taskmanager(self, caller: Any, callee: Any, call: Any, status: int, since: float, held: Any) -> None:
+    def _taskmanager(self, caller: Any, callee: Any, call: Any, status: int, since: float, slots_before: Any) -> None:
         self._follows(callee, RESOURCEMANAGER, callee.service._link.bond.token, call)
         now = _slots(callee)
         if callee.world.now == since:
-            changed = [held.get(i) or now[i] for i in now if held.get(i) != now[i]]
+            changed = [slots_before.get(i) or now[i] for i in now if slots_before.get(i) != now[i]]
         else:  # it waited for something, and others may have changed slots meanwhile
             meant = call.payload.get("allocation_id")
             changed = [slot for slot in now.values() if status == 200 and meant and slot.allocation == meant]

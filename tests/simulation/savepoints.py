@@ -146,20 +146,20 @@ class Users:
         if stop == savepoints.CANCEL:
             cluster.cancelled.add(job_id)
         form = rng.choice(savepoints.FORMATS)
-        wanted = SavepointRequest(f"{rng.getrandbits(128):032x}", SAVEPOINTS, form, stop)
+        request = SavepointRequest(f"{rng.getrandbits(128):032x}", SAVEPOINTS, form, stop)
         for again in range(rng.choice([1, 1, 2])):  # a client that has got no answer asks again
-            self._world.after(again * rng.choice([0.0, 3.0, 20.0]), lambda: self._ask(job_id, wanted))
+            self._world.after(again * rng.choice([0.0, 3.0, 20.0]), lambda: self._ask(job_id, request))
 
-    def _ask(self, job_id: str, wanted: SavepointRequest) -> None:
+    def _ask(self, job_id: str, request: SavepointRequest) -> None:
         cluster = self._cluster
         dispatcher, service = cluster.dispatcher, cluster.dispatcher.service
         if not dispatcher.alive or not service._started or service.stopping:
             return
-        cluster.tell(f"a user wants a savepoint of {cluster.short(job_id)}{wanted.stop and ', to '}{wanted.stop}")
+        cluster.tell(f"a user wants a savepoint of {cluster.short(job_id)}{request.stop and ', to '}{request.stop}")
 
         async def do() -> None:
             try:
-                await service.jobs.trigger_savepoint(job_id, wanted)
+                await service.jobs.trigger_savepoint(job_id, request)
             except (FiresteelError, OSError) as error:
                 cluster.tell(f"{dispatcher} asks for no savepoint of {cluster.short(job_id)}: {error}")
 
@@ -169,7 +169,9 @@ class Users:
         cluster = self._cluster
         dispatcher, service = cluster.dispatcher, cluster.dispatcher.service
         seen = cluster.ledger.savepoints
-        mine = [p for p, one in sorted(seen.items()) if one.told and not one.stop and not one.may_go]
+        mine = [
+            p for p, savepoint in sorted(seen.items()) if savepoint.told and not savepoint.stop and not savepoint.may_go
+        ]
         if not mine or not dispatcher.alive or not service._started or service.stopping:
             return
         path = self._world.rng.choice(mine)

@@ -141,8 +141,8 @@ class ScaleWorld(World):
 
     async def _perform(self, callee: Process, path: str, body: bytes, caller: Process) -> tuple[int, bytes]:
         status, answer = await super()._perform(callee, path, body, caller)
-        found = _METHOD.search(path)
-        method = found[1] if found else path
+        match = _METHOD.search(path)
+        method = match[1] if match else path
         self.cost.calls[method] += 1
         self.cost.sent[method] += len(body) + len(answer)
         return status, answer
@@ -263,7 +263,7 @@ class _Run:
         cluster = self.cluster
         job_id = f"{self.world.rng.getrandbits(128):032x}"
         source = SourceInfo(_SOURCE, "trickle", {"splits": []}, bounded=False)
-        made = tuple(
+        vertices = tuple(
             JobVertex(
                 id_, name, parallelism, _MAX_PARALLELISM, "default", _CHAIN, (OperatorInfo(id_, name, None, "map"),),
                 source if id_ == _SOURCE else None, False, None,
@@ -279,7 +279,7 @@ class _Run:
         edges = (JobEdge(0, _SOURCE, _SINK, _SINK, 0, partitioner),)
         cluster.scale[job_id] = ScaleJob(parallelism, partitioner == "HASH")
         cluster.submitted.append(job_id)
-        cluster.send(JobGraph(job_id, "scale", made, edges, config, {_CHAIN: _CHAIN_BYTES}))
+        cluster.send(JobGraph(job_id, "scale", vertices, edges, config, {_CHAIN: _CHAIN_BYTES}))
         return job_id
 
     def _ask(self, question: Callable[[], Any]) -> None:

@@ -46,9 +46,9 @@ def told_under_hash_seeds(program: str) -> list[str]:
         )
         for hash_seed in ("1", "2")
     ]
-    told = [run.communicate()[0] for run in runs]
+    outputs = [run.communicate()[0] for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
-    return told
+    return outputs
 
 
 def fresh_seeds(count: int) -> list[int]:
@@ -86,6 +86,6 @@ def check_seeds(seeds: Sequence[int], kind: str = "faults") -> None:
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
             chunks = list(pool.map(_run, parts, [kind] * len(parts)))
-        failures = {seed: told for chunk in chunks for seed, told in chunk.items()}
+        failures = {seed: output for chunk in chunks for seed, output in chunk.items()}
     first_told = next(iter(failures.values()), "")
     assert not failures, f"of {len(seeds)} {kind} seeds {sorted(failures)} failed; the first:\n{first_told}"

@@ -66,11 +66,15 @@ def check_settled(cluster: Cluster) -> None:
     for slot in cluster.resourcemanager.service.core.table:
         assert not slot.job_id or slot.job_id in running, f"ResourceManager holds {slot} for a job that has ended"
     for process in cluster.taskmanagers.values():
-        for held in process.service.core.slots:
-            assert not held.job_id or held.job_id in running, f"{process} holds {held} for a job that has ended"
-    given = {slot.allocation_id: slot.job_id for slot in cluster.resourcemanager.service.core.table}
+        for task_slot in process.service.core.slots:
+            assert not task_slot.job_id or task_slot.job_id in running, (
+                f"{process} holds {task_slot} for a job that has ended"
+            )
+    job_by_allocation = {slot.allocation_id: slot.job_id for slot in cluster.resourcemanager.service.core.table}
     for slot_process in cluster.slot_processes.values():
-        job_id = slot_process.job_id or given.get(slot_process.launch.allocation_id, "")  # that waits for more slots
+        job_id = slot_process.job_id or job_by_allocation.get(
+            slot_process.launch.allocation_id, ""
+        )  # that waits for more slots
         assert job_id in running, f"slot process {slot_process.pid} is left over"
 
 

@@ -218,9 +218,11 @@ class SlotProcess:
             self.cluster.attempts.deployed(self.job_id, self.secret, plain["execution_id"])
         if self.job_id in self.cluster.checkpointed:
             for plain in deployment["tasks"]:
-                made = self.checkpointed[plain["execution_id"]] = CheckpointedTask(self, plain, deployment)
-                self.cluster.tell(f"slot {self.pid} runs {self.cluster.short(self.job_id, made.execution_id)}")
-                made.start()
+                checkpointed_task = self.checkpointed[plain["execution_id"]] = CheckpointedTask(self, plain, deployment)
+                self.cluster.tell(
+                    f"slot {self.pid} runs {self.cluster.short(self.job_id, checkpointed_task.execution_id)}"
+                )
+                checkpointed_task.start()
             return
         by_target: dict[str, list[str]] = {}
         for edge in deployment["edges"]:

@@ -212,12 +212,12 @@ class SimulatedStorage(CheckpointStorage):
     def left_behind(self, below: int) -> list[tuple[int, str, bytes | None]]:
         disk = self._disk
         disk.begin("look")
-        found = []
+        leftovers = []
         for directory in disk.directories_of(self.root):
             number, location = int(directory.rpartition("-")[2]), f"{directory}/{METADATA}"
             if number < below:
-                found.append((number, location, disk.files.get(location)))
-        return sorted(found)
+                leftovers.append((number, location, disk.files.get(location)))
+        return sorted(leftovers)
 
     def discard(self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = ()) -> None:
         self._step("discard")

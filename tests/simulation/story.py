@@ -93,7 +93,7 @@ class Story:
         world = self.world
         loggers = [logging.getLogger(name) for name in (*_SERVICES, "firesteel")]
         teller = _Teller(world)
-        kept = [(logger.propagate, logger.level) for logger in loggers]
+        levels = [(logger.propagate, logger.level) for logger in loggers]
         for logger in loggers:
             logger.addHandler(teller)
             logger.propagate = False
@@ -117,7 +117,7 @@ class Story:
             text = f"{self.kind} seed {self.seed}: {type(error).__name__}: {error}\nagain: {again}\n{story}"
             raise StoryError(text) from error
         finally:
-            for logger, (propagate, level) in zip(loggers, kept, strict=True):
+            for logger, (propagate, level) in zip(loggers, levels, strict=True):
                 logger.removeHandler(teller)
                 logger.propagate, logger.level = propagate, level
 
@@ -419,8 +419,8 @@ class Story:
     def _cut(self) -> None:
         rng, world = self.world.rng, self.world
         hosts = sorted({p.host for p in world.processes.values()})
-        one, other = rng.sample(hosts, 2)
-        self._part(one, other)
+        host, other = rng.sample(hosts, 2)
+        self._part(host, other)
 
     def cut_jobmaster(self) -> None:
         """Its host can't reach one of the others."""
@@ -428,9 +428,9 @@ class Story:
         hosts = sorted({p.host for p in self.world.processes.values()} - {own})
         self._part(own, self.world.rng.choice(hosts))
 
-    def _part(self, one: str, other: str, seconds: float = 0.0) -> None:
+    def _part(self, host: str, other: str, seconds: float = 0.0) -> None:
         rng, world = self.world.rng, self.world
-        pairs = {(one, other)} if rng.random() < 0.4 else {(one, other), (other, one)}
+        pairs = {(host, other)} if rng.random() < 0.4 else {(host, other), (other, host)}
         seconds = seconds or rng.choice([1.0, 15.0, 40.0, 100.0])
         world.tell(f"cut for {seconds:g} s: {sorted(pairs)}")
         world.blocked |= pairs

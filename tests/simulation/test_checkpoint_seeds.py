@@ -74,8 +74,8 @@ def test_a_restart_while_a_job_commits_is_still_allowed_when_it_has_ended() -> N
 def _found(patch: Any, kind: str, *words: str, first: int = 0) -> None:
     """A seed, from the first one on that is known to, finds broken code, and says so in one of these ways."""
     with patch:
-        _, found = first_that_fails(range(first, first + TRIED), kind)
-    assert any(one in found for one in words), found
+        _, failure = first_that_fails(range(first, first + TRIED), kind)
+    assert any(word in failure for word in words), failure
 
 
 @pytest.mark.timeout(600)

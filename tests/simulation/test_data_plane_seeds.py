@@ -41,9 +41,9 @@ def test_every_record_counts_once_and_nothing_stalls() -> None:
 
 @pytest.mark.timeout(600)
 def test_a_seed_tells_the_same_story_under_every_hash_seed() -> None:
-    told = told_under_hash_seeds(_STORIES)
-    assert told[0].count("records are out") >= len(_REPEATED)
-    assert told[0] == told[1]
+    stories = told_under_hash_seeds(_STORIES)
+    assert stories[0].count("records are out") >= len(_REPEATED)
+    assert stories[0] == stories[1]
 
 
 @pytest.mark.long
@@ -123,5 +123,5 @@ BROKEN: dict[str, tuple[Any, tuple[str, ...], int]] = {  # how, what is said of 
 def test_what_was_broken_once_is_found_out(what: str) -> None:
     patch, ways, first = BROKEN[what]
     with patch:
-        _, found = first_that_fails(range(first, first + TRIED), "data")
-    assert any(words in found for words in ways), found
+        _, failure = first_that_fails(range(first, first + TRIED), "data")
+    assert any(words in failure for words in ways), failure

@@ -73,15 +73,15 @@ def test_no_job_runs_again_that_ended_while_no_dispatcher_was_up() -> None:
 @pytest.mark.timeout(600)
 def test_ends_that_are_not_recorded_are_found_out() -> None:
     with mock.patch.object(ProcessServices, "recorded_end", return_value=None):
-        _, found = first_that_fails(range(END_SEEDS), "ends")
-    assert "runs again" in found, found
+        _, failure = first_that_fails(range(END_SEEDS), "ends")
+    assert "runs again" in failure, failure
 
 
 @pytest.mark.timeout(600)
 def test_coordinators_that_take_the_cluster_with_them_are_found_out() -> None:
     with mock.patch.object(Service, "leaving", Leaving.END_ALL):
-        _, found = first_that_fails(range(ROLLING_SEEDS), "rolling")
-    assert "restarted in order" in found, found
+        _, failure = first_that_fails(range(ROLLING_SEEDS), "rolling")
+    assert "restarted in order" in failure, failure
 
 
 @pytest.mark.long  # few stories have a host that is deposed between two steps of a start
@@ -91,15 +91,15 @@ def test_a_deposed_host_that_still_makes_jobmasters_is_found_out() -> None:
         pass
 
     with mock.patch.object(host, "check_leads", leads):
-        _, found = first_that_fails(range(LONG_SEEDS), "faults")
-    assert "makes a JobMaster, and" in found, found
+        _, failure = first_that_fails(range(LONG_SEEDS), "faults")
+    assert "makes a JobMaster, and" in failure, failure
 
 
 @pytest.mark.timeout(600)
 def test_a_seed_tells_the_same_story_under_every_hash_seed() -> None:
-    told = told_under_hash_seeds(_DIGESTS)
-    assert len(told[0].split()) == 2 * len(_REPEATED)
-    assert told[0] == told[1]
+    digests = told_under_hash_seeds(_DIGESTS)
+    assert len(digests[0].split()) == 2 * len(_REPEATED)
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.timeout(600)
@@ -112,8 +112,8 @@ def test_services_that_do_not_fence_are_found_out() -> None:
     with ExitStack() as patches:
         for module in (dispatcher_calls, jobmaster_calls, resourcemanager_calls, taskmanager_calls):
             patches.enter_context(mock.patch.object(module, "handlers_of", unfenced))
-        _, found = first_that_fails(range(UNFENCED, UNFENCED + SEEDS), "faults")
-    assert any(words in found for words in ("deposed leader", "another JobMaster leads", "another leader")), found
+        _, failure = first_that_fails(range(UNFENCED, UNFENCED + SEEDS), "faults")
+    assert any(words in failure for words in ("deposed leader", "another JobMaster leads", "another leader")), failure
 
 
 @pytest.mark.long

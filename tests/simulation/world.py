@@ -92,8 +92,8 @@ class Process:
             return
         self.alive = False
         self.loop.kill()
-        for told in self.connections:
-            told()
+        for call in self.connections:
+            call()
         self.gone(what)
 
     def signal(self, number: signal.Signals) -> None:
@@ -217,9 +217,9 @@ class World:
         url = f"{base_url}/rpc/{method}"
         if not base_url:
             raise PeerUnreachableError(f"{url}: nobody is known to lead there")
-        found = _URL.fullmatch(url)
-        assert found is not None, url
-        address, path = f"http://{found[1]}", found[2]
+        match = _URL.fullmatch(url)
+        assert match is not None, url
+        address, path = f"http://{match[1]}", match[2]
         call_id = f"{self.rng.getrandbits(64):x}"
         envelope = {"v": RPC_VERSION, "id": call_id, "token": token, "payload": payload}
         body = json.dumps(envelope, default=rpc_client._mapping).encode()
@@ -275,20 +275,20 @@ class World:
 
     async def _perform(self, callee: Process, path: str, body: bytes, caller: Process) -> tuple[int, bytes]:
         for pattern, handlers, answers in callee.endpoints:
-            found = pattern.fullmatch(path)
-            if found is None:
+            match = pattern.fullmatch(path)
+            if match is None:
                 continue
-            call = rpc_server._read(body, found.groupdict())
+            call = rpc_server._read(body, match.groupdict())
             key = f"{path}#{call.id}"
             running = answers.find(key)
             if running is not None:
                 first: tuple[int, bytes] = await asyncio.shield(running)
                 return first
             future = answers.begin(key)
-            held = self.obedience.before(callee)
+            before_call = self.obedience.before(callee)
             status, text = await rpc_server._perform(call, handlers)
             try:
-                self.obedience.after(caller, callee, call, status, held)
+                self.obedience.after(caller, callee, call, status, before_call)
             except AssertionError as error:
                 self.broken.append(str(error))
             answers.answered(key, len(text))
@@ -333,5 +333,5 @@ def _host(address: str) -> str:
 
 
 def _job_of(path: str, payload: Mapping[str, Any]) -> str:
-    found = re.match(r"/jobs/(\w+)/", path)
-    return found[1] if found else str(payload.get("job_id") or "")
+    match = re.match(r"/jobs/(\w+)/", path)
+    return match[1] if match else str(payload.get("job_id") or "")

@@ -85,7 +85,7 @@ class Chromium:
         self._session = aiohttp.ClientSession()
         self._socket = await self._session.ws_connect(f"ws://127.0.0.1:{port}{path}", max_msg_size=0)
         targets = await self._send("Target.getTargets")
-        (page,) = [one for one in targets["targetInfos"] if one["type"] == "page"]
+        (page,) = [target for target in targets["targetInfos"] if target["type"] == "page"]
         attached = await self._send("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._page = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -105,15 +105,15 @@ class Chromium:
             self._event(heard)
 
     def _event(self, heard: Any) -> None:
-        found = heard.get("params", {})
+        params = heard.get("params", {})
         match heard.get("method"):
             case "Runtime.exceptionThrown":
-                details = found["exceptionDetails"]
+                details = params["exceptionDetails"]
                 self.problems.append(str(details.get("exception", {}).get("description", details["text"])))
-            case "Log.entryAdded" if found["entry"]["level"] == "error":
-                self.problems.append(f"{found['entry']['text']} {found['entry'].get('url', '')}")
+            case "Log.entryAdded" if params["entry"]["level"] == "error":
+                self.problems.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
             case "Network.requestWillBeSent":
-                self.asked.append(found["request"]["url"])
+                self.asked.append(params["request"]["url"])
 
     # -- the page
 
@@ -158,11 +158,11 @@ class Chromium:
         end, last = time.monotonic() + seconds, ""
         while time.monotonic() < end:
             try:
-                found = self.evaluate(_LOOK % expression)
+                value = self.evaluate(_LOOK % expression)
             except NotShownError as error:  # what it looks into is not there yet
-                found, last = None, str(error)
-            if found:
-                return found
+                value, last = None, str(error)
+            if value:
+                return value
             self._run(asyncio.sleep(0.05))
         text = self.evaluate("document.body.innerText")
         raise NotShownError(f"not in {seconds:g} s: {expression}\n{last}\nThe page says:\n{text}\n{self.problems}")
@@ -180,11 +180,11 @@ class Chromium:
 
     def type(self, selector: str, text: str) -> None:
         """Write into a field, as a keyboard would; once more if a dialog that opens has taken the focus meanwhile."""
-        found = f"document.querySelector({json.dumps(selector)})"
+        element = f"document.querySelector({json.dumps(selector)})"
         for _ in range(20):
-            self.wait(f"{found} && ({found}.focus(), {found}.select?.(), true)")
+            self.wait(f"{element} && ({element}.focus(), {element}.select?.(), true)")
             self._run(self._send("Input.insertText", text=text))
-            if self.evaluate(f"{found}.value") == text:
+            if self.evaluate(f"{element}.value") == text:
                 return
         raise NotShownError(f"{selector} does not take what is written into it")
 

@@ -75,14 +75,16 @@ def watched(program: str) -> Iterator[Shop]:
             job: Any = shop(folder)
             cluster = embedded._shared._cluster
             assert cluster is not None
-            found = Shop(job.get_web_interface_url(), cluster.rest_token, job, folder)
-            until(lambda: found.ask("/exceptions")["exceptionHistory"]["entries"], "the failure", 90)
+            watched_shop = Shop(job.get_web_interface_url(), cluster.rest_token, job, folder)
+            until(lambda: watched_shop.ask("/exceptions")["exceptionHistory"]["entries"], "the failure", 90)
             until(
-                lambda: all(v["tasks"]["RUNNING"] == v["parallelism"] for v in found.ask()["vertices"]), "it runs", 60
+                lambda: all(v["tasks"]["RUNNING"] == v["parallelism"] for v in watched_shop.ask()["vertices"]),
+                "it runs",
+                60,
             )
-            until(lambda: found.ask("/checkpoints")["counts"]["completed"], "a checkpoint", 60)
-            yield found
-            if found.ask()["end-time"] < 0:
+            until(lambda: watched_shop.ask("/checkpoints")["counts"]["completed"], "a checkpoint", 60)
+            yield watched_shop
+            if watched_shop.ask()["end-time"] < 0:
                 job.cancel().result()
                 ended(job)
         finally:
@@ -92,10 +94,10 @@ def watched(program: str) -> Iterator[Shop]:
 @pytest.fixture(scope="module")
 def browser(program: str, watched: Shop) -> Iterator[Chromium]:
     """A browser with the dashboard of that cluster."""
-    found = Chromium(program)
+    browser_ = Chromium(program)
     try:
-        found.open(watched.url)
-        found.text("main h1")
-        yield found
+        browser_.open(watched.url)
+        browser_.text("main h1")
+        yield browser_
     finally:
-        found.close()
+        browser_.close()

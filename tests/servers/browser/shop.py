@@ -38,20 +38,20 @@ def shop(folder: Path, **options: str) -> Any:
     def order(number: int) -> dict[str, Any]:
         return {"order": number, "customer": f"c{number % 7}"}
 
-    def price(one: dict[str, Any]) -> dict[str, Any]:
+    def price(order: dict[str, Any]) -> dict[str, Any]:
         time.sleep(0.001)
-        if one["order"] % 10 == 0:
-            logging.getLogger("shop").info("order %s has a price", one["order"])
-        if one["order"] == 100 and not failed.exists():
+        if order["order"] % 10 == 0:
+            logging.getLogger("shop").info("order %s has a price", order["order"])
+        if order["order"] == 100 and not failed.exists():
             failed.touch()
-            raise LookupError(f"no price for customer {one['customer']}")
-        return one
+            raise LookupError(f"no price for customer {order['customer']}")
+        return order
 
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(100))
     source = DataGeneratorSource(order, None, RateLimiterStrategy(100.0))
     orders = env.from_source(source, strategy.with_timestamp_assigner(_OrderTime()), "orders")
-    priced = orders.key_by(lambda one: one["customer"]).map(price).name("price")
-    priced.rebalance().filter(lambda one: one["order"] < 0).name("odd ones").print()
+    priced = orders.key_by(lambda order: order["customer"]).map(price).name("price")
+    priced.rebalance().filter(lambda order: order["order"] < 0).name("odd ones").print()
     return env.execute_async(NAME)
 
 

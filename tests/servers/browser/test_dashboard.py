@@ -25,22 +25,22 @@ ROWS = "[...document.querySelectorAll('table[data-name={name}] tbody tr[data-row
 
 def rows(browser: Chromium, name: str, least: int = 1) -> list[list[str]]:
     """The cells of a table, as soon as it has so many rows."""
-    found: list[list[str]] = browser.wait(
+    cells: list[list[str]] = browser.wait(
         f"(({ROWS.format(name=name)}).length >= {least}) && "
         f"{ROWS.format(name=name)}.map((row) => [...row.cells].map((cell) => cell.innerText))"
     )
-    return found
+    return cells
 
 
 def cut(browser: Chromium, name: str) -> list[str]:
     """Figures, states and titles of a table that have no room, or all of it where it is wider than the page."""
     table = f"document.querySelector('table[data-name={name}]')"
-    found: list[str] = browser.evaluate(
+    texts: list[str] = browser.evaluate(
         f"{ROWS.format(name=name)}.flatMap((row) => [...row.querySelectorAll('td.number, td:has(.badge)')])"
         f".concat([...{table}.querySelectorAll('th button')], [{table}.parentNode])"
         ".filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText)"
     )
-    return found
+    return texts
 
 
 def figure(browser: Chromium, name: str) -> str:
@@ -81,8 +81,8 @@ def test_the_graph_has_all_vertices_and_names_the_worst_subtask(browser: Chromiu
         "[...document.querySelectorAll('[data-edge]')].map((one) => [one.dataset.edge, one.innerText])"
     )
     nodes = said["plan"]["nodes"]
-    wanted = {f"{i['id']}-{node['id']}": i["ship_strategy"] for node in nodes for i in node.get("inputs", ())}
-    assert {edge: text.split("\n")[0] for edge, text in edges} == wanted
+    expected = {f"{i['id']}-{node['id']}": i["ship_strategy"] for node in nodes for i in node.get("inputs", ())}
+    assert {edge: text.split("\n")[0] for edge, text in edges} == expected
     busiest = next(v for v in said["vertices"] if v["name"].startswith("price"))
     number = f"document.querySelector('.node[data-vertex=\"{busiest['id']}\"] .node-bar-where').innerText"
     worst = browser.wait(f"{number}.match(/^[12]\\/2$/)")
@@ -103,7 +103,7 @@ def test_subtasks_are_sorted_and_filtered_and_the_link_says_so(browser: Chromium
         "the link brings the order along"
     )
     said = watched.ask(f"/vertices/{vertex}")["subtasks"]
-    assert {row[1] for row in rows(browser, "subtasks", PARALLELISM)} == {one["status"] for one in said}
+    assert {row[1] for row in rows(browser, "subtasks", PARALLELISM)} == {subtask["status"] for subtask in said}
     browser.type(".find", "no such subtask")
     browser.wait("document.querySelector('.empty')?.innerText.startsWith('Nothing matches')")
     browser.go(f"#/jobs/{watched.id}/overview/{vertex}/backpressure")
@@ -247,9 +247,9 @@ def test_logs_of_a_job_come_from_all_processes_in_one_order(browser: Chromium, w
     failure = browser.wait(f"document.querySelector('.log-line.current') && {lines}")
     assert "at=" in browser.evaluate("location.hash")
     assert any(
-        re.search(r" INFO +shop \[embedded, price \([12]/2\)#0\]: order \d+ has a price$", one) for one in failure
+        re.search(r" INFO +shop \[embedded, price \([12]/2\)#0\]: order \d+ has a price$", line) for line in failure
     )
-    assert failure == sorted(failure, key=lambda one: one[:23]), "in order of time"
+    assert failure == sorted(failure, key=lambda line: line[:23]), "in order of time"
     browser.go(f"#/jobs/{watched.id}/logs")
     followed = f"document.querySelector('[data-toggle=follow]').checked && {lines}.length > 1 && {lines}.at(-1)"
     last = browser.wait(followed)
@@ -262,11 +262,13 @@ def test_logs_of_a_job_come_from_all_processes_in_one_order(browser: Chromium, w
 
 
 def test_a_flame_graph_is_drawn_of_all_subtasks_and_of_one(browser: Chromium, watched: Shop) -> None:
-    vertex = next(one["id"] for one in watched.ask()["vertices"] if one["name"].startswith("price"))
+    vertex = next(
+        vertex_row["id"] for vertex_row in watched.ask()["vertices"] if vertex_row["name"].startswith("price")
+    )
     browser.go(f"#/jobs/{watched.id}/overview/{vertex}/flamegraph")
     drawn = "[...document.querySelectorAll('.flame')].map((one) => one.title)"
-    found = browser.wait(f"{drawn}.some((one) => /\\.price:/.test(one)) && {drawn}")
-    assert not any(".daemon." in one.split("\n")[0] for one in found[:1]), "what leads nowhere else is folded"
+    stacks = browser.wait(f"{drawn}.some((one) => /\\.price:/.test(one)) && {drawn}")
+    assert not any(".daemon." in stack.split("\n")[0] for stack in stacks[:1]), "what leads nowhere else is folded"
     of_all = int(browser.evaluate("document.querySelector('[data-flames]').dataset.flames"))
     browser.press("[data-fold=folded]")
     browser.wait("document.querySelector('.flame').title.startsWith('root')")
@@ -378,10 +380,10 @@ def logged_in(browser: Chromium, watched: Shop) -> Chromium:
 
 
 def test_a_checkpoint_is_taken_when_it_is_confirmed(logged_in: Chromium, watched: Shop) -> None:
-    kept: Any = logged_in.evaluate(
+    storage: Any = logged_in.evaluate(
         "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
     )
-    assert watched.token not in kept
+    assert watched.token not in storage
     assert not [url for url in logged_in.asked if watched.token in url]
     logged_in.press("[data-action=checkpoint]")
     logged_in.press("[data-confirm=checkpoint]")

@@ -50,11 +50,11 @@ def seen(program: str) -> Iterator[tuple[Chromium, Archived]]:
             job.cancel().result()
             assert ended(job) == "CANCELED"
             until(lambda: list(archives.glob("*.archive")), "the archive")
-            found = Archived(str(job.get_job_id()), rest_of(job), rest_of(job, "/checkpoints"))
+            archived = Archived(str(job.get_job_id()), rest_of(job), rest_of(job, "/checkpoints"))
         finally:
             embedded.stop_embedded_cluster()
         with history_server(archives, folder) as (url, _), opened(program, url) as browser:
-            yield browser, found
+            yield browser, archived
 
 
 def test_jobs_that_have_ended_are_listed_and_nothing_of_a_cluster(seen: tuple[Chromium, Archived]) -> None:
@@ -79,7 +79,7 @@ def test_jobs_that_have_ended_are_listed_and_nothing_of_a_cluster(seen: tuple[Ch
 
 def test_every_page_of_the_job_shows_what_was_archived(seen: tuple[Chromium, Archived]) -> None:
     browser, job = seen
-    price = next(one["id"] for one in job.details["vertices"] if one["name"].startswith("price"))
+    price = next(vertex["id"] for vertex in job.details["vertices"] if vertex["name"].startswith("price"))
     number = job.checkpoints["latest"]["completed"]["id"]
     pages = {
         "overview": "[data-graph]",
@@ -96,13 +96,13 @@ def test_every_page_of_the_job_shows_what_was_archived(seen: tuple[Chromium, Arc
         f"timeline/{price}": "[data-card=subtask-times] .gantt-bar",
         "configuration": "[data-card=cluster] dd",
     }
-    for page, wanted in pages.items():
+    for page, selector in pages.items():
         browser.go(f"#/jobs/{job.id}/{page}")
-        browser.wait(f"document.querySelector({json.dumps(wanted)})")
+        browser.wait(f"document.querySelector({json.dumps(selector)})")
         assert browser.evaluate("[...document.querySelectorAll('.trouble')].map((one) => one.innerText)") == [], page
         browser.shot(f"history-{page.replace('/' + price, '').replace('/', '-')}")
     unexpected = [
-        one for one in browser.problems if not one.endswith("/jobmanager/log-url")
+        problem for problem in browser.problems if not problem.endswith("/jobmanager/log-url")
     ]  # a program has no such file
     assert unexpected == [], "nothing is asked for that an archive does not have"
     tabs = browser.evaluate("[...document.querySelectorAll('.tabs a')].map((one) => one.innerText)")

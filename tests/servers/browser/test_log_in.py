@@ -28,8 +28,8 @@ def test_nothing_is_shown_before_the_token_is_there(program: str, tmp_path: Path
             browser.type("[data-dialog=login] input", TOKEN)
             browser.press("[data-confirm=log-in]")
             assert browser.text("table[data-name=running] tr[data-row] td") == "words"
-            kept = browser.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])")
-            assert TOKEN not in kept
+            storage = browser.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])")
+            assert TOKEN not in storage
             browser.reload()
             assert "only to those who have its token" in browser.text("[data-dialog=login] p")
         finally:

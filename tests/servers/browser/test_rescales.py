@@ -45,7 +45,7 @@ def rescaled() -> dict[str, Any]:
     return {**job_archive(d.core), "jid": JOB}
 
 
-def looked(program: str, told: Mapping[str, Any], look: Callable[[Chromium], None]) -> None:
+def looked(program: str, details: Mapping[str, Any], look: Callable[[Chromium], None]) -> None:
     """Open the page of that job."""
 
     def in_browser(url: str) -> None:
@@ -54,7 +54,7 @@ def looked(program: str, told: Mapping[str, Any], look: Callable[[Chromium], Non
 
     async def scenario() -> None:
         async with world() as w:
-            w.host.details = lambda: told
+            w.host.details = lambda: details
             await w.submit()
             await asyncio.to_thread(in_browser, w.service.rest.address)
 
@@ -93,7 +93,7 @@ def test_rescales_are_those_of_the_job_with_what_the_scheduler_did(program: str)
         browser.shot("rescale-details-dark")
         browser.go(f"#/jobs/{JOB}/rescales/{'0' * 32}")
         assert "No rescale" in browser.text("[data-card=rescale] .trouble")
-        assert [one for one in browser.problems if "404" not in one] == []
+        assert [problem for problem in browser.problems if "404" not in problem] == []
 
     looked(program, rescaled(), look)
 

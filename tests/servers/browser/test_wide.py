@@ -45,13 +45,13 @@ def wide() -> dict[str, Any]:
         number, at = int(execution.vertex.id, 16), execution.subtask
         slow = number == 2 and at == SLOW
         busy = 990 if slow else (at * 37) % 400
-        held = 900 if number == 1 else 0
+        back_pressured = 900 if number == 1 else 0
         execution.update_metrics(
             {
                 "numRecordsIn": 40_000 if slow else 1_000 + at % 50, "numRecordsOut": 1_000, "numBytesIn": 10_000,
-                "numBytesOut": 10_000, "busyTimeMs": busy, "idleTimeMs": 10, "backPressuredTimeMs": held,
+                "numBytesOut": 10_000, "busyTimeMs": busy, "idleTimeMs": 10, "backPressuredTimeMs": back_pressured,
                 "numRecordsInPerSecond": 100, "numRecordsOutPerSecond": 100, "busyTimeMsPerSecond": busy,
-                "backPressuredTimeMsPerSecond": held, "idleTimeMsPerSecond": 1000 - max(busy, held),
+                "backPressuredTimeMsPerSecond": back_pressured, "idleTimeMsPerSecond": 1000 - max(busy, back_pressured),
                 "buffers.inPoolUsage": 1.0 if slow else 0.05, "buffers.outPoolUsage": 0.97 if number == 1 else 0.0,
                 "currentInputWatermark": now - (90_000 if slow else 1_000),
             }
@@ -79,8 +79,8 @@ def looked(program: str, look: Callable[[Chromium], None]) -> None:
 
     async def scenario() -> None:
         async with world() as w:
-            told = wide()
-            w.host.details = lambda: told
+            details = wide()
+            w.host.details = lambda: details
             await w.submit()
             await asyncio.to_thread(in_browser, w.service.rest.address)
 
@@ -107,22 +107,22 @@ def test_a_thousand_subtasks_of_each_vertex_are_shown_with_few_questions(program
         assert len(first) < 60, "only rows that can be seen are in the page"
         assert cut(browser, "subtasks") == []
         browser.shot("wide-subtasks")
-        for page, wanted in (
+        for page, selector in (
             (f"overview/{middle}/backpressure", "table[data-name=pressure] tr[data-row]"),
             (f"overview/{middle}/watermarks", "table[data-name=watermarks] tr[data-row]"),
             (f"overview/{middle}/taskmanagers", "table[data-name=workers] tr[data-row]"),
             (f"timeline/{middle}", "[data-card=subtask-times] .gantt-bar"),
         ):
             browser.go(f"#/jobs/{JOB}/{page}")
-            browser.wait(f"document.querySelector({wanted!r})")
+            browser.wait(f"document.querySelector({selector!r})")
             browser.shot(f"wide-{page.split('/')[-1] if 'overview' in page else 'timeline'}")
         browser.go(f"#/jobs/{JOB}/overview/{middle}/subtasks?subtasks-sort=subtask")
         assert rows(browser, "subtasks", 10)[0][0] == f"1/{WIDE}"
         browser.evaluate("(document.querySelector('table[data-name=subtasks]').parentNode.scrollTop = 1e6, 0)")
         browser.wait(f"{ROWS.format(name='subtasks')}.at(-1).cells[0].innerText === '{WIDE}/{WIDE}'")
-        asked = [url.partition("/jobs/")[2] for url in browser.asked if f"/jobs/{JOB}" in url]
-        assert asked
-        assert not [url for url in asked if "/subtasks/" in url.partition("?")[0]], "nothing is asked for each subtask"
+        paths = [url.partition("/jobs/")[2] for url in browser.asked if f"/jobs/{JOB}" in url]
+        assert paths
+        assert not [url for url in paths if "/subtasks/" in url.partition("?")[0]], "nothing is asked for each subtask"
         assert browser.problems == []
 
     looked(program, look)

@@ -93,11 +93,11 @@ class Walk:
         patterns = [self.pattern(route) for route in queue]
         while queue:
             route = queue.popleft()
-            for found in self._visit(route, self.pattern(route)):
-                pattern = self.pattern(found)
+            for link in self._visit(route, self.pattern(route)):
+                pattern = self.pattern(link)
                 if pattern not in patterns and not self._is_like_another(pattern):
                     patterns.append(pattern)
-                    queue.append(found)
+                    queue.append(link)
         same = {title for title in self.titles.values() if list(self.titles.values()).count(title) > 1}
         self.faults += [
             f"{pattern}: another page is called {title!r}, too"

@@ -77,7 +77,7 @@ def endless(folder: Path, name: str) -> Any:
     )
     source = DataGeneratorSource(lambda number: number, None, RateLimiterStrategy(100.0))
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
-    numbers.key_by(lambda one: one % 7).map(Counts()).name("counts").filter(lambda one: one < 0).print()
+    numbers.key_by(lambda number: number % 7).map(Counts()).name("counts").filter(lambda number: number < 0).print()
     return env.execute_async(name)
 
 
@@ -119,7 +119,7 @@ def said(jars: Path) -> Iterator[dict[str, tuple[str, str]]]:
 
 
 def test_what_the_client_does_is_done(said: dict[str, tuple[str, str]]) -> None:
-    calls = {what: found for what, found in said.items() if not what.startswith("GET ")}
+    calls = {what: answers for what, answers in said.items() if not what.startswith("GET ")}
     refused = {what: text for what, (result, text) in calls.items() if result != "ok"}
     assert set(refused) == {"triggerSavepoint of the cancelled", "getJobStatus of nobody"}, refused
     assert "has ended (CANCELED)" in refused["triggerSavepoint of the cancelled"]
@@ -138,7 +138,7 @@ def test_what_the_client_does_is_done(said: dict[str, tuple[str, str]]) -> None:
 
 
 def test_all_answers_that_flink_has_classes_for_are_parsed(said: dict[str, tuple[str, str]]) -> None:
-    reads = {what: found for what, found in said.items() if what.startswith("GET ")}
+    reads = {what: answers for what, answers in said.items() if what.startswith("GET ")}
     assert {what: text for what, (result, text) in reads.items() if result != "ok"} == {}
     not_asked = {what for what, (_, text) in reads.items() if text.startswith("not asked")}
     assert not_asked <= NOT_ASKED

@@ -41,8 +41,8 @@ class Handler(BaseHTTPRequestHandler):
         with LOCK:
             for of_resource in getattr(kind.FromString(body), resources):
                 for scope in getattr(of_resource, scopes):
-                    for one in getattr(scope, named) if named else [scope.scope]:
-                        parts = SEEN[self.path].setdefault(one.name, [])
+                    for record in getattr(scope, named) if named else [scope.scope]:
+                        parts = SEEN[self.path].setdefault(record.name, [])
                         if part_of(of_resource) not in parts:
                             parts.append(part_of(of_resource))
         self._answer(b"")

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.may_skip(reason="a machine where no Docker engine, or n
 def services(folder: Path, profile: str, **variables: str) -> dict[str, Any]:
     """What Compose makes of the file."""
     file = folder / f"env-{profile}"
-    given = {"FIRESTEEL_SECRET": "0123456789abcdef", **variables}
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    environment = {"FIRESTEEL_SECRET": "0123456789abcdef", **variables}
+    file.write_text("".join(f"{name}={value}\n" for name, value in environment.items()))
     words = ["docker", "compose", "--file", str(ROOT / "docker-compose.yml"), "--env-file", str(file)]
     profiles = ["--profile", profile] if profile else []
     return dict(json.loads(command(*words, *profiles, "config", "--format", "json").stdout)["services"])
@@ -34,9 +34,9 @@ def test_without_the_profile_there_is_the_core(engine: None, tmp_path: Path) -> 
 def test_the_profile_has_all_and_images_can_be_others(engine: None, tmp_path: Path) -> None:
     others = FULL_ONLY - {"prepare", "historyserver"}
     images = {f"FIRESTEEL_{name.upper()}_IMAGE": f"mine/{name}:1" for name in others}
-    found = services(tmp_path, "full", **images)
-    assert set(found) == {"secret", *SERVICES, *FULL_ONLY}
-    assert {name: found[name]["image"] for name in others} == {name: f"mine/{name}:1" for name in others}
+    by_name = services(tmp_path, "full", **images)
+    assert set(by_name) == {"secret", *SERVICES, *FULL_ONLY}
+    assert {name: by_name[name]["image"] for name in others} == {name: f"mine/{name}:1" for name in others}
     by_default = services(tmp_path, "full")
     assert all(re.fullmatch(r"[\w./-]+:v?[\w.-]*\d[\w.-]*", by_default[name]["image"]) for name in others), (
         "versions are fixed"
@@ -60,12 +60,12 @@ def test_prometheus_takes_its_configuration(prometheus: Path) -> None:
 
 def test_the_boards_expressions_are_promql(prometheus: Path, tmp_path: Path) -> None:
     board = json.loads((FULL / "grafana" / "dashboards" / "firesteel.json").read_text())
-    asked = [target["expr"].replace("$job", ".*") for panel in board["panels"] for target in panel["targets"]]
-    rules = [{"record": f"board:{number}", "expr": expression} for number, expression in enumerate(asked)]
+    expressions = [target["expr"].replace("$job", ".*") for panel in board["panels"] for target in panel["targets"]]
+    rules = [{"record": f"board:{number}", "expr": expression} for number, expression in enumerate(expressions)]
     file = tmp_path / "rules.json"  # JSON is YAML
     file.write_text(json.dumps({"groups": [{"name": "board", "rules": rules}]}))
     done = subprocess.run([prometheus / "promtool", "check", "rules", file], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(asked)} rules found" in done.stdout
+    assert f"{len(expressions)} rules found" in done.stdout
     ids = [panel["id"] for panel in board["panels"]]
     assert len(set(ids)) == len(ids)

@@ -108,7 +108,7 @@ def full(engine: None, image: str, minio_program: Path, prometheus: Path) -> Ite
          "restart-strategy.fixed-delay.attempts": "100", "restart-strategy.fixed-delay.delay": "100 ms"},
         variables={
             "COMPOSE_PROFILES": "full",
-            **{f"FIRESTEEL_{name.upper()}_IMAGE": made for name, made in images.items()},
+            **{f"FIRESTEEL_{name.upper()}_IMAGE": image for name, image in images.items()},
             **{f"FIRESTEEL_{name}_PORT": str(port) for name, port in ports.items()},
         },
         folders={"jobmaster": "/output", "taskmanager": "/output"},
@@ -122,8 +122,8 @@ def full(engine: None, image: str, minio_program: Path, prometheus: Path) -> Ite
     finally:
         print(cluster.logs())
         cluster.close()
-        for made in images.values():
-            command("docker", "image", "rm", "--force", made, check=False)
+        for built_image in images.values():
+            command("docker", "image", "rm", "--force", built_image, check=False)
 
 
 def answer_of(url: str) -> Any:
@@ -175,13 +175,13 @@ class Counting:
 def test_everything_is_filled(full: ComposeCluster) -> None:
     job = Counting(full, 200 * KEYS, 300)
     job.goes_on()
-    kept = command("docker", "exec", full.the("minio").id, "ls", f"/data/checkpoints/firesteel/{job.job}").stdout
-    assert "chk-" in kept
+    checkpoints = command("docker", "exec", full.the("minio").id, "ls", f"/data/checkpoints/firesteel/{job.job}").stdout
+    assert "chk-" in checkpoints
     query = f"http://127.0.0.1:{full.ports['PROMETHEUS']}/api/v1/query?query="
 
     def all_are_up() -> bool:
-        found = (answer_of(f"{query}up") or {}).get("data", {}).get("result", [])
-        return len(found) == 5 and {one["value"][1] for one in found} == {"1"}
+        samples = (answer_of(f"{query}up") or {}).get("data", {}).get("result", [])
+        return len(samples) == 5 and {sample["value"][1] for sample in samples} == {"1"}
 
     until(all_are_up, "Prometheus reads all services and the collector")
 

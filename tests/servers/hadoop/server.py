@@ -282,13 +282,15 @@ class Hadoop:
             state = self.namesystem()
             if role == DATANODE:
                 about = "/jmx?qry=Hadoop:service=DataNode,name=DataNodeInfo"
-                told = self.get(about, self._datanode_url)["beans"][0]["BPServiceActorInfo"]
-                if state["NumLiveDataNodes"] != 1 or [one["ActorState"] for one in json.loads(told)] != ["RUNNING"]:
+                beans = self.get(about, self._datanode_url)["beans"][0]["BPServiceActorInfo"]
+                if state["NumLiveDataNodes"] != 1 or [actor["ActorState"] for actor in json.loads(beans)] != [
+                    "RUNNING"
+                ]:
                     return False
             return bool(state["FSState"] == "Operational")
         if self.get("/ws/v1/cluster/info")["clusterInfo"]["state"] != "STARTED":
             return False
-        alive = sum(one.is_alive() for name, one in self.daemons.items() if name.startswith("nodemanager"))
+        alive = sum(daemon.is_alive() for name, daemon in self.daemons.items() if name.startswith("nodemanager"))
         return bool(self.metrics()["activeNodes"] == alive)
 
     def metrics(self) -> dict[str, Any]:
@@ -313,14 +315,16 @@ class Hadoop:
         """Processes that NodeManagers have started, by what is in their environment."""
         mark = str(self.folder).encode()
         daemons = {daemon.pid for daemon in self.daemons.values() if daemon.is_alive()}
-        found = []
+        pids = []
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 environment = (process / "environ").read_bytes().split(b"\0")
-                held = any(one.startswith((b"LOCAL_DIRS=", b"LOG_DIRS=")) and mark in one for one in environment)
-                if held and int(process.name) not in daemons:
-                    found.append(int(process.name))
-        return found
+                is_container = any(
+                    variable.startswith((b"LOCAL_DIRS=", b"LOG_DIRS=")) and mark in variable for variable in environment
+                )
+                if is_container and int(process.name) not in daemons:
+                    pids.append(int(process.name))
+        return pids
 
     def close(self) -> None:
         """Nothing is left of it, containers included."""

@@ -44,22 +44,22 @@ def folder(hdfs: Hadoop, request: pytest.FixtureRequest) -> str:
 def lines(folder: str) -> Counter[str]:
     """Lines of all files that a reader sees."""
     client, place = HdfsClient(Settings()), object_place(folder, "folder")
-    found: Counter[str] = Counter()
-    for one in client.find(place / ""):
-        if "/_" not in one.key:
-            found.update(client.get(place.at(one.key))[0].decode().splitlines())
-    return found
+    lines: Counter[str] = Counter()
+    for status in client.find(place / ""):
+        if "/_" not in status.key:
+            lines.update(client.get(place.at(status.key))[0].decode().splitlines())
+    return lines
 
 
 def files_in(folder: str) -> list[str]:
     client, place = HdfsClient(Settings()), object_place(folder, "folder")
-    return [one.key for one in client.find(place / "")]
+    return [status.key for status in client.find(place / "")]
 
 
 def unfinished(folder: str) -> list[str]:
     """Records of uploads, and uploads."""
     client, place = HdfsClient(Settings()), object_place(folder, "folder")
-    records = [one.key for one in client.find(place / "") if "/_inprogress/" in one.key]
+    records = [status.key for status in client.find(place / "") if "/_inprogress/" in status.key]
     return records + [upload for _, upload in client.uploads(place / "")]
 
 

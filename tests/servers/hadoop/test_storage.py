@@ -36,7 +36,7 @@ BOUND = 60.0
 @pytest.fixture
 def place(hdfs: Hadoop, request: pytest.FixtureRequest) -> Iterator[ObjectPlace]:
     """A folder of the test's own, in which nothing is left."""
-    name = "".join(one if one.isalnum() else "-" for one in request.node.name)
+    name = "".join(character if character.isalnum() else "-" for character in request.node.name)
     place = object_place(f"{hdfs.uri}/storage/{name}", "the test's folder")
     yield place
     assert entries_below(place) == []
@@ -48,7 +48,7 @@ def entries_below(place: ObjectPlace) -> list[str]:
     if client._client(place.bucket).get_file_info(f"/{place.key.partition('/')[0]}") is None:
         return []
     try:
-        return sorted(one.path for one in client._client(place.bucket).list_status(f"/{place.key}", True))
+        return sorted(status.path for status in client._client(place.bucket).list_status(f"/{place.key}", True))
     except FileNotFoundError:
         return []
 
@@ -134,8 +134,8 @@ def test_what_is_wrong_is_said(hdfs: Hadoop) -> None:
 def test_a_program_is_brought_from_there(place: ObjectPlace, tmp_path: Path) -> None:
     client, program = HdfsClient(Settings()), place / "program.py"
     client.put(program, b"print(1)")
-    found = asyncio.run(UploadedPrograms(tmp_path, "token").fetched(str(program), Settings()))
-    assert (found.name, found.read_bytes()) == ("program.py", b"print(1)")
+    program_file = asyncio.run(UploadedPrograms(tmp_path, "token").fetched(str(program), Settings()))
+    assert (program_file.name, program_file.read_bytes()) == ("program.py", b"print(1)")
     client.delete(program.bucket, [program.key])
     with pytest.raises(ConfigurationError, match="is not there"):
         asyncio.run(UploadedPrograms(tmp_path, "token").fetched(str(program), Settings()))

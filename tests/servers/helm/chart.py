@@ -29,8 +29,8 @@ def golden(name: str) -> Path:
 def template(programs: Path, *values: Path | str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """``helm template`` of the chart: files of values, or ``key=value``."""
     words = [str(programs / "helm"), "template", "demo", str(CHART), "--namespace", "streams"]
-    for one in values:
-        words += ["--values", str(one)] if isinstance(one, Path) else ["--set-json", one]
+    for value in values:
+        words += ["--values", str(value)] if isinstance(value, Path) else ["--set-json", value]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert not check or done.returncode == 0, done.stdout + done.stderr
     return done
@@ -44,7 +44,7 @@ def rendered(programs: Path, name: str) -> str:
 
 def objects(text: str) -> list[dict[str, Any]]:
     """What stands in a stream of YAML."""
-    return [one for one in yaml.safe_load_all(text) if one]
+    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
 
 
 def main() -> None:

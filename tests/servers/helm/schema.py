@@ -34,10 +34,10 @@ _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 def problems(document: dict[str, Any]) -> list[str]:
     """What is wrong with an object; fields that Kubernetes does not know are wrong, too."""
     kind = f"{document.get('apiVersion')}/{document.get('kind')}"
-    found = _schema()
-    if kind not in found["kinds"]:
-        return [f"{kind} is none of {sorted(found['kinds'])}"]
-    return list(_compare(document, {"$ref": found["kinds"][kind]}, str(document.get("kind")), found["definitions"]))
+    schemas = _schema()
+    if kind not in schemas["kinds"]:
+        return [f"{kind} is none of {sorted(schemas['kinds'])}"]
+    return list(_compare(document, {"$ref": schemas["kinds"][kind]}, str(document.get("kind")), schemas["definitions"]))
 
 
 @cache
@@ -46,34 +46,34 @@ def _schema() -> dict[str, Any]:
     return {key: {**kubernetes[key], **others[key]} for key in kubernetes}
 
 
-def _compare(value: Any, wanted: dict[str, Any], where: str, definitions: dict[str, Any]) -> Iterator[str]:
-    name = wanted.get("$ref", "").removeprefix(_REFERENCE)
+def _compare(value: Any, schema: dict[str, Any], where: str, definitions: dict[str, Any]) -> Iterator[str]:
+    name = schema.get("$ref", "").removeprefix(_REFERENCE)
     if name:
-        wanted = definitions[name]
-    if wanted.get("format") == "int-or-string" or name == _QUANTITY:
+        schema = definitions[name]
+    if schema.get("format") == "int-or-string" or name == _QUANTITY:
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             yield f"{where} is a {type(value).__name__}, not a text or a number"
         return
-    kind = wanted.get("type", "object" if "properties" in wanted else None)
+    kind = schema.get("type", "object" if "properties" in schema else None)
     kinds: dict[str, Any] = {
         "object": dict, "array": list, "string": str, "integer": int, "number": int | float, "boolean": bool,
     }  # fmt: skip
     if kind is not None and (not isinstance(value, kinds[kind]) or (isinstance(value, bool) and kind != "boolean")):
         yield f"{where} is {value!r}, not of the type {kind}"
         return
-    if "enum" in wanted and value not in wanted["enum"]:
-        yield f"{where} is {value!r}, none of {wanted['enum']}"
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{where} is {value!r}, none of {schema['enum']}"
     if isinstance(value, list):
-        for number, one in enumerate(value):
-            yield from _compare(one, wanted.get("items", {}), f"{where}[{number}]", definitions)
+        for number, item in enumerate(value):
+            yield from _compare(item, schema.get("items", {}), f"{where}[{number}]", definitions)
     if isinstance(value, dict):
-        properties, others = wanted.get("properties", {}), wanted.get("additionalProperties")
-        yield from (f"{where} has no {one}" for one in wanted.get("required", ()) if one not in value)
-        for key, one in value.items():
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+        yield from (f"{where} has no {required}" for required in schema.get("required", ()) if required not in value)
+        for key, item in value.items():
             if key in properties:
-                yield from _compare(one, properties[key], f"{where}.{key}", definitions)
+                yield from _compare(item, properties[key], f"{where}.{key}", definitions)
             elif isinstance(others, dict):
-                yield from _compare(one, others, f"{where}.{key}", definitions)
+                yield from _compare(item, others, f"{where}.{key}", definitions)
             elif properties:
                 yield f"{where} knows no {key}"
 
@@ -109,30 +109,30 @@ def _cut_crds(crds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _stripped(schema: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in schema.items() if key in _KEPT}
-    if "properties" in kept:
-        kept["properties"] = {key: _stripped(value) for key, value in kept["properties"].items()}
+    stripped = {key: value for key, value in schema.items() if key in _KEPT}
+    if "properties" in stripped:
+        stripped["properties"] = {key: _stripped(value) for key, value in stripped["properties"].items()}
     for key in ("items", "additionalProperties"):
-        if isinstance(kept.get(key), dict):
-            kept[key] = _stripped(kept[key])
-    return kept
+        if isinstance(stripped.get(key), dict):
+            stripped[key] = _stripped(stripped[key])
+    return stripped
 
 
 def _references(schema: Any) -> list[str]:
     if isinstance(schema, list):
-        return [found for one in schema for found in _references(one)]
+        return [reference for part in schema for reference in _references(part)]
     if not isinstance(schema, dict):
         return []
     own = [schema["$ref"]] if isinstance(schema.get("$ref"), str) else []
-    return own + [found for one in schema.values() for found in _references(one)]
+    return own + [reference for part in schema.values() for reference in _references(part)]
 
 
 if __name__ == "__main__":
     first, *files = sys.argv[1:]
-    made = (
+    extract = (
         _cut_crds([yaml.safe_load(Path(file).read_text()) for file in files])
         if first == "-"
         else _cut(json.loads(Path(first).read_text()))
     )
-    json.dump(made, sys.stdout, indent=None, sort_keys=True)
+    json.dump(extract, sys.stdout, indent=None, sort_keys=True)
     print()

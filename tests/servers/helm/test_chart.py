@@ -23,19 +23,19 @@ pytestmark = pytest.mark.may_skip(reason="a machine without npm, which Helm come
 _RULES = re.compile(r"(rules:\n(?:  - .*\n)+)")
 
 
-def pods(found: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def pods(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The specifications of all pods, with the kind and name of who makes them."""
-    for one in found:
-        name = f"{one['kind']}/{one['metadata']['name']}"
-        if one["kind"] == "Pod":
-            yield name, one["spec"]
-        elif "template" in one.get("spec", {}):
-            yield name, one["spec"]["template"]["spec"]
+    for manifest in manifests:
+        name = f"{manifest['kind']}/{manifest['metadata']['name']}"
+        if manifest["kind"] == "Pod":
+            yield name, manifest["spec"]
+        elif "template" in manifest.get("spec", {}):
+            yield name, manifest["spec"]["template"]["spec"]
 
 
-def config(found: list[dict[str, Any]]) -> dict[str, Any]:
-    (one,) = (each for each in found if "config.yaml" in each.get("data", {}))
-    return dict(yaml.safe_load(one["data"]["config.yaml"]))
+def config(manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    (config_map,) = (each for each in manifests if "config.yaml" in each.get("data", {}))
+    return dict(yaml.safe_load(config_map["data"]["config.yaml"]))
 
 
 def test_lint(programs: Path) -> None:
@@ -56,23 +56,23 @@ def test_golden_files(programs: Path, name: str) -> None:
 @pytest.mark.parametrize("name", names())
 def test_kubernetes_knows_all_fields(programs: Path, name: str) -> None:
     other = "apiextensions.k8s.io/v1"  # a real API server takes the CRDs (tests/servers/kubernetes)
-    found = [one for one in objects(rendered(programs, name)) if one["apiVersion"] != other]
-    for one in found:
-        one.get("data", {}).pop("config.yaml", None)
-        if one["kind"] == "Secret":
-            one["data"] = {}
-        assert problems(one) == []
-    assert found
+    manifests = [manifest for manifest in objects(rendered(programs, name)) if manifest["apiVersion"] != other]
+    for manifest in manifests:
+        manifest.get("data", {}).pop("config.yaml", None)
+        if manifest["kind"] == "Secret":
+            manifest["data"] = {}
+        assert problems(manifest) == []
+    assert manifests
 
 
 @pytest.mark.parametrize("name", names())
 def test_config_yaml_is_one_that_services_understand(programs: Path, name: str) -> None:
-    given = config(objects(rendered(programs, name)))
+    options = config(objects(rendered(programs, name)))
     known = {option.key: option for option in ALL_OPTIONS}
     settings = Settings(
-        {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
+        {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
     )
-    for key in given:
+    for key in options:
         if key in known:
             settings.get(known[key])
         else:
@@ -81,8 +81,8 @@ def test_config_yaml_is_one_that_services_understand(programs: Path, name: str) 
 
 @pytest.mark.parametrize("name", names())
 def test_pods_may_do_little(programs: Path, name: str) -> None:
-    found = list(pods(objects(rendered(programs, name))))
-    for who, spec in found:
+    specs = list(pods(objects(rendered(programs, name))))
+    for who, spec in specs:
         assert spec["securityContext"]["runAsNonRoot"], who
         may_ask = name == "available" or (name == "native" and not who.endswith("taskmanager"))
         asks = who.endswith("-operator") or (may_ask and not who.endswith("test"))
@@ -93,44 +93,44 @@ def test_pods_may_do_little(programs: Path, name: str) -> None:
         assert context["allowPrivilegeEscalation"] is False, who
         assert context["capabilities"] == {"drop": ["ALL"]}, who
         assert main["resources"]["limits"]["memory"], who
-    assert len(found) >= 3
+    assert len(specs) >= 3
 
 
 def test_memory_is_that_of_the_memory_model(programs: Path) -> None:
-    for size, wanted in (("1728m", "1728Mi"), ("2g", "2048Mi"), ("3 gb", "3072Mi"), (1073741825, "1025Mi")):
+    for size, expected in (("1728m", "1728Mi"), ("2g", "2048Mi"), ("3 gb", "3072Mi"), (1073741825, "1025Mi")):
         text = template(programs, f'config={{"taskmanager.memory.process.size": {json.dumps(size)}}}').stdout
         (spec,) = (spec for who, spec in pods(objects(text)) if who.endswith("taskmanager"))
         resources = spec["containers"][0]["resources"]
-        assert resources["requests"]["memory"] == resources["limits"]["memory"] == wanted
+        assert resources["requests"]["memory"] == resources["limits"]["memory"] == expected
 
 
 def test_a_nested_option_wins_over_that_of_the_chart(programs: Path) -> None:
     text = template(programs, 'config={"taskmanager": {"numberOfTaskSlots": 5}, "metrics.reporters": "none"}').stdout
-    found = config(objects(text))
-    assert found["taskmanager.numberOfTaskSlots"] == 5
-    assert found["metrics.reporters"] == "none"
+    options = config(objects(text))
+    assert options["taskmanager.numberOfTaskSlots"] == 5
+    assert options["metrics.reporters"] == "none"
     (spec,) = (spec for who, spec in pods(objects(text)) if who.endswith("taskmanager"))
     assert spec["containers"][0]["resources"]["requests"]["cpu"] == "5"
 
 
 def test_no_secret_is_in_a_config_map_or_an_environment(programs: Path) -> None:
-    found = objects(template(programs, CASES / "session.yaml").stdout)
-    (secret,) = (one for one in found if one["kind"] == "Secret")
+    manifests = objects(template(programs, CASES / "session.yaml").stdout)
+    (secret,) = (manifest for manifest in manifests if manifest["kind"] == "Secret")
     drawn = set(secret["data"].values())
     assert len(drawn) == 2
-    rest = json.dumps([one for one in found if one["kind"] != "Secret"])
+    rest = json.dumps([manifest for manifest in manifests if manifest["kind"] != "Secret"])
     assert not [value for value in drawn if value in rest]
 
 
 def test_the_least_rights(programs: Path) -> None:
-    assert not [one for one in objects(rendered(programs, "session")) if one["kind"] == "Role"]
+    assert not [manifest for manifest in objects(rendered(programs, "session")) if manifest["kind"] == "Role"]
     text = template(programs, 'highAvailability={"type": "kubernetes", "storageDir": "s3://bucket/ha"}').stdout
-    found = objects(text)
-    assert not [one for one in found if one["kind"].startswith("Cluster")]
+    manifests = objects(text)
+    assert not [manifest for manifest in manifests if manifest["kind"].startswith("Cluster")]
     rights = {
-        one["metadata"]["name"]: {rule["resources"][0]: rule["verbs"] for rule in one["rules"]}
-        for one in found
-        if one["kind"] == "Role"
+        manifest["metadata"]["name"]: {rule["resources"][0]: rule["verbs"] for rule in manifest["rules"]}
+        for manifest in manifests
+        if manifest["kind"] == "Role"
     }
     assert rights == {
         "demo-firesteel-jobmanager": {
@@ -139,19 +139,19 @@ def test_the_least_rights(programs: Path) -> None:
         },
         "demo-firesteel-taskmanager": {"leases": ["get", "list", "watch"]},
     }
-    tokens = {who for who, spec in pods(found) if spec["automountServiceAccountToken"]}
+    tokens = {who for who, spec in pods(manifests) if spec["automountServiceAccountToken"]}
     assert {who.rpartition("-")[2] for who in tokens} == {"dispatcher", "resourcemanager", "jobmaster", "taskmanager"}
-    roles = [one for one in objects(rendered(programs, "native")) if one["kind"] == "Role"]
-    assert [one["metadata"]["name"] for one in roles] == ["demo-firesteel-jobmanager"]
+    roles = [manifest for manifest in objects(rendered(programs, "native")) if manifest["kind"] == "Role"]
+    assert [manifest["metadata"]["name"] for manifest in roles] == ["demo-firesteel-jobmanager"]
     documented = yaml.safe_load(_RULES.findall((ROOT / "docs" / "kubernetes-native.md").read_text())[0])["rules"]
-    told = {what: set(rule["verbs"]) for rule in documented for what in rule["resources"]}
+    verbs_of = {what: set(rule["verbs"]) for rule in documented for what in rule["resources"]}
     # Nobody but a native session looks for its own Deployment, and pods of StatefulSets have no ReplicaSet.
-    assert _verbs(roles[0]) == {what: verbs for what, verbs in told.items() if what in ("pods", "secrets")}
+    assert _verbs(roles[0]) == {what: verbs for what, verbs in verbs_of.items() if what in ("pods", "secrets")}
     available = template(
         programs, CASES / "native.yaml", 'highAvailability={"type": "zookeeper", "storageDir": "s3://bucket/ha"}'
     ).stdout
-    (role,) = (one for one in objects(available) if one["kind"] == "Role")
-    assert _verbs(role) == {what: verbs for what, verbs in told.items() if what != "deployments"}
+    (role,) = (manifest for manifest in objects(available) if manifest["kind"] == "Role")
+    assert _verbs(role) == {what: verbs for what, verbs in verbs_of.items() if what != "deployments"}
 
 
 def _verbs(role: dict[str, Any]) -> dict[str, set[str]]:
@@ -160,17 +160,17 @@ def _verbs(role: dict[str, Any]) -> dict[str, set[str]]:
 
 def test_taskmanagers_on_demand_are_pods_of_the_chart(programs: Path, tmp_path: Path) -> None:
     """What the ResourceManager makes of the template has what values say, and nothing twice."""
-    found = objects(rendered(programs, "native"))
-    assert not [one for one in found if one["kind"] in ("Deployment", "PodDisruptionBudget")]
-    (files,) = (one["data"] for one in found if "config.yaml" in one.get("data", {}))
+    manifests = objects(rendered(programs, "native"))
+    assert not [manifest for manifest in manifests if manifest["kind"] in ("Deployment", "PodDisruptionBudget")]
+    (files,) = (manifest["data"] for manifest in manifests if "config.yaml" in manifest.get("data", {}))
     template_file = tmp_path / "pod.yaml"
     template_file.write_text(files["taskmanager-pod.yaml"])
-    given = {key: str(value) for key, value in yaml.safe_load(files["config.yaml"]).items()}
-    assert given["firesteel.resourcemanager.driver"] == "kubernetes"
-    given["kubernetes.pod-template-file.taskmanager"] = str(template_file)
+    options = {key: str(value) for key, value in yaml.safe_load(files["config.yaml"]).items()}
+    assert options["firesteel.resourcemanager.driver"] == "kubernetes"
+    options["kubernetes.pod-template-file.taskmanager"] = str(template_file)
     plan = PodPlan("demo-firesteel-taskmanager-a", "taskmanager", {"app": "demo-firesteel"}, "firesteel-taskmanager",
                    (), 1 << 30, 2.0, "demo-firesteel-taskmanager", ports={"rpc": 6122})  # fmt: skip
-    pod = PodMaker(Settings(given), "taskmanager").make(plan)
+    pod = PodMaker(Settings(options), "taskmanager").make(plan)
     assert problems(pod) == []
     (container,) = pod["spec"]["containers"]
     paths = [mount["mountPath"] for mount in container["volumeMounts"]]
@@ -179,7 +179,7 @@ def test_taskmanagers_on_demand_are_pods_of_the_chart(programs: Path, tmp_path: 
     names_of = [volume["name"] for volume in pod["spec"]["volumes"]]
     assert len(set(names_of)) == len(names_of)
     assert {mount["name"] for mount in container["volumeMounts"]} <= set(names_of)
-    variables = [one["name"] for one in container["env"]]
+    variables = [variable["name"] for variable in container["env"]]
     assert len(set(variables)) == len(variables)
     assert "TZ" in variables
     assert container["image"] == "registry.example/firesteel:0.1.0"
@@ -200,13 +200,16 @@ def test_processors_of_taskmanagers_on_demand_have_the_limit_that_is_given_or_no
 
 def test_a_change_of_taskmanagers_on_demand_is_one_of_the_resourcemanager(programs: Path) -> None:
     """They come from it: it has to see what is new of them."""
-    told = set()
+    distinct = set()
     for value in ("[]", '[{"key": "spot", "operator": "Exists"}]'):
         text = template(programs, f'taskManager={{"kind": "Native", "tolerations": {value}}}').stdout
-        (one,) = (one for one in objects(text) if one["metadata"]["name"] == "demo-firesteel-resourcemanager"
-                  and one["kind"] == "StatefulSet")  # fmt: skip
-        told.add(json.dumps(one["spec"]["template"]["metadata"]["annotations"]))
-    assert len(told) == 2
+        (stateful_set,) = (
+            manifest
+            for manifest in objects(text)
+            if manifest["metadata"]["name"] == "demo-firesteel-resourcemanager" and manifest["kind"] == "StatefulSet"
+        )
+        distinct.add(json.dumps(stateful_set["spec"]["template"]["metadata"]["annotations"]))
+    assert len(distinct) == 2
 
 
 @pytest.mark.parametrize(
@@ -247,11 +250,15 @@ def test_monitors_find_all_that_has_metrics(programs: Path, mode: str) -> None:
         'application={"program": "local:///opt/job.py"}',
         'monitoring={"serviceMonitor": {"enabled": true}, "podMonitor": {"enabled": true}}',
     ).stdout
-    found = objects(text)
-    monitors = {one["kind"]: one["spec"] for one in found if one["kind"] in ("ServiceMonitor", "PodMonitor")}
-    services = [one for one in found if one["kind"] == "Service"]
+    manifests = objects(text)
+    monitors = {
+        manifest["kind"]: manifest["spec"]
+        for manifest in manifests
+        if manifest["kind"] in ("ServiceMonitor", "PodMonitor")
+    }
+    services = [manifest for manifest in manifests if manifest["kind"] == "Service"]
     seen: list[tuple[str, int]] = []
-    for maker in (one for one in found if one["kind"] in ("Deployment", "StatefulSet", "Job")):
+    for maker in (manifest for manifest in manifests if manifest["kind"] in ("Deployment", "StatefulSet", "Job")):
         template_of = maker["spec"]["template"]
         labels = template_of["metadata"]["labels"]
         name = labels["app.kubernetes.io/component"]
@@ -272,11 +279,11 @@ def test_monitors_find_all_that_has_metrics(programs: Path, mode: str) -> None:
 
 
 def _selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
-    for one in selector.get("matchExpressions", ()):
-        value = labels.get(one["key"])
-        fits = {"Exists": value is not None, "In": value in one.get("values", ()),
-                "NotIn": value not in one.get("values", ())}  # fmt: skip
-        if not fits[one["operator"]]:
+    for expression in selector.get("matchExpressions", ()):
+        value = labels.get(expression["key"])
+        fits = {"Exists": value is not None, "In": value in expression.get("values", ()),
+                "NotIn": value not in expression.get("values", ())}  # fmt: skip
+        if not fits[expression["operator"]]:
             return False
     return bool(selector.get("matchLabels", {}).items() <= labels.items())
 

@@ -83,10 +83,10 @@ class Attempt:
     def commit(self, committables: Sequence[bytes]) -> list[CommitOutcome]:
         """A checkpoint is complete; what is not done is tried again, as a task does."""
         for _ in range(MOST_ATTEMPTS):
-            found = self._results(self.committer.commit(_all(committables)))
-            if CommitOutcome.RETRY not in found:
+            outcomes = self._results(self.committer.commit(_all(committables)))
+            if CommitOutcome.RETRY not in outcomes:
                 break
-        return found
+        return outcomes
 
     def _results(self, results: Sequence[CommitResult]) -> list[CommitOutcome]:
         self.reasons = [result.reason for result in results]

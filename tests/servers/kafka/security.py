@@ -146,7 +146,7 @@ def token(subject: str) -> str:
     """One that is not signed."""
     now = int(time.time())
     parts = ({"alg": "none"}, {"sub": subject, "iat": now, "exp": now + 600})
-    return ".".join(base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=").decode() for one in parts) + "."
+    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts) + "."
 
 
 def given_token(config: str) -> tuple[str, float]:

@@ -118,9 +118,9 @@ class KafkaCluster:
         self.ports, controllers, *others = ([next(free) for _ in range(brokers)] for _ in range(2 + len(names)))
         more = dict(zip(names, others, strict=True))
         self._proxies = [Proxy(port) for port in more.get("FAR", ())]
-        told = more | ({"FAR": [proxy.port for proxy in self._proxies]} if proxied else {})
+        listeners = more | ({"FAR": [proxy.port for proxy in self._proxies]} if proxied else {})
         self.sasl, self.tls, self.far = (
-            ",".join(f"127.0.0.1:{port}" for port in told.get(name, ())) for name in ("SASL", "TLS", "FAR")
+            ",".join(f"127.0.0.1:{port}" for port in listeners.get(name, ())) for name in ("SASL", "TLS", "FAR")
         )
         properties = dict(properties or {})
         if secured:
@@ -136,7 +136,7 @@ class KafkaCluster:
             folder = self.folder / str(node)
             own_ports, told_ports = (
                 [f"PLAINTEXT://127.0.0.1:{port}", *(f"{name}://127.0.0.1:{of[node - 1]}" for name, of in ports.items())]
-                for ports in (more, told)
+                for ports in (more, listeners)
             )
             own = {
                 "process.roles": "broker,controller",
@@ -242,8 +242,8 @@ class KafkaCluster:
             Its name.
         """
         name = name or f"topic-{uuid.uuid4().hex[:8]}"
-        given = {key.replace("__", "."): str(value) for key, value in configs.items()}
-        topic = NewTopic(name, partitions, replication or max(1, len(self.brokers)), topic_configs=given)
+        topic_configs = {key.replace("__", "."): str(value) for key, value in configs.items()}
+        topic = NewTopic(name, partitions, replication or max(1, len(self.brokers)), topic_configs=topic_configs)
 
         async def create() -> None:
             async with _Admin(self.bootstrap) as admin:
@@ -253,8 +253,8 @@ class KafkaCluster:
                         raise for_code(code)(*rest)
                 while True:
                     (described,) = await admin.describe_topics([name])
-                    found = described["partitions"]
-                    if len(found) == partitions and all(one["leader"] >= 0 for one in found):
+                    partition_rows = described["partitions"]
+                    if len(partition_rows) == partitions and all(row["leader"] >= 0 for row in partition_rows):
                         return
                     await asyncio.sleep(0.02)
 
@@ -310,7 +310,7 @@ class KafkaCluster:
         """
 
         async def read() -> list[Record]:
-            found: list[Record] = []
+            records: list[Record] = []
             consumer = AIOKafkaConsumer(
                 bootstrap_servers=self.bootstrap, isolation_level=isolation_level, enable_auto_commit=False,
                 auto_offset_reset="earliest", **options,
@@ -326,24 +326,26 @@ class KafkaCluster:
                 ends = await consumer.end_offsets(partitions)
                 await consumer.seek_to_beginning(*partitions)
                 while True:
-                    behind = [one for one in partitions if await consumer.position(one) < ends[one]]
+                    behind = [
+                        partition for partition in partitions if await consumer.position(partition) < ends[partition]
+                    ]
                     if not behind:
                         break
                     for batch in (await consumer.getmany(*behind, timeout_ms=100)).values():
-                        found += [
+                        records += [
                             Record(
-                                one.topic,
-                                one.partition,
-                                one.offset,
-                                one.timestamp,
-                                one.key,
-                                one.value,
-                                tuple(one.headers),
+                                record.topic,
+                                record.partition,
+                                record.offset,
+                                record.timestamp,
+                                record.key,
+                                record.value,
+                                tuple(record.headers),
                             )
-                            for one in batch
-                            if one.offset < ends[TopicPartition(one.topic, one.partition)]
+                            for record in batch
+                            if record.offset < ends[TopicPartition(record.topic, record.partition)]
                         ]
-            return sorted(found, key=lambda record: (record.partition, record.offset))
+            return sorted(records, key=lambda record: (record.partition, record.offset))
 
         return _run(read())
 

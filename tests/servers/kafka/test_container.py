@@ -95,9 +95,9 @@ def test_from_kafka_to_kafka(image: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
             users = [f"user {number}" for number in range(USERS)] * EACH
             kafka.produce(orders, [(user.encode(), user.encode()) for user in users])
             count_users(kafka, orders, counts, tmp_path / "failed")
-            found = Counter((record.value or b"").decode() for record in kafka.records(counts, "read_committed"))
+            lines = Counter((record.value or b"").decode() for record in kafka.records(counts, "read_committed"))
         finally:
             kafka.close()
     assert (tmp_path / "failed").exists()
-    wanted = Counter(f"user {user}: {number}" for user in range(USERS) for number in range(1, EACH + 1))
-    assert found == wanted, f"{(wanted - found).total()} lost, {(found - wanted).total()} too many"
+    expected = Counter(f"user {user}: {number}" for user in range(USERS) for number in range(1, EACH + 1))
+    assert lines == expected, f"{(expected - lines).total()} lost, {(lines - expected).total()} too many"

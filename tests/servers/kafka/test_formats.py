@@ -98,13 +98,13 @@ def json_schema(url: str) -> Kind:
 
 
 def message_of(*names: str) -> ProtobufMessage:
-    found = descriptor_pb2.FileDescriptorSet()
-    message = found.file.add(name="order.proto", syntax="proto3").message_type.add(name="Order")
+    files = descriptor_pb2.FileDescriptorSet()
+    message = files.file.add(name="order.proto", syntax="proto3").message_type.add(name="Order")
     kinds = {"id": message.field.add().TYPE_INT64, "note": message.field[0].TYPE_STRING}
     del message.field[:]
     for number, name in enumerate(names, 1):
         message.field.add(name=name, number=number, type=kinds[name], label=1)
-    return ProtobufMessage(found.SerializeToString(), "Order")
+    return ProtobufMessage(files.SerializeToString(), "Order")
 
 
 def protobuf(url: str) -> Kind:
@@ -131,12 +131,12 @@ def stream_of(kafka: KafkaCluster, topic: str, kind: Kind, policy: MalformedPoli
 
 def skipped(job: JobClient) -> float:
     """Messages that were not read, as the job counts them; its vertices are the source and its enumerator."""
-    found = []
+    counts = []
     for vertex in rest_of(job)["vertices"]:
         path = f"/vertices/{vertex['id']}/subtasks/metrics"
-        names = [one["id"] for one in rest_of(job, path) if one["id"].endswith("numRecordsInErrors")]
-        found += [rest_of(job, f"{path}?get={name}&agg=sum")[0]["sum"] for name in names]
-    (count,) = found
+        names = [metric["id"] for metric in rest_of(job, path) if metric["id"].endswith("numRecordsInErrors")]
+        counts += [rest_of(job, f"{path}?get={name}&agg=sum")[0]["sum"] for name in names]
+    (count,) = counts
     return float(count)
 
 
@@ -161,7 +161,7 @@ def test_schemas_that_have_changed_and_messages_that_can_not_be_read(
         environment.from_collection(rows, kind.row_type).sink_to(sink)
         environment.execute("write")
         assert len(registry.subjects["orders-value"]) == 2, "two versions of the schema"
-        wanted = [*((number, kind.missing) for number in range(4)), *((row.id, row.note) for row in rows)]
+        expected = [*((number, kind.missing) for number in range(4)), *((row.id, row.note) for row in rows)]
 
         with pytest.raises(FiresteelError, match=rf"topic '{topic}', partition 0, offset 4: "):
             list(stream_of(kafka, topic, kind, MalformedPolicy.FAIL).execute_and_collect())
@@ -172,7 +172,7 @@ def test_schemas_that_have_changed_and_messages_that_can_not_be_read(
         assert ended(job) == "FINISHED"
         assert skipped(job) == 1
         with stream_of(kafka, topic, kind, MalformedPolicy.SKIP).execute_and_collect() as results:
-            assert [(row.id, row.note) for row in results] == wanted
+            assert [(row.id, row.note) for row in results] == expected
 
         tag: OutputTag[Any] = OutputTag("malformed")
         main = stream_of(kafka, topic, kind, MalformedPolicy.EMIT).process(
@@ -180,6 +180,6 @@ def test_schemas_that_have_changed_and_messages_that_can_not_be_read(
         )
         aside = main.get_side_output(tag).map(lambda bad: (bad.path, bad.offset, bad.data))
         with main.map(lambda row: (row.id, row.note)).union(aside).execute_and_collect() as results:
-            found = list(results)
-        assert (f"topic '{topic}', partition 0", 4, kind.poison) in found
-        assert sorted(one for one in found if len(one) == 2) == wanted
+            results_of_both = list(results)
+        assert (f"topic '{topic}', partition 0", 4, kind.poison) in results_of_both
+        assert sorted(pair for pair in results_of_both if len(pair) == 2) == expected

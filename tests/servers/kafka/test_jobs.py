@@ -181,11 +181,11 @@ class KafkaTrial(Trial):
                 self._tell(job)
             assert state == "FINISHED"
         for name, topic in topics.items():
-            wanted = expected(PROGRAMS[name], self.folder).total()
+            expected_total = expected(PROGRAMS[name], self.folder).total()
             wait_until(partial(nothing_is_open, self.kafka, topic), "no transaction is left open")
-            found = Counter((record.value or b"").decode() for record in self.kafka.records(topic))
-            print(f"{topic}: {found.total()} of {wanted}")
-            self._compare(name, found)
+            lines = Counter((record.value or b"").decode() for record in self.kafka.records(topic))
+            print(f"{topic}: {lines.total()} of {expected_total}")
+            self._compare(name, lines)
 
 
 def nothing_is_open(kafka: KafkaCluster, topic: str) -> bool:
@@ -225,11 +225,11 @@ def test_all_parts_of_a_cluster_die_at_each_step(
     victim: str, place: Processes, kafka: KafkaCluster, folder: Path
 ) -> None:
     trial = KafkaTrial(place, folder, ["keyed", "chain"], rate=200, kafka=kafka)
-    told = (
+    steps_of_deaths = (
         BEFORE_FLUSH, PREPARED, steps.ACKNOWLEDGED, steps.AFTER_METADATA, steps.BEFORE_COMMIT, steps.WITHIN_COMMIT,
         steps.AFTER_COMMIT, ANY_MOMENT, ANY_MOMENT,
     )  # fmt: skip
-    trial.run_through([Death(step, victim) for step in told], at_the_end=Death(steps.WITHIN_COMMIT, victim))
+    trial.run_through([Death(step, victim) for step in steps_of_deaths], at_the_end=Death(steps.WITHIN_COMMIT, victim))
 
 
 class Feed:
@@ -285,12 +285,12 @@ def test_from_kafka_to_kafka_while_all_parts_die(place: Processes, kafka: KafkaC
         try:
             trial.die(deaths)
             feed.close()
-            wanted = Counter(f"{user}: {n}" for user, most in feed.sent.items() for n in range(1, most + 1))
+            expected_lines = Counter(f"{user}: {n}" for user, most in feed.sent.items() for n in range(1, most + 1))
             wait_until(
                 lambda: (
-                    sum(kafka.end_offsets(counts, "read_committed").values()) >= wanted.total()
+                    sum(kafka.end_offsets(counts, "read_committed").values()) >= expected_lines.total()
                     and nothing_is_open(kafka, counts)
-                    and len(kafka.records(counts)) >= wanted.total()
+                    and len(kafka.records(counts)) >= expected_lines.total()
                 ),
                 "all results are committed",
                 PATIENCE,
@@ -301,9 +301,11 @@ def test_from_kafka_to_kafka_while_all_parts_die(place: Processes, kafka: KafkaC
         finally:
             feed.close()
             job.cancel().result()
-    found = Counter((record.value or b"").decode() for record in kafka.records(counts))
-    print(f"{wanted.total()} records, {trial.kills} kills")
-    assert found == wanted, f"{(wanted - found).total()} lost, {(found - wanted).total()} too many"
+    lines = Counter((record.value or b"").decode() for record in kafka.records(counts))
+    print(f"{expected_lines.total()} records, {trial.kills} kills")
+    assert lines == expected_lines, (
+        f"{(expected_lines - lines).total()} lost, {(lines - expected_lines).total()} too many"
+    )
 
 
 @pytest.mark.long
@@ -413,10 +415,10 @@ def test_from_kafka_to_kafka(here: Embedded, kafka: KafkaCluster) -> None:
         for path in ("", "/plan", "/config", "/exceptions"):
             assert "hidden" not in json.dumps(rest_of(job, path)), "passwords are for the program only"
     wait_until(partial(nothing_is_open, kafka, totals), "no transaction is left open")
-    found = Counter((record.value or b"").decode() for record in kafka.records(totals))
+    lines = Counter((record.value or b"").decode() for record in kafka.records(totals))
     counts: Counter[str] = Counter()
-    wanted: Counter[str] = Counter()
+    expected_lines: Counter[str] = Counter()
     for user in users:
         counts[user] += 1
-        wanted[json.dumps({"user": user, "orders": counts[user], "total": 2.5 * counts[user]})] += 1
-    assert found == wanted
+        expected_lines[json.dumps({"user": user, "orders": counts[user], "total": 2.5 * counts[user]})] += 1
+    assert lines == expected_lines

@@ -80,10 +80,10 @@ def test_who_gets_no_ticket_is_told(
     if odd:
         cache = realm.ticket_cache(realm.keytab("carol", "carol"), "carol")
         monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
-    told = r"refuses: SaslAuthenticationFailed: .*Kerberos gives no ticket for (brokers|others)@localhost"
-    with pytest.raises(ProgramError, match=told), KafkaSession(lambda: consumer_arguments(properties | odd)):
+    message = r"refuses: SaslAuthenticationFailed: .*Kerberos gives no ticket for (brokers|others)@localhost"
+    with pytest.raises(ProgramError, match=message), KafkaSession(lambda: consumer_arguments(properties | odd)):
         pass
-    with pytest.raises(ProgramError, match=told):
+    with pytest.raises(ProgramError, match=message):
         Attempt(secured_sink(kerberized, kerberized.create_topic(), properties | odd))
 
 

@@ -82,21 +82,21 @@ def function(kafka: KafkaCluster, tokens: TokenEndpoint, folder: Path) -> dict[s
 
 
 def certificate(kafka: KafkaCluster, tokens: TokenEndpoint, folder: Path) -> dict[str, str]:
-    made = kafka.certificates
+    certificates = kafka.certificates
     return {
         "bootstrap.servers": kafka.tls, "security.protocol": "SSL",
-        "ssl.ca.location": str(made.authority), "ssl.certificate.location": str(made.client),
-        "ssl.key.location": str(made.client_key), "ssl.key.password": made.client_password,
+        "ssl.ca.location": str(certificates.authority), "ssl.certificate.location": str(certificates.client),
+        "ssl.key.location": str(certificates.client_key), "ssl.key.password": certificates.client_password,
     }  # fmt: skip
 
 
 def certificate_texts(kafka: KafkaCluster, tokens: TokenEndpoint, folder: Path) -> dict[str, str]:
-    made = kafka.certificates
+    certificates = kafka.certificates
     return {
         "bootstrap.servers": kafka.tls, "security.protocol": "SSL", "ssl.truststore.type": "PEM",
-        "ssl.truststore.certificates": made.authority.read_text(), "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": made.client.read_text(),
-        "ssl.keystore.key": made.client_key.read_text(), "ssl.key.password": made.client_password,
+        "ssl.truststore.certificates": certificates.authority.read_text(), "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": certificates.client.read_text(),
+        "ssl.keystore.key": certificates.client_key.read_text(), "ssl.key.password": certificates.client_password,
     }  # fmt: skip
 
 
@@ -118,27 +118,27 @@ def secured_sink(kafka: KafkaCluster, topic: str, properties: dict[str, str]) ->
     return builder.build()
 
 
-async def values(properties: dict[str, str], topic: str, wanted: int) -> list[bytes | None]:
+async def values(properties: dict[str, str], topic: str, count: int) -> list[bytes | None]:
     """What a reader of the source sees."""
     partition = KafkaTopicPartition(topic, 0)
     consumer = AioConsumer(consumer_arguments({**properties, "isolation.level": "read_committed", "group.id": topic}))
     await consumer.start()
-    found: list[bytes | None] = []
+    values_read: list[bytes | None] = []
     try:
         consumer.assign({partition: 0})
-        while len(found) < wanted:
+        while len(values_read) < count:
             for _, fetched in await consumer.fetch([partition], 1, asyncio.Event()):
                 while not fetched.over:
-                    found += fetched.take(100).values()
+                    values_read += fetched.take(100).values()
         while True:
             try:
-                await consumer.commit({partition: wanted})
+                await consumer.commit({partition: count})
                 break
             except ConnectionError:  # the broker makes the topic of offsets when the first group comes
                 await asyncio.sleep(0.05)
     finally:
         await consumer.stop()
-    return found
+    return values_read
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -198,14 +198,14 @@ REFUSED: dict[str, tuple[Properties, dict[str, str], str]] = {
     "what", [pytest.param(what, marks=() if what == "password" else pytest.mark.long) for what in REFUSED]
 )
 def test_who_is_refused_is_told_why(kafka: KafkaCluster, tokens: TokenEndpoint, tmp_path: Path, what: str) -> None:
-    way, wrong, told = REFUSED[what]
+    way, wrong, message = REFUSED[what]
     properties = {**way(kafka, tokens, tmp_path), **wrong}
     if what == "authority":
         properties.pop("ssl.ca.location")
-    with pytest.raises(ProgramError, match=told) as caught, KafkaSession(lambda: consumer_arguments(properties)):
+    with pytest.raises(ProgramError, match=message) as caught, KafkaSession(lambda: consumer_arguments(properties)):
         pass
     assert "hidden" not in str(caught.value)
-    with pytest.raises(ProgramError, match=told) as caught:
+    with pytest.raises(ProgramError, match=message) as caught:
         Attempt(secured_sink(kafka, kafka.create_topic(), properties))
     assert "hidden" not in str(caught.value)
 

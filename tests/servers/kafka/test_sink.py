@@ -26,15 +26,15 @@ DONE = [CommitOutcome.COMMITTED]
 @pytest.fixture
 def attempts() -> Iterator[Callable[..., Attempt]]:
     """Makes attempts, which all end with the test."""
-    made: list[Attempt] = []
+    attempts: list[Attempt] = []
 
     def make(*arguments: object, **more: object) -> Attempt:
-        made.append(Attempt(*arguments, **more))  # type: ignore[arg-type]
-        return made[-1]
+        attempts.append(Attempt(*arguments, **more))  # type: ignore[arg-type]
+        return attempts[-1]
 
     yield make
-    for one in made:
-        one.die()
+    for attempt_ in attempts:
+        attempt_.die()
 
 
 def committed_texts(kafka: KafkaCluster, topic: str) -> list[str]:
@@ -63,13 +63,13 @@ def test_records_come_with_key_headers_and_time(kafka: KafkaCluster, attempts: C
     attempt.writer.write(written, list(range(1000, 1050)))
     attempt.write("other")
     assert attempt.barrier() == ([], [])
-    found = kafka.records(topic)
-    assert sorted((r.value, r.key, r.timestamp, r.headers) for r in found) == sorted(
+    records = kafka.records(topic)
+    assert sorted((r.value, r.key, r.timestamp, r.headers) for r in records) == sorted(
         (text.encode(), text.encode(), 1000 + number, (("length", b"%d" % len(text)),))
         for number, text in enumerate(written)
     )
     choose, partitions = DefaultPartitioner(), list(range(4))
-    assert all(record.partition == choose(record.key, partitions, partitions) for record in found)
+    assert all(record.partition == choose(record.key, partitions, partitions) for record in records)
     (record,) = kafka.records(other)
     assert record.value == b"other"
     assert abs(record.timestamp - time.time() * 1000) < 600_000, "without a time it has that of its writing"
@@ -116,11 +116,11 @@ def test_who_goes_on_commits_first_and_aborts_the_rest(kafka: KafkaCluster, atte
     assert after.recommitted == DONE
     wait_until(lambda: nothing_is_open(kafka, topic), "what was behind the checkpoint is aborted")
     assert committed_texts(kafka, topic) == ["in the checkpoint"]
-    held = Transaction.of(prepared[0]).name
+    first_name = Transaction.of(prepared[0]).name
     for number in range(4):  # as long as it lives it starts no id of the checkpoint
         after.write(str(number))
         again, _ = after.barrier()
-        assert Transaction.of(again[0]).name != held
+        assert Transaction.of(again[0]).name != first_name
         after.commit(again)
     assert attempts(sink, 2, states=states, committables=prepared, opens=False).recommitted == DONE
 

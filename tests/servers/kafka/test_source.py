@@ -59,12 +59,12 @@ def source(kafka: KafkaCluster) -> KafkaSourceBuilder:
 async def transactions(bootstrap: str, topic: str) -> None:
     """One that is aborted, then one that is committed."""
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"of-{topic}") as producer:
-        for wanted in (range(1000, 1010), range(2000, 2010)):
+        for numbers in (range(1000, 1010), range(2000, 2010)):
             await producer.begin_transaction()
-            for key, value in records(wanted):
+            for key, value in records(numbers):
                 await producer.send(topic, value, key, partition=0)
             await producer.flush()
-            await (producer.abort_transaction() if wanted[0] == 1000 else producer.commit_transaction())
+            await (producer.abort_transaction() if numbers[0] == 1000 else producer.commit_transaction())
 
 
 def test_a_bounded_read_of_columns_leaves_out_what_was_aborted(kafka: KafkaCluster, place: Place) -> None:
@@ -76,8 +76,8 @@ def test_a_bounded_read_of_columns_leaves_out_what_was_aborted(kafka: KafkaClust
     read = source(kafka).set_topics(topic).set_bounded(KafkaOffsetsInitializer.latest()).build()
     stream = environment.from_source(read, WatermarkStrategy.for_monotonous_timestamps(), "kafka")
     with stream.execute_and_collect() as results:
-        found = sorted(row.id for row in results)
-    assert found == [*range(1000), *range(2000, 2010)]
+        ids = sorted(row.id for row in results)
+    assert ids == [*range(1000), *range(2000, 2010)]
 
 
 @pytest.mark.long
@@ -92,16 +92,16 @@ def test_topics_come_and_go(kafka: KafkaCluster, place: Place) -> None:
         assert sorted(next(results).id for _ in numbers) == list(numbers)
 
     with stream.execute_and_collect() as results:
-        one, two = (kafka.create_topic(f"{prefix}-{name}") for name in ("one", "two"))
-        come(one, range(10))
-        come(two, range(10, 20))
-        kafka.delete_topic(one)
-        come(two, range(20, 30))
-        wait_until(lambda: gone(kafka, one), "the topic is deleted")
-        come(two, range(30, 40))
-        kafka.create_topic(one)
-        come(one, range(40, 43))  # it is shorter than it was: what is there is read from its beginning
-        come(two, range(50, 60))
+        first, second = (kafka.create_topic(f"{prefix}-{name}") for name in ("one", "two"))
+        come(first, range(10))
+        come(second, range(10, 20))
+        kafka.delete_topic(first)
+        come(second, range(20, 30))
+        wait_until(lambda: gone(kafka, first), "the topic is deleted")
+        come(second, range(30, 40))
+        kafka.create_topic(first)
+        come(first, range(40, 43))  # it is shorter than it was: what is there is read from its beginning
+        come(second, range(50, 60))
 
 
 def gone(kafka: KafkaCluster, topic: str) -> bool:
@@ -180,8 +180,8 @@ class Run:
     def arrived(self) -> None:
         """All that was sent is in files, once."""
         wait_until(lambda: self._shown().total() >= self.sent, f"{self.sent} records are there", PATIENCE)
-        found, wanted = self._shown(), Counter(str(number) for number in range(self.sent))
-        assert found == wanted, f"{(wanted - found).total()} lost, {(found - wanted).total()} too many"
+        lines, expected = self._shown(), Counter(str(number) for number in range(self.sent))
+        assert lines == expected, f"{(expected - lines).total()} lost, {(lines - expected).total()} too many"
 
     def _shown(self) -> Counter[str]:
         """The lines of files that are committed."""
@@ -198,7 +198,7 @@ class Run:
         async def ask() -> dict[int, int]:
             async with AIOKafkaConsumer(bootstrap_servers=self.kafka.bootstrap) as consumer:
                 ends = await consumer.end_offsets([TopicPartition(self.topic, number) for number in range(4)])
-                return {one.partition: offset for one, offset in ends.items()}
+                return {partition.partition: offset for partition, offset in ends.items()}
 
         return asyncio.run(ask())
 
@@ -219,7 +219,7 @@ class Run:
         async def ask() -> int:
             async with AIOKafkaConsumer(bootstrap_servers=self.kafka.bootstrap, group_id=self.topic) as consumer:
                 partitions = [TopicPartition(self.topic, number) for number in range(4)]
-                return sum([await consumer.committed(one) or 0 for one in partitions])
+                return sum([await consumer.committed(partition) or 0 for partition in partitions])
 
         return asyncio.run(ask())
 
@@ -261,13 +261,13 @@ async def join_group(bootstrap: str, topic: str) -> None:
 
 def metric(run: Run, name: str) -> Any:
     vertices = rest_of(run.job)["vertices"]
-    found = []
+    values = []
     for vertex in vertices:
         known = rest_of(run.job, f"/vertices/{vertex['id']}/subtasks/metrics")
-        for one in (one["id"] for one in known):
-            if one.endswith(name):
-                found += rest_of(run.job, f"/vertices/{vertex['id']}/subtasks/metrics?get={one}")
-    return found
+        for metric_id in (metric["id"] for metric in known):
+            if metric_id.endswith(name):
+                values += rest_of(run.job, f"/vertices/{vertex['id']}/subtasks/metrics?get={metric_id}")
+    return values
 
 
 @pytest.mark.exact
@@ -344,10 +344,10 @@ def test_a_compacted_topic_gives_what_is_left(kafka: KafkaCluster, place: Place)
     rows = [json.dumps({"id": number, "name": "n"}).encode() for number in range(300)]
     kafka.produce(topic, [(b"%d" % (number % 10), row) for number, row in enumerate(rows)], 0)
     wait_until(lambda: compacted(kafka, topic), "the log is compacted", PATIENCE)
-    found = [one for one in read_from(kafka, topic, KafkaOffsetResetStrategy.NONE) if one < 1000]
-    assert found == sorted(set(found)), "each once, in order"
-    assert found[-10:] == list(range(290, 300)), "the last record of each key is there"
-    assert len(found) < 100
+    numbers = [number for number in read_from(kafka, topic, KafkaOffsetResetStrategy.NONE) if number < 1000]
+    assert numbers == sorted(set(numbers)), "each once, in order"
+    assert numbers[-10:] == list(range(290, 300)), "the last record of each key is there"
+    assert len(numbers) < 100
 
 
 def compacted(kafka: KafkaCluster, topic: str) -> bool:

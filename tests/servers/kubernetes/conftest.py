@@ -41,9 +41,9 @@ def whole_control_plane(programs: Path) -> Iterator[ControlPlane]:
     yield from _running(ControlPlane(programs, (ETCD, API_SERVER, CONTROLLERS, SCHEDULER)))
 
 
-def _running(made: ControlPlane) -> Iterator[ControlPlane]:
+def _running(plane: ControlPlane) -> Iterator[ControlPlane]:
     try:
-        made.start()
-        yield made
+        plane.start()
+        yield plane
     finally:
-        made.close()
+        plane.close()

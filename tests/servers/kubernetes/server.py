@@ -253,15 +253,15 @@ class ControlPlane:
         Raises:
             AssertionError: it has asked for something that it may not.
         """
-        name, found = f"system:serviceaccount:{namespace}:{account}", set()
+        name, rights_used = f"system:serviceaccount:{namespace}:{account}", set()
         for line in (self.folder / "audit.log").read_text().splitlines():
             event = json.loads(line)
             what = event.get("objectRef") or {}
             if event["user"]["username"] == name and what.get("namespace") == (where or namespace):
-                asked = event["verb"], "/".join(filter(None, (what["resource"], what.get("subresource"))))
-                assert event["annotations"]["authorization.k8s.io/decision"] == "allow", f"{name} may not {asked}"
-                found.add(asked)
-        return found
+                right = event["verb"], "/".join(filter(None, (what["resource"], what.get("subresource"))))
+                assert event["annotations"]["authorization.k8s.io/decision"] == "allow", f"{name} may not {right}"
+                rights_used.add(right)
+        return rights_used
 
     def account_token(self, name: str, seconds: int = 600, namespace: str = "default") -> str:
         """A token of a service account."""

@@ -53,7 +53,7 @@ def test_the_host_of_the_jobmanager_is_lost(control_plane: ControlPlane, tmp_pat
         maps = f"/api/v1/namespaces/default/configmaps{selector}"
 
         def left() -> list[str]:
-            return [one["metadata"]["name"] for one in control_plane.ask("GET", maps)["items"]]
+            return [config_map["metadata"]["name"] for config_map in control_plane.ask("GET", maps)["items"]]
 
         wait_until(lambda: not [name for name in left() if job in name], "the job leaves nothing")
 

@@ -39,22 +39,24 @@ _names = (f"native-{number}" for number in itertools.count())
 
 def settings(plane: ControlPlane, cluster: str, **more: str) -> Settings:
     config = str(plane.folder / "admin.kubeconfig")
-    given = {
+    options = {
         "kubernetes.config.file": config, "kubernetes.cluster-id": cluster, "taskmanager.memory.process.size": "1728m",
     }  # fmt: skip
-    return Settings({**given, **more})
+    return Settings({**options, **more})
 
 
 def provider(plane: ControlPlane, directory: Path, cluster: str, **more: str) -> KubernetesProvider:
-    made = settings(plane, cluster, **more)
-    return KubernetesProvider(ProviderContext(made, "a secret of the cluster", SystemClock(), directory, slot_main))
+    provider_settings = settings(plane, cluster, **more)
+    return KubernetesProvider(
+        ProviderContext(provider_settings, "a secret of the cluster", SystemClock(), directory, slot_main)
+    )
 
 
 def pods(plane: ControlPlane, cluster: str, component: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = plane.ask("GET", f"{CORE}/pods?labelSelector=app={cluster},component={component}")[
+    items: list[dict[str, Any]] = plane.ask("GET", f"{CORE}/pods?labelSelector=app={cluster},component={component}")[
         "items"
     ]
-    return found
+    return items
 
 
 def test_the_provider_keeps_the_contract_with_the_rights_that_are_documented(
@@ -75,16 +77,16 @@ def test_the_provider_keeps_the_contract_with_the_rights_that_are_documented(
 
 def test_why_no_node_takes_a_pod_is_told(whole_control_plane: ControlPlane, tmp_path: Path) -> None:
     plane, cluster = whole_control_plane, next(_names)
-    made = provider(plane, tmp_path, cluster)
-    assert made.recover("http://10.0.0.1:8082") == []
-    made.start_worker(WorkerSpec("worker-a", 2))
-    found = wait_until(made.waiting_workers, "the scheduler says why")
-    assert found == {
+    kubernetes = provider(plane, tmp_path, cluster)
+    assert kubernetes.recover("http://10.0.0.1:8082") == []
+    kubernetes.start_worker(WorkerSpec("worker-a", 2))
+    waiting = wait_until(kubernetes.waiting_workers, "the scheduler says why")
+    assert waiting == {
         "worker-a": f"pod {cluster}-taskmanager-worker-a: Unschedulable: no nodes available to schedule pods"
     }
     (pod,) = pods(plane, cluster, "taskmanager")
     assert pod["status"]["qosClass"] == "Guaranteed", "requests are limits"
-    made.terminate()
+    kubernetes.terminate()
 
 
 def test_a_quota_refuses_a_pod(whole_control_plane: ControlPlane, tmp_path: Path) -> None:
@@ -94,12 +96,12 @@ def test_a_quota_refuses_a_pod(whole_control_plane: ControlPlane, tmp_path: Path
     wait_until(lambda: plane.find(f"{inside}/serviceaccounts/default"), "the namespace has its account")
     plane.ask("POST", f"{inside}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
     wait_until(lambda: "hard" in plane.ask("GET", f"{inside}/resourcequotas/q")["status"], "the quota holds")
-    made = provider(plane, tmp_path, cluster, **{"kubernetes.namespace": cluster})
-    made.recover("http://10.0.0.1:8082")
-    made.start_worker(WorkerSpec("one", 1))
+    kubernetes = provider(plane, tmp_path, cluster, **{"kubernetes.namespace": cluster})
+    kubernetes.recover("http://10.0.0.1:8082")
+    kubernetes.start_worker(WorkerSpec("one", 1))
     with pytest.raises(WorkerError, match=r"The pod of worker two is refused: .*exceeded quota: q, requested: pods=1"):
-        made.start_worker(WorkerSpec("two", 1))
-    made.terminate()
+        kubernetes.start_worker(WorkerSpec("two", 1))
+    kubernetes.terminate()
 
 
 def test_a_pod_that_takes_its_place_while_the_resourcemanager_is_away_is_found(
@@ -107,25 +109,25 @@ def test_a_pod_that_takes_its_place_while_the_resourcemanager_is_away_is_found(
 ) -> None:
     """The API server stands still for a while: nothing is taken for ended; what ends later is told."""
     plane, cluster = whole_control_plane, next(_names)
-    made = provider(plane, tmp_path, cluster)
-    made.recover("http://10.0.0.1:8082")
+    kubernetes = provider(plane, tmp_path, cluster)
+    kubernetes.recover("http://10.0.0.1:8082")
     for name in ("a", "b"):
-        made.start_worker(WorkerSpec(name, 1))
-    wait_until(lambda: not made.ended_workers() and len(made.waiting_workers()) == 2, "both are seen")
+        kubernetes.start_worker(WorkerSpec(name, 1))
+    wait_until(lambda: not kubernetes.ended_workers() and len(kubernetes.waiting_workers()) == 2, "both are seen")
     with plane.stopped("kube-apiserver"):
-        assert made.ended_workers() == []
+        assert kubernetes.ended_workers() == []
     with plane.away("kube-apiserver"):
-        assert made.ended_workers() == []
+        assert kubernetes.ended_workers() == []
     plane.ask("DELETE", f"{CORE}/pods/{cluster}-taskmanager-a")
     ended: list[tuple[str, str]] = []
 
     def has_ended() -> bool:
-        ended.extend(made.ended_workers())
+        ended.extend(kubernetes.ended_workers())
         return bool(ended)
 
     wait_until(has_ended, "the end of a pod is told")
     assert ended == [("a", "its pod was deleted")]
-    made.close()
+    kubernetes.close()
     following = provider(plane, tmp_path, cluster)
     assert following.recover("http://10.0.0.2:8082") == ["b"]
     following.terminate()
@@ -135,17 +137,17 @@ def test_a_session_is_taken_by_kubernetes_and_goes_as_a_whole(
     whole_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     plane, cluster = whole_control_plane, next(_names)
-    made = KubernetesCluster(settings(plane, cluster))
-    made.create_session()
+    kubernetes_cluster = KubernetesCluster(settings(plane, cluster))
+    kubernetes_cluster.create_session()
     wait_until(lambda: pods(plane, cluster, "jobmanager"), "its pod is made")
     with pytest.raises(KubernetesClusterError, match="there is a cluster"):
-        made.create_session()
+        kubernetes_cluster.create_session()
     notes: list[str] = []
     with pytest.raises(KubernetesClusterError, match="Unschedulable: no nodes available"):
-        made.await_ready(5, notes.append)
+        kubernetes_cluster.await_ready(5, notes.append)
     assert notes == [f"{cluster} waits: Unschedulable: no nodes available to schedule pods"]
-    found = made.find()
-    assert found.host.startswith("10.217.0.")
+    address = kubernetes_cluster.find()
+    assert address.host.startswith("10.217.0.")
     workers = provider(plane, tmp_path, cluster)
     workers.recover("http://10.0.0.1:8082")
     workers.start_worker(WorkerSpec("a", 1))
@@ -153,22 +155,22 @@ def test_a_session_is_taken_by_kubernetes_and_goes_as_a_whole(
     (owner,) = pod["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("Deployment", cluster)
     workers.close()
-    made.delete()
+    kubernetes_cluster.delete()
     for path in (f"pods/{cluster}-taskmanager-a", f"secrets/{cluster}-config", f"secrets/{cluster}-taskmanager",
                  f"services/{cluster}", f"services/{cluster}-rest"):  # fmt: skip
         wait_until(lambda path=path: plane.find(f"{CORE}/{path}") is None, f"{path} goes with its owner", 30)  # type: ignore[misc]
     wait_until(lambda: not pods(plane, cluster, "jobmanager"), "its pod goes", 30)
-    made.api.close()
+    kubernetes_cluster.api.close()
 
 
 def test_an_application_is_taken_by_kubernetes(whole_control_plane: ControlPlane) -> None:
     plane, cluster = whole_control_plane, next(_names)
-    made = KubernetesCluster(settings(plane, cluster))
-    made.create_application(["--python", "/opt/job.py", "--"])
+    kubernetes_cluster = KubernetesCluster(settings(plane, cluster))
+    kubernetes_cluster.create_application(["--python", "/opt/job.py", "--"])
     (pod,) = wait_until(lambda: pods(plane, cluster, "jobmanager"), "its pod is made")
     name = pod["metadata"]["name"]
     ends: list[tuple[bool, str]] = []
-    following = threading.Thread(target=lambda: ends.append(made.await_end()))
+    following = threading.Thread(target=lambda: ends.append(kubernetes_cluster.await_end()))
     following.start()
     ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": "no such table"}}
     status = {
@@ -181,17 +183,17 @@ def test_an_application_is_taken_by_kubernetes(whole_control_plane: ControlPlane
     plane.ask("PATCH", f"{CORE}/pods/{name}/status", {"status": status})
     following.join(60)
     assert ends == [(False, "Error (exit code 3): no such table")]
-    made.delete()
+    kubernetes_cluster.delete()
     wait_until(lambda: not pods(plane, cluster, "jobmanager"), "its pod goes", 30)
-    made.api.close()
+    kubernetes_cluster.api.close()
 
 
 def test_a_template_that_kubernetes_does_not_take_is_said(whole_control_plane: ControlPlane, tmp_path: Path) -> None:
     plane, cluster = whole_control_plane, next(_names)
     template = tmp_path / "pod.yaml"
     template.write_text("kind: Pod\nspec: {hostname: Not_A_Name}\n")
-    made = provider(plane, tmp_path, cluster, **{"kubernetes.pod-template-file.default": str(template)})
-    made.recover("http://10.0.0.1:8082")
+    kubernetes = provider(plane, tmp_path, cluster, **{"kubernetes.pod-template-file.default": str(template)})
+    kubernetes.recover("http://10.0.0.1:8082")
     with pytest.raises(WorkerError, match=r"spec.hostname: Invalid value: \"Not_A_Name\""):
-        made.start_worker(WorkerSpec("a", 1))
-    made.terminate()
+        kubernetes.start_worker(WorkerSpec("a", 1))
+    kubernetes.terminate()

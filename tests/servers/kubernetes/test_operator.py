@@ -41,8 +41,8 @@ EVENTS = "/api/v1/namespaces/default/events"
 def plane(whole_control_plane: ControlPlane) -> ControlPlane:
     """With the CRDs, as the chart has them."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    for one in yaml.safe_load_all(CRDS.read_text()):
-        whole_control_plane.ask("POST", path, one)
+    for definition in yaml.safe_load_all(CRDS.read_text()):
+        whole_control_plane.ask("POST", path, definition)
     for plural in ("firesteeldeployments", "firesteelsessionjobs"):
         wait_until(partial(_served, whole_control_plane, plural), f"{plural} are served")
     return whole_control_plane
@@ -68,9 +68,9 @@ def deployment(name: str, **spec: Any) -> dict[str, Any]:
 def rules() -> list[dict[str, Any]]:
     """Of the role that the chart makes in a namespace of objects."""
     (role,) = [
-        one
-        for one in yaml.safe_load_all(RENDERED.read_text())
-        if one and one["kind"] == "Role" and one["metadata"].get("namespace") == "one"
+        manifest
+        for manifest in yaml.safe_load_all(RENDERED.read_text())
+        if manifest and manifest["kind"] == "Role" and manifest["metadata"].get("namespace") == "one"
     ]
     return list(role["rules"])
 
@@ -104,16 +104,16 @@ def operators(plane: ControlPlane, folder: Path, count: int) -> Iterator[list[su
             print(file.name, file.read_text(errors="replace")[-6000:])
         raise
     finally:
-        for one in started:
-            one.terminate()
-        for one in started:
-            one.wait(30)
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(30)
         shutil.rmtree(short)
 
 
 def leader(plane: ControlPlane) -> str:
-    found = plane.find("/apis/coordination.k8s.io/v1/namespaces/default/leases/firesteel-operator-leader")
-    return str(((found or {}).get("spec") or {}).get("holderIdentity") or "")
+    lease = plane.find("/apis/coordination.k8s.io/v1/namespaces/default/leases/firesteel-operator-leader")
+    return str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,11 @@ def test_two_operators_one_of_which_is_killed(plane: ControlPlane, tmp_path: Pat
         (owner,) = plane.find(f"{JOBS}/demo")["metadata"]["ownerReferences"]
         assert owner["kind"] == "FiresteelDeployment"
         reasons = {
-            one["reason"] for one in plane.ask("GET", EVENTS)["items"] if one["involvedObject"]["name"] == "demo"
+            event["reason"] for event in plane.ask("GET", EVENTS)["items"] if event["involvedObject"]["name"] == "demo"
         }
         assert "Deployed" in reasons
 
-        (leading,) = [one for one in running if f"_{one.pid}_" in first]
+        (leading,) = [process for process in running if f"_{process.pid}_" in first]
         leading.kill()
         change = {"spec": {"image": "firesteel:other"}}
         plane.ask("PATCH", f"{OURS}/firesteeldeployments/demo", change)
@@ -173,8 +173,8 @@ def test_two_operators_one_of_which_is_killed(plane: ControlPlane, tmp_path: Pat
         plane.ask("POST", f"{OURS}/firesteeldeployments", bad)
 
         def is_told() -> bool:
-            found = plane.find(f"{OURS}/firesteeldeployments/wrong")
-            return "needs execution.checkpointing.savepoint-dir" in (found.get("status") or {}).get("error", "")
+            resource = plane.find(f"{OURS}/firesteeldeployments/wrong")
+            return "needs execution.checkpointing.savepoint-dir" in (resource.get("status") or {}).get("error", "")
 
         wait_until(is_told, "what its schema can't see is told")
         for name in ("demo", "wrong"):

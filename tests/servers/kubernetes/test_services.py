@@ -58,9 +58,9 @@ def settings(control_plane: ControlPlane, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def services(settings: Settings) -> Iterator[KubernetesServices]:
-    made = KubernetesServices(settings)
-    yield made
-    made.close()
+    kubernetes_services = KubernetesServices(settings)
+    yield kubernetes_services
+    kubernetes_services.close()
 
 
 def lead(services: KubernetesServices, component: str) -> Leadership:
@@ -105,7 +105,9 @@ def test_kubernetes_keeps_the_contracts(settings: Settings, control_plane: Contr
     cluster = settings.to_plain()["kubernetes.cluster-id"]
     selector = f"?labelSelector=app={cluster},configmap-type=high-availability"
     left = [
-        one["metadata"]["name"] for path in (MAPS, LEASES) for one in control_plane.ask("GET", path + selector)["items"]
+        item["metadata"]["name"]
+        for path in (MAPS, LEASES)
+        for item in control_plane.ask("GET", path + selector)["items"]
     ]
     assert left
     assert not [name for name in left if "cd" * 16 in name], "a job that was forgotten leaves nothing"
@@ -265,9 +267,9 @@ def test_a_storm_of_conflicts(settings: Settings, services: KubernetesServices, 
     storming.join()
     assert counted == list(range(1, 16))
     for record in ("one", "two"):
-        found = services.cells.read(of_job(JOB), record)
-        assert found is not None
-        assert found.value == b"14"
+        value = services.cells.read(of_job(JOB), record)
+        assert value is not None
+        assert value.value == b"14"
     assert next(storms) > 20
 
 
@@ -322,18 +324,22 @@ def test_one_without_rights_is_told_so(control_plane: ControlPlane, settings: Se
 
 def test_a_program_tells_the_token(control_plane: ControlPlane, settings: Settings, tmp_path: Path) -> None:
     """A kubeconfig as that of clouds: a program is asked for credentials, and again when they are refused."""
-    told = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "wrong"}}
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "wrong"},
+    }
     answer, program = tmp_path / "answer", tmp_path / "credentials"
-    answer.write_text(json.dumps(told))
+    answer.write_text(json.dumps(credential))
     program.write_text(f'#!/bin/sh\n[ -n "$KUBERNETES_EXEC_INFO" ] && cat {answer}\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     plain = control_plane.kubeconfig("")
-    plain["users"][0]["user"] = {"exec": {"command": "./credentials", "apiVersion": told["apiVersion"]}}
+    plain["users"][0]["user"] = {"exec": {"command": "./credentials", "apiVersion": credential["apiVersion"]}}
     (tmp_path / "config").write_text(json.dumps(plain))
     services = KubernetesServices(Settings({**settings.to_plain(), "kubernetes.config.file": str(tmp_path / "config")}))
     with pytest.raises(OSError, match="401"):
         services.campaign(RESOURCEMANAGER)
-    answer.write_text(json.dumps({**told, "status": {"token": control_plane.tokens["admin"]}}))
+    answer.write_text(json.dumps({**credential, "status": {"token": control_plane.tokens["admin"]}}))
     lead(services, RESOURCEMANAGER)
     services.close()
 
@@ -371,6 +377,6 @@ def test_a_watch_goes_on_after_its_place_was_forgotten(
 
 
 def test_services_are_found_by_their_type(settings: Settings, tmp_path: Path) -> None:
-    found = load_high_availability(settings, tmp_path)
-    assert isinstance(found, KubernetesServices)
-    found.close()
+    loaded = load_high_availability(settings, tmp_path)
+    assert isinstance(loaded, KubernetesServices)
+    loaded.close()

@@ -104,14 +104,14 @@ class MinioServer:
 
     def settings(self, **more: str) -> dict[str, str]:
         """Of jobs that keep their checkpoints here."""
-        given = {
+        options = {
             "execution.checkpointing.dir": f"s3://{BUCKET}/jobs",
             "s3.endpoint": self.endpoint,
             "s3.access-key": self.user,
             "s3.secret-key": self.password,
             "s3.upload.min.part.size": "5 mb",
         }
-        return given | {name.replace("__", "."): value for name, value in more.items()}
+        return options | {name.replace("__", "."): value for name, value in more.items()}
 
     def storage(self, **more: str) -> CheckpointStorage:
         """Of one and the same job."""
@@ -204,8 +204,8 @@ class MinioServer:
 
     def newest(self) -> int:
         """Number of the last checkpoint that is complete."""
-        found = self.data.glob(f"{BUCKET}/jobs/*/chk-*/_metadata/xl.meta")
-        return max((int(file.parts[-3].removeprefix("chk-")) for file in found), default=0)
+        metadata_files = self.data.glob(f"{BUCKET}/jobs/*/chk-*/_metadata/xl.meta")
+        return max((int(file.parts[-3].removeprefix("chk-")) for file in metadata_files), default=0)
 
     def close(self) -> None:
         """Nothing is left of it."""

@@ -26,7 +26,7 @@ def test_a_job_that_ended_is_shown_from_the_bucket_until_it_has_expired(minio: M
     try:
         options = {key.replace(".", "__").replace("-", "_"): value for key, value in settings.items()}
         env = new_environment(1, **options)
-        env.from_collection([1, 2, 3]).map(lambda one: one + 1).name("more").print()
+        env.from_collection([1, 2, 3]).map(lambda number: number + 1).name("more").print()
         job = env.execute_async("in the bucket")
         assert ended(job) == "FINISHED"
         job_id = str(job.get_job_id())
@@ -35,11 +35,11 @@ def test_a_job_that_ended_is_shown_from_the_bucket_until_it_has_expired(minio: M
     finally:
         embedded.stop_embedded_cluster()
     service = HistoryService([place], HistorySettings(), SystemClock())
-    found = asyncio.run(looked(service, job_id))
-    assert (found["name"], found["state"]) == ("in the bucket", "FINISHED")
-    (vertex,) = found["vertices"]
+    archived = asyncio.run(looked(service, job_id))
+    assert (archived["name"], archived["state"]) == ("in the bucket", "FINISHED")
+    (vertex,) = archived["vertices"]
     assert [row["status"] for row in vertex["subtasks"]] == ["FINISHED"]
-    assert minio.settings()["s3.secret-key"] not in str(found), "secrets are stars"
+    assert minio.settings()["s3.secret-key"] not in str(archived), "secrets are stars"
     short = HistoryService([place], HistorySettings(retention=ArchiveRetention(age_ms=1)), SystemClock())
     with pytest.raises(UnknownArchiveError):
         asyncio.run(looked(short, job_id))

@@ -35,12 +35,12 @@ def test_the_contract_is_kept(image: str, monkeypatch: pytest.MonkeyPatch) -> No
 
     with MinioContainer(image) as minio:
         minio.get_client().make_bucket(BUCKET)
-        given = minio.get_config()
+        container_config = minio.get_config()
         settings = {
             "execution.checkpointing.dir": f"s3://{BUCKET}/jobs",
-            "s3.endpoint": f"http://{given['endpoint']}",
-            "s3.access-key": given["access_key"],
-            "s3.secret-key": given["secret_key"],
+            "s3.endpoint": f"http://{container_config['endpoint']}",
+            "s3.access-key": container_config["access_key"],
+            "s3.secret-key": container_config["secret_key"],
             "s3.upload.min.part.size": "5 mb",
         }
         parameters = StorageParameters(JOB, Settings(settings, "job"))

@@ -59,15 +59,15 @@ def settings_of(minio: MinioServer) -> dict[str, str]:
 def texts(minio: MinioServer, prefix: str) -> Counter[str]:
     """Lines of all objects that a reader sees."""
     client = minio.client()
-    found: Counter[str] = Counter()
-    for one in client.list_objects(BUCKET, f"{prefix}/", recursive=True):
-        assert one.object_name is not None
-        if "/_" not in one.object_name:
-            answer = client.get_object(BUCKET, one.object_name)
-            found.update(answer.data.decode().splitlines())
+    lines: Counter[str] = Counter()
+    for object_ in client.list_objects(BUCKET, f"{prefix}/", recursive=True):
+        assert object_.object_name is not None
+        if "/_" not in object_.object_name:
+            answer = client.get_object(BUCKET, object_.object_name)
+            lines.update(answer.data.decode().splitlines())
             answer.close()
             answer.release_conn()
-    return found
+    return lines
 
 
 def uploads(minio: MinioServer) -> list[str]:
@@ -78,8 +78,8 @@ def uploads(minio: MinioServer) -> list[str]:
 
 def unfinished(minio: MinioServer, prefix: str) -> list[str]:
     """Records of uploads, and uploads."""
-    found = [str(one.object_name) for one in minio.client().list_objects(BUCKET, f"{prefix}/", recursive=True)]
-    return [name for name in found if "/_inprogress/" in name] + uploads(minio)
+    names = [str(object_.object_name) for object_ in minio.client().list_objects(BUCKET, f"{prefix}/", recursive=True)]
+    return [name for name in names if "/_inprogress/" in name] + uploads(minio)
 
 
 @dataclass
@@ -138,8 +138,8 @@ def test_what_was_written_is_read(here: Embedded, minio: MinioServer, bucket: st
         watched = text.set_split_size(500).monitor_continuously(Duration.of_millis(100)).build()
         lines_read = environment.from_source(watched, WatermarkStrategy.no_watermarks(), "lines")
         with lines_read.execute_and_collect() as results:
-            found = {int(line) for _, line in zip(range(2000), results, strict=False)}
-            assert found == set(range(2000))
+            numbers = {int(line) for _, line in zip(range(2000), results, strict=False)}
+            assert numbers == set(range(2000))
             client.put_object(BUCKET, f"{bucket}/lines/later", io.BytesIO(b"later\n"), 6)
             assert next(iter(results)) == "later"
 

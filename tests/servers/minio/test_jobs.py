@@ -296,7 +296,7 @@ def test_a_job_goes_on_from_a_retained_checkpoint(place: Processes, minio: Minio
         assert ended(job, PATIENCE) == "CANCELED"
 
     def objects() -> list[str]:
-        return [one.object_name or "" for one in minio.client().list_objects(BUCKET, recursive=True)]
+        return [object_.object_name or "" for object_ in minio.client().list_objects(BUCKET, recursive=True)]
 
     metadata = the_one_left(
         lambda: [name for name in objects() if name.endswith("/_metadata")], "one checkpoint is left"
@@ -321,14 +321,14 @@ def test_a_job_stops_with_a_savepoint_that_is_moved_and_goes_on(
         job = environment.execute_async("first")
         trial._progress()
         target = f"s3://{BUCKET}/savepoints"
-        kept = job.trigger_savepoint(target).result()
+        savepoint = job.trigger_savepoint(target).result()
         location = job.stop_with_savepoint(False, target).result()
         assert ended(job, PATIENCE) == "FINISHED"
-    found = inspect(location, settings)
-    assert (found["format"], found["stop"]) == ("CANONICAL", "suspend")
+    description = inspect(location, settings)
+    assert (description["format"], description["stop"]) == ("CANONICAL", "suspend")
     below = location.removeprefix(f"s3://{BUCKET}/")
-    for one in client.list_objects(BUCKET, f"{below}/", recursive=True):
-        name = str(one.object_name)
+    for object_ in client.list_objects(BUCKET, f"{below}/", recursive=True):
+        name = str(object_.object_name)
         client.copy_object(BUCKET, name.replace(below, "moved"), CopySource(BUCKET, name))
     dispose(location, settings)
     trial.more = {
@@ -336,8 +336,8 @@ def test_a_job_stops_with_a_savepoint_that_is_moved_and_goes_on(
         "execution.state-recovery.claim-mode": "CLAIM",
     }
     trial.run_through([])
-    assert inspect(kept, settings)["stop"] == ""
-    dispose(kept, settings)
+    assert inspect(savepoint, settings)["stop"] == ""
+    dispose(savepoint, settings)
     wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
 
 
@@ -352,10 +352,10 @@ def test_a_job_that_can_take_no_checkpoints_does_not_begin(
         world.sink(PROGRAMS["keyed"].build(world), "keyed")
         job = environment.execute_async("no checkpoints")
         assert ended(job, PATIENCE) == "FAILED"
-        told = str(rest_of(job, "/exceptions"))
-    assert "The job can't take checkpoints" in told
-    assert "the secret key does not belong to it" in told
+        exceptions = str(rest_of(job, "/exceptions"))
+    assert "The job can't take checkpoints" in exceptions
+    assert "the secret key does not belong to it" in exceptions
     for secret in ("this is another one", minio.password):
-        assert secret not in told + place.cluster.logs() + place.log()
+        assert secret not in exceptions + place.cluster.logs() + place.log()
         shown = [str(rest_of(job, path)) for path in ("", "/config", "/checkpoints", "/checkpoints/config")]
         assert secret not in "".join(shown)

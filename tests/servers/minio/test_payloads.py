@@ -30,9 +30,9 @@ class Process(CellServices):
 
 
 def payloads(minio: MinioServer, local: Path) -> ObjectPayloads:
-    made = payloads_in(f"s3://{BUCKET}/ha", "default", Settings({**minio.settings(), **IMPATIENT}), local)
-    assert isinstance(made, ObjectPayloads)
-    return made
+    object_payloads = payloads_in(f"s3://{BUCKET}/ha", "default", Settings({**minio.settings(), **IMPATIENT}), local)
+    assert isinstance(object_payloads, ObjectPayloads)
+    return object_payloads
 
 
 def test_services_with_payloads_in_a_bucket_keep_the_contract(minio: MinioServer, tmp_path: Path) -> None:
@@ -41,8 +41,8 @@ def test_services_with_payloads_in_a_bucket_keep_the_contract(minio: MinioServer
     store = payloads(minio, tmp_path / "reader")
     for kind in ("checkpoints", cells_of(cells)):
         for name in store.names(kind):
-            for one in store.names(name):
-                store.remove(one)
+            for version in store.names(name):
+                store.remove(version)
             store.remove(name)
     assert [path for path in minio.left() if "/ha/" in path] == []
 
@@ -54,29 +54,29 @@ def cells_of(cells: MemoryCells) -> str:
 
 
 def test_a_folder_goes_through_the_bucket_to_another_host(minio: MinioServer, tmp_path: Path) -> None:
-    one, other = payloads(minio, tmp_path / "one"), payloads(minio, tmp_path / "other")
-    received = one.receive()
+    first, second = payloads(minio, tmp_path / "one"), payloads(minio, tmp_path / "other")
+    received = first.receive()
     (received / "blobs").mkdir()
     (received / "graph.json").write_bytes(b"graph")
     (received / "blobs" / "a").write_bytes(b"blob")
-    here = one.store(received, "x/job/1")
+    here = first.store(received, "x/job/1")
     assert (here / "blobs" / "a").read_bytes() == b"blob"
-    assert other.names("x/job") == ["x/job/1"]
-    there = other.fetch("x/job/1")
+    assert second.names("x/job") == ["x/job/1"]
+    there = second.fetch("x/job/1")
     assert there != here
     assert {path.relative_to(there).as_posix(): path.read_bytes() for path in there.rglob("*") if path.is_file()} == {
         "graph.json": b"graph",
         "blobs/a": b"blob",
     }
-    one.remove("x/job/1")
-    one.remove("x/job/1")
+    first.remove("x/job/1")
+    first.remove("x/job/1")
     assert not here.exists()
-    assert other.names("x/job") == []
-    other.close()
+    assert second.names("x/job") == []
+    second.close()
     with pytest.raises(FileNotFoundError):
-        other.fetch("x/job/1")
+        second.fetch("x/job/1")
     with pytest.raises(FileNotFoundError):
-        other.read("x/none")
+        second.read("x/none")
 
 
 def test_a_store_that_is_away_is_an_error_that_passes(minio: MinioServer, tmp_path: Path) -> None:

@@ -31,14 +31,14 @@ with env.from_collection([1, 2, 3]).map(with_data).execute_and_collect() as resu
 @pytest.fixture
 def home(minio: MinioServer) -> Iterator[Home]:
     """A user whose configuration says where the MinIO is."""
-    made = Home()
+    application_home = Home()
     try:
-        config = made.conf / "config.yaml"
+        config = application_home.conf / "config.yaml"
         settings = {key: text for key, text in minio.settings().items() if key.startswith("s3.")}
         config.write_text(config.read_text() + "".join(f"{key}: {text}\n" for key, text in settings.items()))
-        yield made
+        yield application_home
     finally:
-        made.close()
+        application_home.close()
 
 
 def test_a_program_and_its_files_come_from_there(minio: MinioServer, home: Home) -> None:

@@ -103,11 +103,11 @@ def test_nothing_of_a_checkpoint_is_lost_when_a_job_is_rescaled_before_it_is_sho
         assert job.master.wait() == 0, job.master.log()
     finally:
         cluster.close()
-    client, found = minio.client(), Counter[str]()
-    for one in client.list_objects(BUCKET, "out/", recursive=True):
-        assert one.object_name is not None
-        if "/_" not in one.object_name:
-            found.update(client.get_object(BUCKET, one.object_name).read().decode().splitlines())
-    expected = Counter(f"{n} {n // KEYS + 1}" for n in range(found.total()))
-    assert found == expected, f"{(expected - found).total()} are lost, {(found - expected).total()} too many"
-    assert found.total() > 1000
+    client, lines = minio.client(), Counter[str]()
+    for object_ in client.list_objects(BUCKET, "out/", recursive=True):
+        assert object_.object_name is not None
+        if "/_" not in object_.object_name:
+            lines.update(client.get_object(BUCKET, object_.object_name).read().decode().splitlines())
+    expected = Counter(f"{n} {n // KEYS + 1}" for n in range(lines.total()))
+    assert lines == expected, f"{(expected - lines).total()} are lost, {(lines - expected).total()} too many"
+    assert lines.total() > 1000

@@ -57,17 +57,17 @@ def test_the_contract_is_kept(large: bytes, minio: MinioServer) -> None:
 
 
 def test_buckets_in_the_name_of_the_host(minio: MinioServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    hosts: list[str] = []
     original = socket.getaddrinfo
 
     def getaddrinfo(host: Any, *arguments: Any, **more: Any) -> Any:
-        asked.append(host)
+        hosts.append(host)
         return original("127.0.0.1" if str(host).endswith("store.test") else host, *arguments, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     style = {"s3.endpoint": f"http://store.test:{minio.port}", "s3.path.style.access": "false"}
     check_checkpoint_storage(lambda: minio.storage(**style))
-    assert set(asked) == {f"{BUCKET}.store.test"}
+    assert set(hosts) == {f"{BUCKET}.store.test"}
 
 
 def test_tls_with_an_authority_of_ones_own(program: str, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_server_that_is_stopped_keeps_nobody_waiting(minio: MinioServer) -> No
 def test_a_server_that_is_killed_loses_nothing_that_it_took(minio: MinioServer) -> None:
     storage = minio.storage(**IMPATIENT)
     storage.prepare(1)
-    kept = [written(storage, LARGE[number:]) for number in range(2)]
+    handles = [written(storage, LARGE[number:]) for number in range(2)]
     patient = minio.storage(**{"s3.attempts.maximum": "1000", "firesteel.s3.retry-timeout": "2 min"})
     stream = patient.open_state_stream(1, "Count")
     stream.write(LARGE[: 6 << 20])
@@ -193,9 +193,9 @@ def test_a_server_that_is_killed_loses_nothing_that_it_took(minio: MinioServer) 
     stream.write(LARGE[6 << 20 :])
     late = stream.close()  # it goes on where it was
     location = storage.write_metadata(1, b"metadata")
-    storage.verify([*kept, late])
-    assert [storage.read_state(handle) for handle in (*kept, late)] == [LARGE, LARGE[1:], LARGE]
-    storage.dispose(location, [handle.path for handle in (*kept, late) if isinstance(handle, FileState)])
+    storage.verify([*handles, late])
+    assert [storage.read_state(handle) for handle in (*handles, late)] == [LARGE, LARGE[1:], LARGE]
+    storage.dispose(location, [handle.path for handle in (*handles, late) if isinstance(handle, FileState)])
 
 
 def test_of_many_who_write_metadata_one_wins(minio: MinioServer) -> None:
@@ -263,8 +263,8 @@ def test_parts_that_nobody_goes_on_with_are_found_by_the_next_jobmaster(minio: M
         slot.open_shared_stream(number, "dies").write(LARGE)
     later = minio.storage()
     assert len(minio.left()) == 10
-    found = later.left_behind(2)
-    assert [(number, data) for number, _, data in found] == [(1, None)]
+    leftovers = later.left_behind(2)
+    assert [(number, data) for number, _, data in leftovers] == [(1, None)]
     later.discard(1)
     assert [path for path in minio.left() if "chk-1" in path or "shared/1-" in path] == []
     later.close_job()

@@ -135,8 +135,8 @@ class NetworkCluster(Cluster):
 
     def job(self, name: str) -> Job:
         """The job of this name; its tasks run at the return."""
-        (found,) = self.until(lambda: [job for job in self.jobs() if job["name"] == name], f"there is a job {name}")
-        return Job(self, found["jid"])
+        (job_row,) = self.until(lambda: [job for job in self.jobs() if job["name"] == name], f"there is a job {name}")
+        return Job(self, job_row["jid"])
 
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs that the Dispatcher knows."""

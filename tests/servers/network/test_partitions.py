@@ -31,8 +31,8 @@ COUNT, KEYS, RATE = 6000, 97, 400.0
 @pytest.fixture(scope="module", params=[3, pytest.param(16, marks=pytest.mark.long)])
 def cluster(namespaces: None, request: pytest.FixtureRequest) -> Iterator[NetworkCluster]:
     """So many TaskManagers with one slot each; every test leaves all of them free."""
-    with network_cluster(request.param) as made:
-        yield made
+    with network_cluster(request.param) as network:
+        yield network
 
 
 def free(cluster: NetworkCluster) -> bool:
@@ -93,10 +93,10 @@ def test_who_is_cut_off_for_long_is_given_up_by_name_and_comes_back(cluster: Net
 def test_two_taskmanagers_that_do_not_reach_each_other_end_their_job(cluster: NetworkCluster) -> None:
     size = len(cluster.network.hosts)
     job = cluster.start_endless("torn", size)
-    one, other = cluster.network.hosts[:2]
-    with one.cut_off(peer=other):
+    first, second = cluster.network.hosts[:2]
+    with first.cut_off(peer=second):
         cause = job.fails()
         assert "connection lost" in cause
-        assert f"({one.address}:" in cause or f"({other.address}:" in cause, cause
+        assert f"({first.address}:" in cause or f"({second.address}:" in cause, cause
     cluster.until(lambda: free(cluster), "all slots are free")
     assert totals(1000, KEYS) in cluster.run_sums("mended", 1000, KEYS, 100_000, size)

@@ -241,7 +241,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
     def _no_cgroups(self) -> bool:
         left = [path for path in _CGROUPS.glob(f"*/{self.cgroup}") if path.is_dir()]
         for root in left:
-            for path in sorted((one for one in root.rglob("*") if one.is_dir()), reverse=True):
+            for path in sorted((entry for entry in root.rglob("*") if entry.is_dir()), reverse=True):
                 with suppress(OSError):
                     if (frozen := path / "freezer.state").exists():  # runc was killed while it ended a container
                         frozen.write_text("THAWED")
@@ -252,10 +252,10 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 
     def log(self) -> str:
         """The last words of its programs."""
-        found = []
+        texts = []
         for path in sorted((self.folder / "log").glob("*")):
-            found.append(f"--- {self.name} {path.name}\n{path.read_text(errors='replace')[-3000:]}")
-        return "\n".join(found)
+            texts.append(f"--- {self.name} {path.name}\n{path.read_text(errors='replace')[-3000:]}")
+        return "\n".join(texts)
 
 
 class _Control(ControlPlane):
@@ -267,14 +267,14 @@ class _Control(ControlPlane):
 
     def _make_commands(self, peer: int, controllers: int, scheduler: int) -> dict[str, list[str]]:
         self.server = f"https://{self._address}:{self._port}"
-        found = super()._make_commands(peer, controllers, scheduler)
+        commands = super()._make_commands(peer, controllers, scheduler)
         with (self.folder / "tokens.csv").open("a") as file:
             for user, (name, group) in _USERS.items():
                 token = secrets.token_hex(16)
                 file.write(f"{token},{name},{user}{f',{group}' if group else ''}\n")
                 (self.folder / f"{user}.kubeconfig").write_text(json.dumps(self.kubeconfig(token)))
         # The last one of a flag counts; the modes of authorization add up.
-        found[API_SERVER] += [
+        commands[API_SERVER] += [
             f"--bind-address={self._address}", f"--advertise-address={self._address}",
             "--endpoint-reconciler-type=lease", "--authorization-mode=Node",
             "--enable-admission-plugins=NodeRestriction", f"--service-cluster-ip-range={self._services}",
@@ -282,8 +282,8 @@ class _Control(ControlPlane):
             f"--kubelet-client-key={self._keys}/kubelet-client.key", "--kubelet-preferred-address-types=InternalIP",
             "--default-not-ready-toleration-seconds=5", "--default-unreachable-toleration-seconds=5",
         ]  # fmt: skip
-        found[CONTROLLERS] += ["--node-monitor-period=1s", "--node-monitor-grace-period=20s"]
-        return found
+        commands[CONTROLLERS] += ["--node-monitor-period=1s", "--node-monitor-grace-period=20s"]
+        return commands
 
 
 class KubernetesCluster:
@@ -353,7 +353,10 @@ class KubernetesCluster:
             done = self.kubectl("get", "node", node.name, "-o", "json", check=False)
             if done.returncode:
                 return False
-            states = {one["type"]: one["status"] for one in json.loads(done.stdout)["status"].get("conditions", [])}
+            states = {
+                condition["type"]: condition["status"]
+                for condition in json.loads(done.stdout)["status"].get("conditions", [])
+            }
             return (states.get("Ready") == "True") is ready
 
         wait_until(is_so, lambda: f"{node.name} is {'' if ready else 'not '}Ready: {node.log()}", PATIENCE)
@@ -382,7 +385,7 @@ class KubernetesCluster:
 
     def make_volumes(self, count: int = 40) -> None:
         """A default storage class, with volumes on the first node's disk: there is nobody here who makes them."""
-        found = [
+        manifests = [
             """
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -394,7 +397,7 @@ volumeBindingMode: WaitForFirstConsumer
         for number in range(count):
             path = self.folder / "volumes" / str(number)
             path.mkdir(parents=True)
-            found.append(f"""
+            manifests.append(f"""
 apiVersion: v1
 kind: PersistentVolume
 metadata: {{name: "disk-{number}"}}
@@ -409,7 +412,7 @@ spec:
       nodeSelectorTerms:
         - matchExpressions: [{{key: kubernetes.io/hostname, operator: In, values: [node-1]}}]
 """)
-        self.apply("---".join(found))
+        self.apply("---".join(manifests))
 
     def load(self, archive: Path) -> None:
         """Import an image into all nodes."""

@@ -67,29 +67,29 @@ env.execute("bounded")
 @contextmanager
 def counting(release: Deployed, store: Store) -> Iterator[Counting]:
     """The job, whose results are right at the end of the block."""
-    found: list[Counting] = []
+    jobs: list[Counting] = []
     try:
-        found.append(Counting(release, store))
-        yield found[0]
-        found[0].goes_on()
-        print(f"{found[0].stop()} records, each once")
+        jobs.append(Counting(release, store))
+        yield jobs[0]
+        jobs[0].goes_on()
+        print(f"{jobs[0].stop()} records, each once")
     except BaseException:
         print(release.state())
-        for one in found:
-            one.cancel()
+        for job in jobs:
+            job.cancel()
         raise
 
 
 def exactly_once(store: Store, out: str) -> int:
     """Check what such a job has written below a folder of the bucket before a savepoint stopped it: each number
     is there once, and was counted once by its state; returns how many there are."""
-    found = store.lines(out)
-    numbers = sorted(int(line.split()[0]) for line in found.elements())
-    doubled = [line for line, times in found.items() if times > 1]
+    lines = store.lines(out)
+    numbers = sorted(int(line.split()[0]) for line in lines.elements())
+    doubled = [line for line, times in lines.items() if times > 1]
     assert not doubled, f"{len(doubled)} records came twice: {doubled[:5]}"
     lost = sorted(set(range(len(numbers))) - set(numbers))
     assert not lost, f"{len(lost)} records are lost: {lost[:5]}"
-    wrong = [line for line in found if int(line.split()[1]) != int(line.split()[0]) // KEYS + 1]
+    wrong = [line for line in lines if int(line.split()[1]) != int(line.split()[0]) // KEYS + 1]
     assert not wrong, f"state was lost or counted twice: {wrong[:5]}"
     assert len(numbers) > 1000, f"only {len(numbers)} records are there"
     return len(numbers)
@@ -108,9 +108,9 @@ class Counting:
         file = release.folder / "counting.py"
         file.write_text(PROGRAM)
         done = release.firesteel("run", "-d", "-p", str(parallelism), str(file), f"s3://{BUCKET}/{self._out}")
-        found = re.search(r"\b[0-9a-f]{32}\b", done.stdout + done.stderr)
-        assert found is not None, done.stdout + done.stderr
-        self.job = found[0]
+        match = re.search(r"\b[0-9a-f]{32}\b", done.stdout + done.stderr)
+        assert match is not None, done.stdout + done.stderr
+        self.job = match[0]
         self.goes_on()
 
     def now(self) -> dict[str, Any]:
@@ -129,7 +129,9 @@ class Counting:
             now = self.now()
             assert now.get("state") not in ("FAILED", "FINISHED", "CANCELED"), self.why()
             tasks = [vertex["tasks"] for vertex in now.get("vertices", ())]
-            return bool(tasks) and all(sum(one.values()) == _up(one) for one in tasks)
+            return bool(tasks) and all(
+                sum(tasks_of_vertex.values()) == _up(tasks_of_vertex) for tasks_of_vertex in tasks
+            )
 
         until(runs, f"all tasks run: {self.now().get('state')}")
         first = until(lambda: self._completed() + 1, "a checkpoint has completed") - 1
@@ -145,7 +147,7 @@ class Counting:
             if now.get("state") != "RUNNING":
                 return False
             tasks = [vertex["tasks"] for vertex in now["vertices"]]
-            if not all(sum(one.values()) == _up(one) for one in tasks):
+            if not all(sum(tasks_of_vertex.values()) == _up(tasks_of_vertex) for tasks_of_vertex in tasks):
                 return False
             seen.append(int(now["vertices"][0]["metrics"]["write-records"]))
             return seen[-1] > seen[0]
@@ -191,7 +193,9 @@ class Standing(Counting):
         """Of its widest vertex; 0 while not all tasks run."""
         now = self.now()
         tasks = [vertex["tasks"] for vertex in now.get("vertices", ())]
-        if now.get("state") != "RUNNING" or not all(sum(one.values()) == _up(one) for one in tasks):
+        if now.get("state") != "RUNNING" or not all(
+            sum(tasks_of_vertex.values()) == _up(tasks_of_vertex) for tasks_of_vertex in tasks
+        ):
             return 0
         return max((vertex["parallelism"] for vertex in now["vertices"]), default=0)
 
@@ -201,8 +205,8 @@ class Standing(Counting):
         def runs() -> bool:
             now = self.now()
             assert now.get("state") not in ("FAILED", "FINISHED", "CANCELED"), self.why()
-            found = [(vertex["parallelism"], _up(vertex["tasks"])) for vertex in now.get("vertices", ())]
-            return bool(found) and all(one == (parallelism, parallelism) for one in found)
+            vertices = [(vertex["parallelism"], _up(vertex["tasks"])) for vertex in now.get("vertices", ())]
+            return bool(vertices) and all(vertex_tasks == (parallelism, parallelism) for vertex_tasks in vertices)
 
         until(runs, lambda: f"{parallelism} subtasks of each vertex run: {self.now()}")
 

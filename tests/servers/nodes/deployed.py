@@ -73,15 +73,15 @@ class Deployed:
         """The first process of its container, as the pod numbers it."""
         named = "case $(tr '\\0' ' ' <$p/cmdline) in *bin/firesteel-*) echo ${p#/proc/};; esac"
         script = f"for p in /proc/[0-9]*; do {named}; done"
-        found = self.kubectl("exec", pod, "-c", self._container, "--", "sh", "-c", script).stdout.split()
-        assert len(found) > 1, f"no service runs in {pod}"  # the shell has these words, too
-        return min(map(int, found))
+        pids = self.kubectl("exec", pod, "-c", self._container, "--", "sh", "-c", script).stdout.split()
+        assert len(pids) > 1, f"no service runs in {pod}"  # the shell has these words, too
+        return min(map(int, pids))
 
     def take_memory(self, pod: str) -> None:
         """More than its container may have. Who takes it has a lower score than all others there, so the kernel ends
         these: slots, the executor, the service."""
-        held = "held = [b'x' * (1 << 20) for _ in range(20000)]"
-        script = f"with open('/proc/self/oom_score_adj', 'w') as file: file.write('0')\n{held}"
+        hoard = "held = [b'x' * (1 << 20) for _ in range(20000)]"
+        script = f"with open('/proc/self/oom_score_adj', 'w') as file: file.write('0')\n{hoard}"
         self.kubectl("exec", pod, "-c", self._container, "--", "python3", "-I", "-S", "-c", script, check=False)
 
     @cached_property
@@ -136,12 +136,12 @@ class Deployed:
 
     def state(self) -> str:
         """What Kubernetes knows and the services have said, for a test that fails."""
-        found = [self.kubectl("get", "pods,events", "-o", "wide", check=False).stdout[-6000:]]
-        for one in json.loads(self.kubectl("get", "pods", "-o", "json", check=False).stdout or '{"items": []}')[
+        texts = [self.kubectl("get", "pods,events", "-o", "wide", check=False).stdout[-6000:]]
+        for pod in json.loads(self.kubectl("get", "pods", "-o", "json", check=False).stdout or '{"items": []}')[
             "items"
         ]:
-            name = one["metadata"]["name"]
+            name = pod["metadata"]["name"]
             for more in ((), ("--previous",)):
                 log = self.kubectl("logs", name, "--all-containers", "--tail=60", *more, check=False)
-                found.append(f"--- {name} {' '.join(more)}\n{log.stdout}")
-        return "\n".join(found)
+                texts.append(f"--- {name} {' '.join(more)}\n{log.stdout}")
+        return "\n".join(texts)

@@ -65,19 +65,19 @@ class NameServer:
 
     def _read(self) -> dict[str, list[str]]:
         slices: dict[tuple[str, str], list[str]] = {}
-        for one in self._ask("/apis/discovery.k8s.io/v1/endpointslices")["items"]:
-            meta = one["metadata"]
+        for slice_ in self._ask("/apis/discovery.k8s.io/v1/endpointslices")["items"]:
+            meta = slice_["metadata"]
             key = meta["namespace"], meta.get("labels", {}).get("kubernetes.io/service-name", "")
-            for endpoint in one.get("endpoints") or ():
+            for endpoint in slice_.get("endpoints") or ():
                 if endpoint.get("conditions", {}).get("ready", True):
                     slices.setdefault(key, []).extend(endpoint["addresses"])
-        found = {}
-        for one in self._ask("/api/v1/services")["items"]:
-            name, namespace = one["metadata"]["name"], one["metadata"]["namespace"]
-            address = one["spec"].get("clusterIP")
+        addresses_by_name = {}
+        for slice_ in self._ask("/api/v1/services")["items"]:
+            name, namespace = slice_["metadata"]["name"], slice_["metadata"]["namespace"]
+            address = slice_["spec"].get("clusterIP")
             addresses = slices.get((namespace, name), []) if address == "None" else [address]
-            found[f"{name}.{namespace}.svc.{DOMAIN}"] = addresses
-        return found
+            addresses_by_name[f"{name}.{namespace}.svc.{DOMAIN}"] = addresses
+        return addresses_by_name
 
     def answer(self, query: bytes) -> bytes:
         number, flags, questions = struct.unpack("!HHH", query[:6])

@@ -128,8 +128,8 @@ class Native(Deployed):
 
     def run_application(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """``firesteel run-application -t kubernetes-application``."""
-        given = self._definitions({**self._where, **self.options})
-        return self.command("run-application", "-t", "kubernetes-application", *given, *words, check=check)
+        definitions = self._definitions({**self._where, **self.options})
+        return self.command("run-application", "-t", "kubernetes-application", *definitions, *words, check=check)
 
     def firesteel(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command ``firesteel`` on the host for this cluster, as one finds it that knows its name."""
@@ -138,15 +138,15 @@ class Native(Deployed):
 
     def pods(self, component: str) -> list[dict[str, Any]]:
         """Its pods of a kind, ``jobmanager`` or ``taskmanager``, without those that are being deleted or have ended."""
-        found = self.get("pods", "-l", f"app={self.id},component={component}")["items"]
+        items = self.get("pods", "-l", f"app={self.id},component={component}")["items"]
         return [
-            one
-            for one in found
-            if "deletionTimestamp" not in one["metadata"] and one["status"].get("phase") in ("Pending", "Running")
+            pod
+            for pod in items
+            if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") in ("Pending", "Running")
         ]
 
     def names(self, component: str) -> list[str]:
-        return sorted(one["metadata"]["name"] for one in self.pods(component))
+        return sorted(pod["metadata"]["name"] for pod in self.pods(component))
 
     def exec(self, pod: str, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a program in the container of a pod."""
@@ -165,8 +165,8 @@ class Native(Deployed):
     def left(self) -> list[str]:
         """Objects that the cluster has made; those of high availability stay on purpose."""
         kinds = "pods,services,secrets,deployments,replicasets,jobs"
-        found = self.get(kinds, "-l", f"app={self.id}")["items"]
-        return [f"{one['kind']}/{one['metadata']['name']}" for one in found]
+        items = self.get(kinds, "-l", f"app={self.id}")["items"]
+        return [f"{item['kind']}/{item['metadata']['name']}" for item in items]
 
     def wait_gone(self) -> None:
         """Until nothing of it is left."""

@@ -65,38 +65,40 @@ class Release(Deployed):
 
     def names(self, component: str) -> list[str]:
         """Of its pods that are not being deleted."""
-        found = self.pods(component)
-        return sorted(one["metadata"]["name"] for one in found if "deletionTimestamp" not in one["metadata"])
+        pods = self.pods(component)
+        return sorted(pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"])
 
     def left(self) -> list[str]:
         """Objects in its namespace that Kubernetes and the test have not made."""
         words = "pods,services,secrets,configmaps,persistentvolumeclaims,roles,leases,jobs,serviceaccounts"
         return [
-            f"{one['kind']}/{one['metadata']['name']}"
-            for one in self.get(words)["items"]
-            if one["metadata"]["name"] not in ("store", "default", "kube-root-ca.crt")
+            f"{item['kind']}/{item['metadata']['name']}"
+            for item in self.get(words)["items"]
+            if item["metadata"]["name"] not in ("store", "default", "kube-root-ca.crt")
         ]
 
     def leader(self, component: str) -> str:
         """The pod that leads, where leaders are elected; else the first one."""
         leases = self.get("leases")["items"]
         name = "jobmaster-host" if component == "jobmaster" else component
-        holders = " ".join(one["spec"].get("holderIdentity") or "" for one in leases if name in one["metadata"]["name"])
+        holders = " ".join(
+            lease["spec"].get("holderIdentity") or "" for lease in leases if name in lease["metadata"]["name"]
+        )
         return next((pod for pod in self.names(component) if pod in holders), self.names(component)[0])
 
     def ready(self, component: str) -> list[str]:
         """Pods of it that are Ready, by their uids."""
-        found = []
-        for one in self.pods(component):
-            states = {state["type"]: state["status"] for state in one["status"].get("conditions", ())}
-            if states.get("Ready") == "True" and "deletionTimestamp" not in one["metadata"]:
-                found.append(one["metadata"]["uid"])
-        return found
+        uids = []
+        for pod in self.pods(component):
+            states = {state["type"]: state["status"] for state in pod["status"].get("conditions", ())}
+            if states.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]:
+                uids.append(pod["metadata"]["uid"])
+        return uids
 
     def wait_ready(self, component: str, count: int = 1, without: str = "") -> None:
         """Until so many pods are Ready, none of them the one with this uid."""
         until(
-            lambda: len(found := self.ready(component)) == count and without not in found,
+            lambda: len(pods := self.ready(component)) == count and without not in pods,
             f"{count} pods of the {component} are Ready",
         )
 

@@ -84,12 +84,12 @@ class Store:
 
     def lines(self, prefix: str) -> Counter[str]:
         """Of all objects below a folder that a reader sees."""
-        client, found = self.client(), Counter[str]()
-        for one in client.list_objects(BUCKET, f"{prefix}/", recursive=True):
-            assert one.object_name is not None
-            if "/_" not in one.object_name:
-                answer = client.get_object(BUCKET, one.object_name)
-                found.update(answer.data.decode().splitlines())
+        client, lines = self.client(), Counter[str]()
+        for object_ in client.list_objects(BUCKET, f"{prefix}/", recursive=True):
+            assert object_.object_name is not None
+            if "/_" not in object_.object_name:
+                answer = client.get_object(BUCKET, object_.object_name)
+                lines.update(answer.data.decode().splitlines())
                 answer.close()
                 answer.release_conn()
-        return found
+        return lines

@@ -27,10 +27,10 @@ _RULES = re.compile(r"rules:\n((?:  - .*\n)+)")
 
 def rules_of_docs() -> str:
     """What docs say that the JobManager's account needs, natively and for high availability."""
-    found = [_RULES.findall((ROOT / "docs" / page).read_text())
+    matches = [_RULES.findall((ROOT / "docs" / page).read_text())
              for page in ("kubernetes-native.md", "high-availability.md")]  # fmt: skip
-    assert all(len(one) == 1 for one in found)
-    return "".join(one[0] for one in found)
+    assert all(len(match) == 1 for match in matches)
+    return "".join(match[0] for match in matches)
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +45,21 @@ def session(
     request: pytest.FixtureRequest,
 ) -> Iterator[Native]:  # fmt: skip
     """It has no TaskManager until a job needs one."""
-    made = Native(cluster, tmp_path_factory.mktemp("session"), "orders")
+    native_session = Native(cluster, tmp_path_factory.mktemp("session"), "orders")
     began = time.monotonic()
     try:
-        made.start()
+        native_session.start()
         tell(request, f"`firesteel kubernetes-session` took {time.monotonic() - began:.1f} s")
-        yield made
+        yield native_session
     finally:
-        made.stop()
+        native_session.stop()
 
 
 @pytest.fixture
 def job(session: Native, store: Store) -> Iterator[Counting]:
     """It runs in two slots; what it has written is right in the end."""
-    with counting(session, store) as found:
-        yield found
+    with counting(session, store) as counting_job:
+        yield counting_job
 
 
 def test_taskmanagers_come_with_jobs_and_go_with_them(
@@ -138,11 +138,11 @@ def test_the_resourcemanager_is_killed(session: Native, job: Counting) -> None:
 
 
 def _attempts(job: Counting) -> list[int]:
-    found = []
+    attempts = []
     for vertex in job.now()["vertices"]:
         details = job.release.ask(f"/jobs/{job.job}/vertices/{vertex['id']}")
-        found += [subtask["attempt"] for subtask in details["subtasks"]]
-    return found
+        attempts += [subtask["attempt"] for subtask in details["subtasks"]]
+    return attempts
 
 
 def test_the_jobmanagers_pod_is_deleted(session: Native, job: Counting, request: pytest.FixtureRequest) -> None:
@@ -159,12 +159,12 @@ def test_the_jobmanagers_pod_is_deleted(session: Native, job: Counting, request:
 def test_the_node_of_a_taskmanager_is_lost(session: Native, job: Counting) -> None:
     """Its pod stays where nobody sees it; another one takes its place on the other node."""
     second = session.cluster.nodes[1]
-    there = {one["metadata"]["name"] for one in session.pods("taskmanager") if one["spec"]["nodeName"] == second.name}
+    there = {pod["metadata"]["name"] for pod in session.pods("taskmanager") if pod["spec"]["nodeName"] == second.name}
     assert there, "Kubernetes spreads pods over its nodes"
     with second.cut_off():
         session.cluster.wait_ready(second, ready=False)
         job.goes_on()
-        assert not there & {one["metadata"]["name"] for one in session.pods("taskmanager")}
+        assert not there & {pod["metadata"]["name"] for pod in session.pods("taskmanager")}
     session.cluster.wait_ready(second)
     until(lambda: len(session.names("taskmanager")) == 2, "two pods are left")
     job.goes_on()
@@ -179,10 +179,10 @@ def test_a_pod_that_fits_on_no_node_is_told_and_the_session_ends_over_rest(
         narrow.start()
         narrow.firesteel("run", "-d", "-p", "1", str(tmp_path / _written(tmp_path)), f"s3://{BUCKET}/none", "10", "10")
         (job,) = until(lambda: narrow.ask("/jobs/overview").get("jobs"), "the job is there")
-        told = until(lambda: narrow.ask(f"/jobs/{job['jid']}").get("firesteel-waiting-for"), "it waits for something")
+        reason = until(lambda: narrow.ask(f"/jobs/{job['jid']}").get("firesteel-waiting-for"), "it waits for something")
         until(
             lambda: "Unschedulable: 0/2 nodes are available" in json.dumps(narrow.ask(f"/jobs/{job['jid']}")),
-            lambda: f"Kubernetes' reason is told: {told} {narrow.ask('/jobs/' + job['jid'])}",
+            lambda: f"Kubernetes' reason is told: {reason} {narrow.ask('/jobs/' + job['jid'])}",
         )
         assert narrow.rest("DELETE", "/cluster")[0] == 200
         narrow.wait_gone()
@@ -203,36 +203,38 @@ def _uploaded(store: Store, folder: Path) -> str:
 
 
 def _check(store: Store, prefix: str, records: int) -> None:
-    found = store.lines(prefix)
+    lines = store.lines(prefix)
     expected = {f"{number} {number // KEYS + 1}" for number in range(records)}
-    assert {line: times for line, times in found.items() if times > 1} == {}, "records came twice"
-    assert set(found) == expected
+    assert {line: times for line, times in lines.items() if times > 1} == {}, "records came twice"
+    assert set(lines) == expected
 
 
 def test_an_application_whose_jobmanager_is_deleted(
     cluster: KubernetesCluster, namespace: None, store: Store, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Its program is in the object store. It goes on in another pod, ends, and takes its TaskManagers along."""
-    made = Native(cluster, tmp_path, "once")
+    native = Native(cluster, tmp_path, "once")
     records, program = 20_000, _uploaded(store, tmp_path)
     began = time.monotonic()
     try:
-        made.run_application("-d", program, f"s3://{BUCKET}/once", str(records), "400")
-        (job,) = until(lambda: made.ask("/jobs/overview").get("jobs"), "its job is there")
-        until(lambda: made.ask(f"/jobs/{job['jid']}/checkpoints").get("counts", {}).get("completed", 0) >= 3,
+        native.run_application("-d", program, f"s3://{BUCKET}/once", str(records), "400")
+        (job,) = until(lambda: native.ask("/jobs/overview").get("jobs"), "its job is there")
+        until(lambda: native.ask(f"/jobs/{job['jid']}/checkpoints").get("counts", {}).get("completed", 0) >= 3,
               "checkpoints complete")  # fmt: skip
         tell(request, f"run-application to the third checkpoint: {time.monotonic() - began:.1f} s")
-        (jobmanager,) = made.names("jobmanager")
-        made.kubectl("delete", "pod", jobmanager, timeout=120)
-        until(lambda: made.get("job", made.id)["status"].get("succeeded") == 1, lambda: f"it ends: {made.state()}")
+        (jobmanager,) = native.names("jobmanager")
+        native.kubectl("delete", "pod", jobmanager, timeout=120)
+        until(
+            lambda: native.get("job", native.id)["status"].get("succeeded") == 1, lambda: f"it ends: {native.state()}"
+        )
         _check(store, "once", records)
-        until(lambda: not made.names("taskmanager"), "its TaskManagers are gone")
+        until(lambda: not native.names("taskmanager"), "its TaskManagers are gone")
     except BaseException:
-        print(made.state())
+        print(native.state())
         raise
     finally:
-        made.stop()
-    made.wait_gone()
+        native.stop()
+    native.wait_gone()
 
 
 def test_how_an_application_ends_is_told(
@@ -245,17 +247,17 @@ def test_how_an_application_ends_is_told(
         ("bad", {}, in_store, ("--wrong",), 1, "no such table: orders"),
     )
     for name, options, program, more, code, said in rows:
-        made = Native(cluster, tmp_path, name, **options)
+        native = Native(cluster, tmp_path, name, **options)
         try:
-            done = made.run_application(program, f"s3://{BUCKET}/{name}", "2000", "1000", *more, check=False)
+            done = native.run_application(program, f"s3://{BUCKET}/{name}", "2000", "1000", *more, check=False)
             assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
-            until(lambda made=made: not made.names("taskmanager"), "its TaskManagers are gone")  # type: ignore[misc]
+            until(lambda made=native: not made.names("taskmanager"), "its TaskManagers are gone")  # type: ignore[misc]
         except BaseException:
-            print(made.state())
+            print(native.state())
             raise
         finally:
-            made.stop()
-        made.wait_gone()
+            native.stop()
+        native.wait_gone()
     _check(store, "good", 2000)
 
 
@@ -263,18 +265,18 @@ def test_accounts_may_do_what_they_need_and_no_more(
     cluster: KubernetesCluster, namespace: None, store: Store, tmp_path: Path
 ) -> None:
     """The API server has written down what they asked for, from a session's beginning to its end."""
-    made = Native(cluster, tmp_path, "rights")
+    native = Native(cluster, tmp_path, "rights")
     try:
-        made.start()
-        with counting(made, store) as job:
-            (jobmanager,) = made.names("jobmanager")
-            made.kill(jobmanager, "resourcemanager")
-            made.wait_slots(2)
+        native.start()
+        with counting(native, store) as job:
+            (jobmanager,) = native.names("jobmanager")
+            native.kill(jobmanager, "resourcemanager")
+            native.wait_slots(2)
             job.goes_on()
-        assert made.rest("DELETE", "/cluster")[0] == 200
-        made.wait_gone()
+        assert native.rest("DELETE", "/cluster")[0] == 200
+        native.wait_gone()
     finally:
-        made.stop()
+        native.stop()
     for account in ("firesteel", "workers"):
-        allowed, used = rights(made.get("role", account)["rules"]), cluster.control.used(account, made.name)
+        allowed, used = rights(native.get("role", account)["rules"]), cluster.control.used(account, native.name)
         assert used == allowed, f"{account} does not use {sorted(allowed - used)}"

@@ -62,9 +62,9 @@ class Thing:
 
     def status(self) -> dict[str, Any]:
         """As ``kubectl`` shows it; nothing while it is not about the newest ``spec``."""
-        found = self.cluster.get(self._short, self.name, "-n", NAMESPACE)
-        status: dict[str, Any] = found.get("status") or {}
-        return status if status.get("observedGeneration") == found["metadata"]["generation"] else {}
+        resource = self.cluster.get(self._short, self.name, "-n", NAMESPACE)
+        status: dict[str, Any] = resource.get("status") or {}
+        return status if status.get("observedGeneration") == resource["metadata"]["generation"] else {}
 
     def is_suspended(self) -> bool:
         """Whether the operator says so."""
@@ -83,8 +83,8 @@ class Thing:
 
     def reasons(self) -> set[str]:
         """Of the events about it."""
-        found = self.cluster.get("events", "-n", NAMESPACE)["items"]
-        return {one["reason"] for one in found if one["involvedObject"]["name"] == self.name}
+        events = self.cluster.get("events", "-n", NAMESPACE)["items"]
+        return {event["reason"] for event in events if event["involvedObject"]["name"] == self.name}
 
     def delete(self) -> None:
         """With what is made for it."""
@@ -103,16 +103,16 @@ class Operated(Thing):
 
     def __init__(self, cluster: KubernetesCluster, folder: Path, name: str, **options: str) -> None:
         self._folder = folder
-        given = Native(cluster, folder, name, **options).options
+        options_of_native = Native(cluster, folder, name, **options).options
         spec: dict[str, Any] = {
             "image": f"{IMAGE}:{TAGS[0]}",
             "serviceAccount": "firesteel",
             "firesteelConfiguration": {
-                **{key: value for key, value in given.items() if key not in _GIVEN_ELSEWHERE},
+                **{key: value for key, value in options_of_native.items() if key not in _GIVEN_ELSEWHERE},
                 "execution.checkpointing.savepoint-dir": f"s3://{BUCKET}/savepoints",
             },
-            "jobManager": {"resource": {"memory": given["jobmanager.memory.process.size"]}},
-            "taskManager": {"resource": {"memory": given["taskmanager.memory.process.size"]}},
+            "jobManager": {"resource": {"memory": options_of_native["jobmanager.memory.process.size"]}},
+            "taskManager": {"resource": {"memory": options_of_native["taskmanager.memory.process.size"]}},
         }
         super().__init__(cluster, "FiresteelDeployment", "fsdep", name, spec)
 
@@ -138,8 +138,8 @@ class Operated(Thing):
 
     def images(self) -> set[str]:
         native = self.native()
-        pods = [one for component in ("jobmanager", "taskmanager") for one in native.pods(component)]
-        return {one["spec"]["containers"][0]["image"] for one in pods}
+        pods = [pod for component in ("jobmanager", "taskmanager") for pod in native.pods(component)]
+        return {pod["spec"]["containers"][0]["image"] for pod in pods}
 
     def is_gone(self) -> bool:
         """Whether there is no pod of it."""
@@ -149,15 +149,15 @@ class Operated(Thing):
 @contextmanager
 def operated(cluster: KubernetesCluster, folder: Path, name: str, **options: str) -> Iterator[Operated]:
     """One, which is not applied yet; nothing of it is left at the end."""
-    made = Operated(cluster, folder, name, **options)
+    operated_cluster = Operated(cluster, folder, name, **options)
     try:
-        yield made
+        yield operated_cluster
     except BaseException:
-        print(made.status(), made.native().state())
+        print(operated_cluster.status(), operated_cluster.native().state())
         raise
     finally:
-        made.delete()
-    made.native().wait_gone()
+        operated_cluster.delete()
+    operated_cluster.native().wait_gone()
 
 
 @pytest.fixture(scope="module")
@@ -182,19 +182,19 @@ def operator(
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}}, **credentials,
     }  # fmt: skip
     none = {"cpu": SMALL, "replicas": 0}
-    made = Release(
+    release = Release(
         cluster, helm, tmp_path_factory.mktemp("operator"), values(operator=enabled, taskManager=none), name="operating"
     )
-    store.credentials(made.name)
+    store.credentials(release.name)
     make_namespace(cluster, store, rules_of_docs())
     try:
-        made.install()
-        yield made
+        release.install()
+        yield release
     except BaseException:
-        print(made.state())
+        print(release.state())
         raise
     finally:
-        made.helm("uninstall", made.name, "--wait", check=False)
+        release.helm("uninstall", release.name, "--wait", check=False)
 
 
 def test_a_cluster_of_the_operator_goes_on_from_its_last_checkpoint_in_an_object_store(
@@ -202,28 +202,28 @@ def test_a_cluster_of_the_operator_goes_on_from_its_last_checkpoint_in_an_object
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
     job = {"program": f"s3://{BUCKET}/{program}", "args": [f"s3://{BUCKET}/counts"], "parallelism": 2}
-    with operated(cluster, tmp_path, "counts") as one:
+    with operated(cluster, tmp_path, "counts") as deployment:
         began = time.monotonic()
-        one.apply(job={**job, "upgradeMode": "last-state"})
-        first = one.runs()
+        deployment.apply(job={**job, "upgradeMode": "last-state"})
+        first = deployment.runs()
         tell(request, f"FiresteelDeployment applied to its third checkpoint: {time.monotonic() - began:.1f} s")
 
         began = time.monotonic()
-        one.apply(image=f"{IMAGE}:{TAGS[1]}")
-        second = one.runs(without=first)
+        deployment.apply(image=f"{IMAGE}:{TAGS[1]}")
+        second = deployment.runs(without=first)
         tell(request, f"FiresteelDeployment, upgrade by last-state: {time.monotonic() - began:.1f} s")
-        assert f"s3://{BUCKET}/checkpoints/{first}/chk-" in one.restored(second)
-        assert one.images() == {f"{IMAGE}:{TAGS[1]}"}
+        assert f"s3://{BUCKET}/checkpoints/{first}/chk-" in deployment.restored(second)
+        assert deployment.images() == {f"{IMAGE}:{TAGS[1]}"}
 
         began = time.monotonic()
-        one.native().kubectl("delete", "job", one.name, "--wait=false")
-        third = one.runs(without=second)
+        deployment.native().kubectl("delete", "job", deployment.name, "--wait=false")
+        third = deployment.runs(without=second)
         tell(request, f"FiresteelDeployment, its Job deleted to the third checkpoint: {time.monotonic() - began:.1f} s")
-        assert f"/{second}/chk-" in one.restored(third)
+        assert f"/{second}/chk-" in deployment.restored(third)
 
-        one.apply(job={"upgradeMode": "savepoint", "state": "suspended"})
-        until(one.is_suspended, lambda: f"it is suspended: {one.status()}")
-        assert one.is_gone()
+        deployment.apply(job={"upgradeMode": "savepoint", "state": "suspended"})
+        until(deployment.is_suspended, lambda: f"it is suspended: {deployment.status()}")
+        assert deployment.is_gone()
         print(f"{exactly_once(store, 'counts')} records, each once")
 
 
@@ -236,40 +236,43 @@ def test_an_upgrade_that_does_not_start_is_rolled_back_and_savepoints_are_taken(
         "kubernetes.operator.deployment.readiness.timeout": "30 s",
     }
     job = {"program": f"s3://{BUCKET}/{program}", "args": [f"s3://{BUCKET}/rolled"], "parallelism": 2}
-    with operated(cluster, tmp_path, "rolled", **rollback) as one:
-        one.apply(job={**job, "upgradeMode": "last-state"})
-        first = one.runs()
-        one.apply(job={"savepointTriggerNonce": 1})
+    with operated(cluster, tmp_path, "rolled", **rollback) as deployment:
+        deployment.apply(job={**job, "upgradeMode": "last-state"})
+        first = deployment.runs()
+        deployment.apply(job={"savepointTriggerNonce": 1})
 
         def savepoint() -> str:
-            found = (one.status().get("jobStatus") or {}).get("savepointInfo") or {}
-            return str((found.get("lastSavepoint") or {}).get("location") or "")
+            info = (deployment.status().get("jobStatus") or {}).get("savepointInfo") or {}
+            return str((info.get("lastSavepoint") or {}).get("location") or "")
 
-        taken = until(savepoint, lambda: f"the savepoint is taken: {one.status()}")
-        assert taken.startswith(f"s3://{BUCKET}/savepoints/")
-        assert one.job_that_runs() == first, "the job goes on"
+        location = until(savepoint, lambda: f"the savepoint is taken: {deployment.status()}")
+        assert location.startswith(f"s3://{BUCKET}/savepoints/")
+        assert deployment.job_that_runs() == first, "the job goes on"
 
         began = time.monotonic()
-        one.apply(image=f"{IMAGE}:missing")
-        until(lambda: "missing" in one.status().get("error", ""), lambda: f"Kubernetes' reason is told: {one.status()}")
-        again = one.runs(without=first, lifecycle="ROLLED_BACK")
+        deployment.apply(image=f"{IMAGE}:missing")
+        until(
+            lambda: "missing" in deployment.status().get("error", ""),
+            lambda: f"Kubernetes' reason is told: {deployment.status()}",
+        )
+        again = deployment.runs(without=first, lifecycle="ROLLED_BACK")
         tell(
             request,
             f"FiresteelDeployment, upgrade that does not start to the third checkpoint after its rollback, with 30 s "
             f"to become ready: {time.monotonic() - began:.1f} s",
         )
-        assert f"/{first}/chk-" in one.restored(again)
-        assert one.images() == {f"{IMAGE}:{TAGS[0]}"}
-        assert {"Rollback", "RolledBack", "SavepointCompleted"} <= one.reasons()
+        assert f"/{first}/chk-" in deployment.restored(again)
+        assert deployment.images() == {f"{IMAGE}:{TAGS[0]}"}
+        assert {"Rollback", "RolledBack", "SavepointCompleted"} <= deployment.reasons()
 
-        one.apply(job={"upgradeMode": "savepoint", "state": "suspended"}, image=f"{IMAGE}:{TAGS[1]}")
-        until(one.is_suspended, lambda: f"it is suspended: {one.status()}")
-        assert one.is_gone()
-        one.apply(job={"state": "running"})
-        last = one.runs(without=again)
-        assert f"s3://{BUCKET}/savepoints/" in one.restored(last)
-        one.apply(job={"state": "suspended"})
-        until(one.is_suspended, lambda: f"it is suspended again: {one.status()}")
+        deployment.apply(job={"upgradeMode": "savepoint", "state": "suspended"}, image=f"{IMAGE}:{TAGS[1]}")
+        until(deployment.is_suspended, lambda: f"it is suspended: {deployment.status()}")
+        assert deployment.is_gone()
+        deployment.apply(job={"state": "running"})
+        last = deployment.runs(without=again)
+        assert f"s3://{BUCKET}/savepoints/" in deployment.restored(last)
+        deployment.apply(job={"state": "suspended"})
+        until(deployment.is_suspended, lambda: f"it is suspended again: {deployment.status()}")
         print(f"{exactly_once(store, 'rolled')} records, each once")
 
 
@@ -284,28 +287,31 @@ def test_a_job_of_a_session_is_upgraded_by_a_savepoint_and_its_neighbour_runs_on
         return Thing(cluster, "FiresteelSessionJob", "fsjob", name, {"deploymentName": "shared", "job": job})
 
     with operated(cluster, tmp_path, "shared") as session:
-        one, other = session_job("one"), session_job("other")
-        one.apply()
-        other.apply()
-        until(lambda: "FiresteelDeployment" in one.status().get("error", ""), lambda: f"it waits: {one.status()}")
+        first_job, second_job = session_job("one"), session_job("other")
+        first_job.apply()
+        second_job.apply()
+        until(
+            lambda: "FiresteelDeployment" in first_job.status().get("error", ""),
+            lambda: f"it waits: {first_job.status()}",
+        )
         session.apply()
         try:
-            first, neighbour = one.job_that_runs(), other.job_that_runs()
+            first, neighbour = first_job.job_that_runs(), second_job.job_that_runs()
             session.wait_checkpoints(first)
-            one.apply(job={"parallelism": 2})
-            second = one.job_that_runs(without=first)
+            first_job.apply(job={"parallelism": 2})
+            second = first_job.job_that_runs(without=first)
             session.wait_checkpoints(second)
             assert f"s3://{BUCKET}/savepoints/" in session.restored(second)
-            for each in (one, other):
+            for each in (first_job, second_job):
                 each.apply(job={"state": "suspended"})
                 until(each.is_suspended, f"{each.name} is suspended")
             assert session.native().ask(f"/jobs/{neighbour}")["state"] == "FINISHED", "it was never made anew"
         except BaseException:
-            print(one.status(), other.status())
+            print(first_job.status(), second_job.status())
             raise
         finally:
-            one.delete()
-            other.delete()
+            first_job.delete()
+            second_job.delete()
         for name in ("one", "other"):
             print(f"{exactly_once(store, name)} records of {name}, each once")
 
@@ -315,11 +321,11 @@ def test_the_operator_may_do_what_it_needs_and_no_more(
 ) -> None:
     """The API server has written down what it asked for, from an object's beginning to its end."""
     job = {"program": f"s3://{BUCKET}/{program}", "args": [f"s3://{BUCKET}/rights"], "parallelism": 1}
-    with operated(cluster, tmp_path, "rights") as one:
-        one.apply(job={**job, "upgradeMode": "last-state"})
-        first = one.runs()
-        one.apply(restartNonce=1)
-        one.runs(without=first)
+    with operated(cluster, tmp_path, "rights") as deployment:
+        deployment.apply(job={**job, "upgradeMode": "last-state"})
+        first = deployment.runs()
+        deployment.apply(restartNonce=1)
+        deployment.runs(without=first)
     account = f"{operator.full}-operator"
     seldom = {
         *(("update", f"{kind}/finalizers") for kind in ("deployments", "jobs")),
@@ -331,7 +337,7 @@ def test_the_operator_may_do_what_it_needs_and_no_more(
     }  # fmt: skip
     next_leader = {("update", "configmaps")}
     for namespace, may_stay in ((NAMESPACE, seldom), (operator.name, next_leader)):
-        found = cluster.get("roles", "-n", namespace, "-l", f"app.kubernetes.io/instance={operator.name}")["items"]
-        (role,) = (one for one in found if one["metadata"]["name"] == account)
+        roles = cluster.get("roles", "-n", namespace, "-l", f"app.kubernetes.io/instance={operator.name}")["items"]
+        (role,) = (role_found for role_found in roles if role_found["metadata"]["name"] == account)
         unused = rights(role["rules"]) - cluster.control.used(account, operator.name, namespace)
         assert unused <= may_stay, f"{account} does not use {sorted(unused - may_stay)} in {namespace}"

@@ -55,7 +55,7 @@ def application(
 ) -> Iterator[tuple[Release, Standing]]:
     """A release that runs the job in reactive mode."""
     out = f"counting-{secrets.token_hex(4)}"
-    given = values(
+    chart_values = values(
         mode="application",
         application={
             "cpu": SMALL, "program": "counting.py", "files": {"counting.py": program},
@@ -63,18 +63,18 @@ def application(
         },
         taskManager={"cpu": SMALL, **taskmanagers},
     )  # fmt: skip
-    given["config"].update(REACTIVE)
-    made = Release(cluster, helm, folder, given, name=name)
+    chart_values["config"].update(REACTIVE)
+    reactive_release = Release(cluster, helm, folder, chart_values, name=name)
     store.credentials(name)
-    made.install()
+    reactive_release.install()
     try:
-        job = Standing(made, store, out)
-        yield made, job
+        job = Standing(reactive_release, store, out)
+        yield reactive_release, job
     except BaseException:
-        print(made.state())
+        print(reactive_release.state())
         raise
     finally:
-        made.helm("uninstall", name, "--wait", check=False)
+        reactive_release.helm("uninstall", name, "--wait", check=False)
 
 
 def test_a_job_takes_all_taskmanagers_while_they_are_scaled(
@@ -95,7 +95,7 @@ def test_a_job_takes_all_taskmanagers_while_they_are_scaled(
                 f"kubectl scale to records flowing in {count} slots",
             )
             job.goes_on()
-        causes = [one["triggerCause"] for one in release.rest("GET", f"/jobs/{job.job}/rescales/history")[1]]
+        causes = [rescale["triggerCause"] for rescale in release.rest("GET", f"/jobs/{job.job}/rescales/history")[1]]
         assert {"INITIAL_SCHEDULE", "NEW_RESOURCE_AVAILABLE", "RECOVERABLE_FAILOVER"} <= set(causes), causes
         assert job.now()["schedulerType"] == "Adaptive"
         tell(request, f"reactive, scaled: {job.stop()} records, each once")
@@ -104,12 +104,12 @@ def test_a_job_takes_all_taskmanagers_while_they_are_scaled(
 @pytest.fixture
 def metrics(cluster: KubernetesCluster, tmp_path: Path) -> Iterator[MetricsServer]:
     """It knows what nodes use."""
-    made = MetricsServer(cluster, ensured(ENSURE), tmp_path)
+    metrics_server = MetricsServer(cluster, ensured(ENSURE), tmp_path)
     try:
-        made.start()
-        yield made
+        metrics_server.start()
+        yield metrics_server
     finally:
-        made.close()
+        metrics_server.close()
 
 
 def test_a_job_under_load_gets_taskmanagers_from_an_autoscaler(

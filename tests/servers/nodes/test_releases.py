@@ -28,7 +28,7 @@ SMALL = {"request": "50m", "limit": ""}
 
 def values(**more: Any) -> dict[str, Any]:
     """Of a small cluster whose checkpoints are in the store."""
-    found: dict[str, Any] = {
+    chart_values: dict[str, Any] = {
         "image": {"repository": IMAGE, "tag": TAGS[0]},
         "s3": {"existingSecret": "store"},
         "config": {
@@ -50,7 +50,7 @@ def values(**more: Any) -> dict[str, Any]:
         "jobMaster": {"cpu": SMALL},
         "taskManager": {"cpu": SMALL, "replicas": 2},
     }
-    return {**found, **more}
+    return {**chart_values, **more}
 
 
 @pytest.fixture(scope="module")
@@ -59,21 +59,21 @@ def release(
     request: pytest.FixtureRequest,
 ) -> Iterator[Release]:  # fmt: skip
     """A session cluster with two TaskManagers of a slot each."""
-    made = Release(cluster, helm, tmp_path_factory.mktemp("release"), values())
-    store.credentials(made.name)
+    installed = Release(cluster, helm, tmp_path_factory.mktemp("release"), values())
+    store.credentials(installed.name)
     began = time.monotonic()
-    made.install()
+    installed.install()
     tell(request, f"helm install --wait took {time.monotonic() - began:.1f} s")
-    made.wait_slots(2)
-    yield made
-    made.helm("uninstall", made.name, "--wait", check=False)
+    installed.wait_slots(2)
+    yield installed
+    installed.helm("uninstall", installed.name, "--wait", check=False)
 
 
 @pytest.fixture
 def job(release: Release, store: Store) -> Iterator[Counting]:
     """It runs; what it has written is right in the end."""
-    with counting(release, store) as found:
-        yield found
+    with counting(release, store) as counting_job:
+        yield counting_job
 
 
 def test_the_cluster_works(release: Release) -> None:
@@ -87,7 +87,7 @@ def test_the_cluster_works(release: Release) -> None:
 def test_a_node_is_lost(release: Release, job: Counting) -> None:
     """The TaskManager on it is given up, and its job goes on with another one."""
     second = release.cluster.nodes[1]
-    assert second.name in {one["spec"]["nodeName"] for one in release.pods("taskmanager")}
+    assert second.name in {pod["spec"]["nodeName"] for pod in release.pods("taskmanager")}
     with second.cut_off():
         release.cluster.wait_ready(second, ready=False)
         job.goes_on()
@@ -114,11 +114,11 @@ def test_a_container_is_killed(release: Release, job: Counting, component: str) 
 
 def test_the_image_and_the_chart_are_upgraded_and_rolled_back(release: Release, job: Counting) -> None:
     secret = release.get("secret", release.full)["data"]
-    before = {one["metadata"]["uid"] for component in COMPONENTS for one in release.pods(component)}
+    before = {pod["metadata"]["uid"] for component in COMPONENTS for pod in release.pods(component)}
     release.upgrade({**values(), "image": {"repository": IMAGE, "tag": TAGS[1]}})
-    found = [one for component in COMPONENTS for one in release.pods(component)]
-    staying = [one for one in found if "deletionTimestamp" not in one["metadata"]]
-    images = {one["spec"]["containers"][0]["image"] for one in staying}
+    pods = [pod for component in COMPONENTS for pod in release.pods(component)]
+    staying = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    images = {pod["spec"]["containers"][0]["image"] for pod in staying}
     assert images == {f"{IMAGE}:{TAGS[1]}"}
     job.goes_on()
     failed = release.upgrade({**values(), "image": {"repository": IMAGE, "tag": "missing"}}, check=False, timeout="20s")
@@ -132,7 +132,7 @@ def test_the_image_and_the_chart_are_upgraded_and_rolled_back(release: Release, 
     job.goes_on()
     release.helm("rollback", release.name, "1", "--wait", "--timeout", "5m")
     release.values = values()
-    after = {one["metadata"]["uid"] for component in COMPONENTS for one in release.pods(component)}
+    after = {pod["metadata"]["uid"] for component in COMPONENTS for pod in release.pods(component)}
     assert not before & after
     assert release.get("secret", release.full)["data"] == secret
 
@@ -179,49 +179,49 @@ def test_the_api_server_and_etcd_stand_still_for_a_minute(release: Release, job:
 
 
 def test_nothing_is_left(cluster: KubernetesCluster, store: Store, helm: Path, tmp_path: Path) -> None:
-    made = Release(cluster, helm, tmp_path, values(tests={"runJob": False}), name="brief")
-    store.credentials(made.name)
-    made.install()
-    made.helm("uninstall", made.name, "--wait")
-    until(lambda: not made.left(), "nothing of it is left")
+    brief = Release(cluster, helm, tmp_path, values(tests={"runJob": False}), name="brief")
+    store.credentials(brief.name)
+    brief.install()
+    brief.helm("uninstall", brief.name, "--wait")
+    until(lambda: not brief.left(), "nothing of it is left")
 
 
 def test_taskmanagers_of_the_chart_are_made_when_jobs_need_them(
     cluster: KubernetesCluster, store: Store, helm: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """``taskManager.kind: Native``: they go with the job, outlive an upgrade, and nothing of them stays."""
-    given = values(taskManager={"kind": "Native", "cpu": SMALL})
-    given["config"]["resourcemanager.taskmanager-timeout"] = "15 s"
-    made = Release(cluster, helm, tmp_path, given, name="ondemand")
-    store.credentials(made.name)
+    chart_values = values(taskManager={"kind": "Native", "cpu": SMALL})
+    chart_values["config"]["resourcemanager.taskmanager-timeout"] = "15 s"
+    on_demand = Release(cluster, helm, tmp_path, chart_values, name="ondemand")
+    store.credentials(on_demand.name)
     try:
-        made.install()
-        assert made.names("taskmanager") == []
-        with counting(made, store) as job:
-            before = made.names("taskmanager")
+        on_demand.install()
+        assert on_demand.names("taskmanager") == []
+        with counting(on_demand, store) as job:
+            before = on_demand.names("taskmanager")
             assert len(before) == 2
             began = time.monotonic()
-            made.kubectl("delete", "pod", before[0], timeout=120)
+            on_demand.kubectl("delete", "pod", before[0], timeout=120)
             flows = job.flows_after(began)
             tell(request, f"chart, native TaskManager, pod deleted to records flowing: {flows:.1f} s")
             job.goes_on()
-            after = made.names("taskmanager")
+            after = on_demand.names("taskmanager")
             assert (len(after), before[0] in after, before[1] in after) == (2, False, True)
-            made.upgrade({**given, "image": {"repository": IMAGE, "tag": TAGS[1]}})
+            on_demand.upgrade({**chart_values, "image": {"repository": IMAGE, "tag": TAGS[1]}})
             job.goes_on()
-            assert made.names("taskmanager") == after
-        until(lambda: not made.names("taskmanager"), "pods that nobody uses are removed")
-        with counting(made, store):
-            for name in made.names("taskmanager"):
-                (container,) = made.get("pod", name)["spec"]["containers"]
+            assert on_demand.names("taskmanager") == after
+        until(lambda: not on_demand.names("taskmanager"), "pods that nobody uses are removed")
+        with counting(on_demand, store):
+            for name in on_demand.names("taskmanager"):
+                (container,) = on_demand.get("pod", name)["spec"]["containers"]
                 assert container["image"] == f"{IMAGE}:{TAGS[1]}"
-        account = f"{made.full}-jobmanager"
-        used, allowed = cluster.control.used(account, made.name), rights(made.get("role", account)["rules"])
+        account = f"{on_demand.full}-jobmanager"
+        used, allowed = cluster.control.used(account, on_demand.name), rights(on_demand.get("role", account)["rules"])
         at_its_end = {("delete", "secrets")}
         assert used | at_its_end == allowed, f"{account} does not use {sorted(allowed - used)}"
     finally:
-        made.helm("uninstall", made.name, "--wait", check=False)
-    until(lambda: not made.left(), lambda: f"nothing of it is left: {made.left()}")
+        on_demand.helm("uninstall", on_demand.name, "--wait", check=False)
+    until(lambda: not on_demand.left(), lambda: f"nothing of it is left: {on_demand.left()}")
 
 
 @pytest.fixture(scope="module")
@@ -236,26 +236,26 @@ def pairs(
         {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
         for taint in ("not-ready", "unreachable")
     ]
-    made = Release(
+    installed = Release(
         cluster,
         helm,
         tmp_path_factory.mktemp("pairs"),
         values(**available, **coordinators, pod={"tolerations": staying}),
         name="pairs",
     )
-    store.credentials(made.name)
-    made.install()
+    store.credentials(installed.name)
+    installed.install()
     try:
-        made.wait_slots(2)
-        yield made
+        installed.wait_slots(2)
+        yield installed
     finally:
-        made.helm("uninstall", made.name, "--wait", check=False)
+        installed.helm("uninstall", installed.name, "--wait", check=False)
 
 
 @pytest.fixture
 def job_of_pairs(pairs: Release, store: Store) -> Iterator[Counting]:
-    with counting(pairs, store) as found:
-        yield found
+    with counting(pairs, store) as counting_job:
+        yield counting_job
 
 
 def test_leaders_die_where_others_stand_by(
@@ -276,7 +276,7 @@ def test_leaders_lose_the_api_server_for_a_minute(
     pairs: Release, job_of_pairs: Counting, request: pytest.FixtureRequest
 ) -> None:
     """They end before others could lead, and their containers start again; TaskManagers stay, with their slots."""
-    before = {one["metadata"]["uid"]: pairs.restarts(one["metadata"]["name"]) for one in pairs.pods("taskmanager")}
+    before = {pod["metadata"]["uid"]: pairs.restarts(pod["metadata"]["name"]) for pod in pairs.pods("taskmanager")}
     led = {component: pairs.leader(component) for component in COMPONENTS[:3]}
     restarts = {component: pairs.restarts(pod) for component, pod in led.items()}
     with pairs.cluster.control.stopped(API_SERVER, ETCD):
@@ -288,7 +288,7 @@ def test_leaders_lose_the_api_server_for_a_minute(
     job_of_pairs.goes_on()
     for component, pod in led.items():
         assert pairs.restarts(pod) > restarts[component], f"the {component} led without its lease"
-    after = {one["metadata"]["uid"]: pairs.restarts(one["metadata"]["name"]) for one in pairs.pods("taskmanager")}
+    after = {pod["metadata"]["uid"]: pairs.restarts(pod["metadata"]["name"]) for pod in pairs.pods("taskmanager")}
     assert after == before
 
 

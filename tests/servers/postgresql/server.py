@@ -34,10 +34,10 @@ class PostgresServer:
         self.password = secrets.token_hex(8)
         self._as: dict[str, Any] = {}
         if os.geteuid() == 0:  # it refuses to run as root
-            found = next((one for one in pwd.getpwall() if one.pw_name in ("postgres", "nobody")), None)
-            assert found is not None
-            self._as = {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
-            os.chown(self._folder, found.pw_uid, found.pw_gid)
+            account = next((entry for entry in pwd.getpwall() if entry.pw_name in ("postgres", "nobody")), None)
+            assert account is not None
+            self._as = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+            os.chown(self._folder, account.pw_uid, account.pw_gid)
         (self.port,) = free_ports(1)
         word = self._folder / "password"
         word.write_text(self.password)

@@ -49,7 +49,7 @@ def test_the_contracts_are_kept(postgres: PostgresServer, driver: str | None) ->
         return JdbcSink.exactly_once_sink("INSERT INTO contract VALUES (?, ?)", ROWS, options)
 
     def visible() -> list[Row]:
-        return [Row(id=one, name=text) for one, text in postgres.run("SELECT id, name FROM contract")]
+        return [Row(id=id_, name=text) for id_, text in postgres.run("SELECT id, name FROM contract")]
 
     check_two_phase_sink(sink, rows(50), visible)
     postgres.run("CREATE TABLE source AS SELECT n AS id, 'name ' || n AS name FROM generate_series(0, 299) AS n")
@@ -84,14 +84,14 @@ def test_values_of_all_types_go_there_and_come_back(
         ],
     )  # fmt: skip
     at = datetime.datetime(2026, 2, 3, 4, 5, 6, 789000)
-    given = [
+    rows = [
         Row(i=1, l=1 << 40, x=0.5, b=True, t="é ?", d=datetime.date(2026, 1, 2), at=at, y=b"\0\xff"),
         Row(i=None, l=None, x=None, b=None, t=None, d=None, at=None, y=None),
     ]
     options = postgres.options(driver)
     with submitted_to(here.settings()):
         environment = new_environment(2)
-        written = environment.from_collection(given, kinds)
+        written = environment.from_collection(rows, kinds)
         written.add_sink(JdbcSink.sink("INSERT INTO kinds VALUES (?, ?, ?, ?, ?, ?, ?, ?)", kinds, options))
         environment.execute("write")
         source = (
@@ -102,8 +102,8 @@ def test_values_of_all_types_go_there_and_come_back(
             .build()
         )
         read = environment.from_source(source, WatermarkStrategy.no_watermarks(), "kinds")
-        found = list(read.execute_and_collect())
-    assert sorted(found, key=repr) == sorted(given, key=repr)
+        rows_read = list(read.execute_and_collect())
+    assert sorted(rows_read, key=repr) == sorted(rows, key=repr)
 
 
 @dataclass

@@ -79,8 +79,8 @@ class YarnClient:
         self.command = [str(BIN / "firesteel")]
 
     def environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("FIRESTEEL_OPTION_")}
-        return kept | {"HADOOP_CONF_DIR": str(self.yarn.conf), "no_proxy": "*"}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("FIRESTEEL_OPTION_")}
+        return inherited | {"HADOOP_CONF_DIR": str(self.yarn.conf), "no_proxy": "*"}
 
     def firesteel(self, *words: str, more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run it, with settings behind the verb."""
@@ -90,9 +90,9 @@ class YarnClient:
             command, capture_output=True, text=True, env=self.environment(), cwd=self.folder, timeout=2 * PATIENCE,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        for found in re.findall(r"application_\d+_\d+", done.stdout + done.stderr):
-            if found not in self.applications:
-                self.applications.append(found)
+        for application_id in re.findall(r"application_\d+_\d+", done.stdout + done.stderr):
+            if application_id not in self.applications:
+                self.applications.append(application_id)
         return done
 
     def definitions(self, more: Mapping[str, str] | None = None) -> list[str]:
@@ -107,8 +107,8 @@ class YarnClient:
 
     def logs(self) -> str:
         """The ends of all logs of containers."""
-        found = sorted(self.yarn.folder.glob("nodemanager-*/logs/application_*/container_*/*"))
-        texts = [(path, path.read_text(errors="replace")[-3000:]) for path in found if path.suffix in (".log", ".err")]
+        logs = sorted(self.yarn.folder.glob("nodemanager-*/logs/application_*/container_*/*"))
+        texts = [(path, path.read_text(errors="replace")[-3000:]) for path in logs if path.suffix in (".log", ".err")]
         return "".join(f"\n--- {path.parent.name}/{path.name}\n{text}" for path, text in texts if text)
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class YarnClient:
 
     def processes(self) -> list[ProcessId]:
         """Those of containers of this YARN."""
-        return [found for pid in self.yarn.containers() if (found := identify(pid)) is not None]
+        return [container for pid in self.yarn.containers() if (container := identify(pid)) is not None]
 
 
 class Application:
@@ -171,17 +171,17 @@ class Application:
 
     def process(self, *words: str) -> ProcessId | None:
         """The process of a container whose command line has these words."""
-        for found in self.client.processes():
+        for process in self.client.processes():
             with suppress(OSError):
-                line = Path(f"/proc/{found.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-                if all(word in line for word in words) and self.id.partition("_")[2] in _container(found.pid):
-                    return found
+                line = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+                if all(word in line for word in words) and self.id.partition("_")[2] in _container(process.pid):
+                    return process
         return None
 
     def containers(self) -> list[str]:
         """Those that run, by what YARN's ResourceManager says."""
         attempts = self.client.yarn.get(f"/ws/v1/cluster/apps/{self.id}/appattempts")["appAttempts"]["appAttempt"]
-        return [str(one["containerId"]) for one in attempts]
+        return [str(attempt["containerId"]) for attempt in attempts]
 
     def attempt(self) -> int:
         """Number of the attempt."""
@@ -192,8 +192,8 @@ class Application:
 
     def checkpoint(self, job: str, which: str = "completed") -> int:
         """Id of the latest completed (or restored) checkpoint of a job."""
-        found = (self.rest(f"/jobs/{job}/checkpoints") or {}).get("latest", {}).get(which) or {}
-        return int(found.get("id", 0))
+        checkpoint = (self.rest(f"/jobs/{job}/checkpoints") or {}).get("latest", {}).get(which) or {}
+        return int(checkpoint.get("id", 0))
 
     def wait_ended(self) -> dict[str, Any]:
         """What YARN says when it has ended."""
@@ -251,14 +251,14 @@ class Counting:
 
     def is_exact(self) -> None:
         """Each record counts once."""
-        found = Counter(line for path in self.out.rglob("part-*") for line in path.read_text().splitlines())
+        lines = Counter(line for path in self.out.rglob("part-*") for line in path.read_text().splitlines())
         expected = Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(MANY))
-        assert found == expected, f"{len(expected - found)} results are missing, {len(found - expected)} too many"
+        assert lines == expected, f"{len(expected - lines)} results are missing, {len(lines - expected)} too many"
 
 
 def _container(pid: int) -> str:
     environment = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
-    return next((one for one in environment if one.startswith("CONTAINER_ID=")), "")
+    return next((variable for variable in environment if variable.startswith("CONTAINER_ID=")), "")
 
 
 def _opener() -> urllib.request.OpenerDirector:

@@ -33,8 +33,8 @@ def zookeeper_of_yarn() -> Iterator[ZooKeeper]:
 @pytest.fixture
 def client(nodes: Hadoop) -> Iterator[YarnClient]:
     """The command, for this YARN; what it has started is ended, and leaves nothing."""
-    made = YarnClient(nodes)
+    yarn_client = YarnClient(nodes)
     try:
-        yield made
+        yield yarn_client
     finally:
-        made.close()
+        yarn_client.close()

@@ -83,8 +83,8 @@ def test_a_detached_program_is_found_by_its_application_and_no_secret_shows(clie
     application = Application(client, client.applications[0])
 
     def job() -> str:
-        found = [one["jid"] for one in (application.rest("/jobs/overview") or {"jobs": ()})["jobs"]]
-        return found[0] if found and application.state(found[0]) == "RUNNING" else ""
+        job_ids = [job["jid"] for job in (application.rest("/jobs/overview") or {"jobs": ()})["jobs"]]
+        return job_ids[0] if job_ids and application.state(job_ids[0]) == "RUNNING" else ""
 
     wait_for(job, "its job runs")
     wait_for(lambda: application.process("firesteel_taskmanager") is not None, "a TaskManager runs")
@@ -128,18 +128,22 @@ def environment_of_a_user(folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python3.*/site-packages")
     services = ("dispatcher", "resourcemanager", "jobmaster", "taskmanager")
-    wanted, seen = ["firesteel", *(f"firesteel-{service}" for service in services)], set[str]()
-    while wanted:
-        name = canonicalize_name(wanted.pop())
+    names_left, seen = ["firesteel", *(f"firesteel-{service}" for service in services)], set[str]()
+    while names_left:
+        name = canonicalize_name(names_left.pop())
         if name in seen:
             continue
         seen.add(name)
-        found = distribution(name)
-        needed = map(Requirement, found.requires or ())
-        wanted += [one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
-        for part in {file.parts[0] for file in found.files or ()} - {".."}:
+        package = distribution(name)
+        needed = map(Requirement, package.requires or ())
+        names_left += [
+            requirement.name
+            for requirement in needed
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        ]
+        for part in {file.parts[0] for file in package.files or ()} - {".."}:
             if not (site / part).exists():
-                (site / part).symlink_to(Path(str(found.locate_file(part))))
+                (site / part).symlink_to(Path(str(package.locate_file(part))))
     return folder / "bin" / "python"
 
 

@@ -53,7 +53,7 @@ def test_services_containers_and_yarns_own_resourcemanager_die(
     assert first is not None
     kill(first)
     wait_for(
-        lambda: (found := session.process("firesteel_taskmanager")) is not None and found.pid != first.pid,
+        lambda: (taskmanager := session.process("firesteel_taskmanager")) is not None and taskmanager.pid != first.pid,
         "another container is asked for",
     )
     goes_on()
@@ -72,8 +72,8 @@ def test_services_containers_and_yarns_own_resourcemanager_die(
 
 
 def _is_back(session: Application, name: str, pid: int) -> bool:
-    found = session.process(name)
-    return found is not None and found.pid != pid
+    process = session.process(name)
+    return process is not None and process.pid != pid
 
 
 def test_attempts_are_used_up(client: YarnClient) -> None:
@@ -182,7 +182,7 @@ def test_a_node_is_lost(client: YarnClient, zookeeper_of_yarn: ZooKeeper) -> Non
     (number,) = re.findall(r"nodemanager-(\d)", where)
     name = f"nodemanager-{number}"
     before = session.checkpoint(job.job)
-    mine = [one for one in client.processes() if name in os.readlink(f"/proc/{one.pid}/cwd")]
+    mine = [process for process in client.processes() if name in os.readlink(f"/proc/{process.pid}/cwd")]
     with client.yarn.away(name):
         for process in mine:
             if is_running(process):

@@ -29,8 +29,8 @@ env.execute("of the page")
 
 def blocks() -> list[list[str]]:
     """The commands of each block."""
-    found = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return [block.replace("\\\n", " ").strip().splitlines() for block in found]
+    texts = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [block.replace("\\\n", " ").strip().splitlines() for block in texts]
 
 
 class Reader:
@@ -47,8 +47,8 @@ class Reader:
 
     def follows(self, command: str, **instead: str) -> str:
         """Run a command of the page; returns what it has said."""
-        for one, other in {ANY_ID: self.application, **instead}.items():
-            command = command.replace(one, other)
+        for placeholder, other in {ANY_ID: self.application, **instead}.items():
+            command = command.replace(placeholder, other)
         environment = self.client.environment() | {"FIRESTEEL_CONF_DIR": str(self.conf)}
         environment["PATH"] = f"{BIN}{os.pathsep}{environment['PATH']}"
         done = subprocess.run(
@@ -56,10 +56,10 @@ class Reader:
             timeout=2 * PATIENCE, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         said = done.stdout + done.stderr
-        for found in re.findall(r"application_\d+_\d+", said):
-            self.application = found
-            if found not in self.client.applications:
-                self.client.applications.append(found)
+        for application_id in re.findall(r"application_\d+_\d+", said):
+            self.application = application_id
+            if application_id not in self.client.applications:
+                self.client.applications.append(application_id)
         assert done.returncode == 0, f"{command}\n{said}{self.client.logs()}"
         return said
 

@@ -20,12 +20,12 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 def realm() -> Iterator[Realm]:
     """A realm, with its centre."""
     ensure_kerberos()
-    made = Realm()
+    kerberos_realm = Realm()
     try:
-        made.start()
-        yield made
+        kerberos_realm.start()
+        yield kerberos_realm
     finally:
-        made.close()
+        kerberos_realm.close()
 
 
 def test_a_user_with_a_keytab_runs_a_program_and_one_without_is_refused(realm: Realm) -> None:

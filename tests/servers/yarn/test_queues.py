@@ -87,7 +87,7 @@ def shared(request: pytest.FixtureRequest) -> Iterator[YarnClient]:
 def _taskmanagers(client: YarnClient, session: Application) -> list[ProcessId]:
     """TaskManagers of a session that run."""
     mark = session.id.partition("_")[2]
-    found = []
+    processes = []
     for process in client.processes():
         try:
             environment = Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace")
@@ -95,8 +95,8 @@ def _taskmanagers(client: YarnClient, session: Application) -> list[ProcessId]:
         except OSError:
             continue
         if "firesteel_taskmanager" in words and mark in environment:
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 @pytest.mark.parametrize("shared", [(preempting(), _MASTER_MB + _TASKMANAGER_MB)], indirect=True, ids=["two queues"])
@@ -140,9 +140,9 @@ def test_taskmanagers_run_on_nodes_with_their_label(shared: YarnClient) -> None:
     master = session.process(MASTER)
     assert master is not None
     assert "nodemanager-0" in os.readlink(f"/proc/{master.pid}/cwd")
-    where = [os.readlink(f"/proc/{one.pid}/cwd") for one in _taskmanagers(client, session)]
+    where = [os.readlink(f"/proc/{taskmanager.pid}/cwd") for taskmanager in _taskmanagers(client, session)]
     assert len(where) == 2
-    assert all("nodemanager-1" in one for one in where), where
+    assert all("nodemanager-1" in folder for folder in where), where
     job.ends_right(session)
 
 
@@ -156,19 +156,21 @@ def test_an_application_is_seen_and_ended_by_those_who_may(shared: YarnClient) -
     assert master is not None
     application = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
 
-    def asked(user: str, *words: str) -> str:
+    def answer_to(user: str, *words: str) -> str:
         log = command.folder / "log"
         before = len(log.read_text())
         with suppress(AssertionError):  # who is refused
             command.run(application, "application", *words, session.id, HADOOP_USER_NAME=user)
         return log.read_text()[before:]
 
-    addresses = {user: re.findall(r"Tracking-URL : (\S+)", asked(user, "-status")) for user in ("viewer", "stranger")}
+    addresses = {
+        user: re.findall(r"Tracking-URL : (\S+)", answer_to(user, "-status")) for user in ("viewer", "stranger")
+    }
     assert addresses["stranger"] == ["N/A"]
     assert len(addresses["viewer"]) == 1
     assert addresses["viewer"] != ["N/A"]
     for user in ("stranger", "viewer"):
-        assert "cannot perform operation MODIFY_APP" in asked(user, "-kill")
+        assert "cannot perform operation MODIFY_APP" in answer_to(user, "-kill")
     assert is_running(master)
-    asked("deputy", "-kill")
+    answer_to("deputy", "-kill")
     assert session.wait_ended()["state"] == "KILLED"

@@ -19,8 +19,12 @@ def test_a_job_goes_on_when_the_applicationmaster_is_killed(client: YarnClient, 
     session = client.session(
         **zookeeper_of_yarn.settings(payloads, "12 s"), **{"restart-strategy.type": "none", "yarn.tags": "of-tests"}
     )
-    found = session.report()
-    assert (found["state"], found["applicationType"], found["applicationTags"]) == ("RUNNING", "Firesteel", "of-tests")
+    report = session.report()
+    assert (report["state"], report["applicationType"], report["applicationTags"]) == (
+        "RUNNING",
+        "Firesteel",
+        "of-tests",
+    )
     assert "dashboard/app.js" in session.page()
     job = Counting(client.folder)
     job.run(session)
@@ -31,7 +35,7 @@ def test_a_job_goes_on_when_the_applicationmaster_is_killed(client: YarnClient, 
     assert master is not None
     assert taskmanager is not None
     before, attempt = session.checkpoint(job.job), session.attempt()
-    others = [one for one in client.processes() if _is_of_master(one.pid)]
+    others = [process for process in client.processes() if _is_of_master(process.pid)]
     kill(master)
     killed = time.monotonic()
     wait_for(lambda: not any(map(is_running, others)), "nothing of the attempt is left")

@@ -63,12 +63,12 @@ class ZooKeeperServer(JavaServer):
         try:
             with socket.create_connection(("127.0.0.1", self.port), 5) as connection:
                 connection.sendall(b"srvr")
-                told = b""
+                answer = b""
                 while part := connection.recv(4096):
-                    told += part
+                    answer += part
         except OSError:
             return ""
-        return next((line[6:].strip() for line in told.decode().splitlines() if line.startswith("Mode: ")), "")
+        return next((line[6:].strip() for line in answer.decode().splitlines() if line.startswith("Mode: ")), "")
 
 
 class ZooKeeper:

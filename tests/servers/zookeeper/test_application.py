@@ -41,53 +41,53 @@ def hosts(zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[tuple[Home, Home]]:
     """Two, of one cluster."""
     settings = zookeeper.settings(tmp_path / "payloads", "4 s", **{"high-availability.cluster-id": "of-two-hosts"})
     settings["execution.checkpointing.dir"] = str(tmp_path / "checkpoints")
-    made = Home(), Home()
+    homes = Home(), Home()
     try:
-        for home in made:
+        for home in homes:
             config = home.conf / "config.yaml"
             config.write_text(config.read_text() + "".join(f"{key}: {text}\n" for key, text in settings.items()))
-        yield made
+        yield homes
     finally:
-        for home in made:
+        for home in homes:
             home.close()
 
 
 def test_the_jobmanager_that_stands_by_goes_on_with_the_jobs_and_runs_none_again(
     hosts: tuple[Home, Home], tmp_path: Path
 ) -> None:
-    one, other = hosts
+    first_home, second_home = hosts
     gate, out, read, noted, main = (tmp_path / name for name in ("gate", "out", "read", "noted", "main"))
     program = tmp_path / "program.py"
     program.write_text(
         _FIRST.format(noted=str(noted), main=str(main)) + PROGRAM.format(gate=str(gate), out=str(out), read=str(read))
     )
     both = {"first": "FINISHED", "counts": "RUNNING"}
-    started = one.start("--python", str(program))
-    wait_until(lambda: one.jobs() == both, lambda: f"the second job runs: {one.said()}", _PATIENCE)
-    (job,) = (each["jid"] for each in one.rest("/jobs/overview")["jobs"] if each["name"] == "counts")
+    started = first_home.start("--python", str(program))
+    wait_until(lambda: first_home.jobs() == both, lambda: f"the second job runs: {first_home.said()}", _PATIENCE)
+    (job,) = (each["jid"] for each in first_home.rest("/jobs/overview")["jobs"] if each["name"] == "counts")
 
     def checkpoint(home: Home, which: str = "completed") -> int:
         latest = (home.rest(f"/jobs/{job}/checkpoints") or {}).get("latest", {})
         return int((latest.get(which) or {}).get("id", 0))
 
-    wait_until(lambda: checkpoint(one) >= 2, "checkpoints are complete", _PATIENCE)
-    next_one = other.start("--python", str(program))
-    wait_until(lambda: "waits for its turn" in other.said(), "the other JobManager stands by", _PATIENCE)
+    wait_until(lambda: checkpoint(first_home) >= 2, "checkpoints are complete", _PATIENCE)
+    next_one = second_home.start("--python", str(program))
+    wait_until(lambda: "waits for its turn" in second_home.said(), "the other JobManager stands by", _PATIENCE)
     assert main.read_text().splitlines() == ["main"], "the program runs where the leader is"
 
-    before = checkpoint(one)
-    for process in one.processes():
+    before = checkpoint(first_home)
+    for process in first_home.processes():
         kill(process)
     started.wait()
-    wait_until(lambda: other.jobs() == both, lambda: f"the other one goes on: {other.said()}", _PATIENCE)
-    wait_until(lambda: checkpoint(other, "restored") >= before, "the job goes on from a checkpoint", _PATIENCE)
-    again = one.start("--python", str(program))
-    wait_until(lambda: one.said().count("waits for its turn") >= 1, "the first one stands by now", _PATIENCE)
+    wait_until(lambda: second_home.jobs() == both, lambda: f"the other one goes on: {second_home.said()}", _PATIENCE)
+    wait_until(lambda: checkpoint(second_home, "restored") >= before, "the job goes on from a checkpoint", _PATIENCE)
+    again = first_home.start("--python", str(program))
+    wait_until(lambda: first_home.said().count("waits for its turn") >= 1, "the first one stands by now", _PATIENCE)
     gate.touch()
-    assert next_one.wait(_PATIENCE) == 0, other.said()
-    assert again.wait(_PATIENCE) == 0, one.said()
+    assert next_one.wait(_PATIENCE) == 0, second_home.said()
+    assert again.wait(_PATIENCE) == 0, first_home.said()
     assert noted.read_text().splitlines() == ["1", "2", "3"], "a job that had ended was run again"
     assert main.read_text().splitlines() == ["main"] * 2, "main() runs once on each host that has led a running program"
-    found = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
+    lines = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
     expected = Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
-    assert found == expected, f"{len(expected - found)} results are missing, {len(found - expected)} too many"
+    assert lines == expected, f"{len(expected - lines)} results are missing, {len(lines - expected)} too many"

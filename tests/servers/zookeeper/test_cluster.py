@@ -52,8 +52,8 @@ class TwoHosts:
 
     def has_early_driver(self) -> bool:
         """Whether Spark's driver is up where nobody leads yet."""
-        found = map(DriverRecord.read, self.other_directory.glob("early-*"))
-        return any(one is not None and one.is_complete() for one in found)
+        records = map(DriverRecord.read, self.other_directory.glob("early-*"))
+        return any(record is not None and record.is_complete() for record in records)
 
     def lose_the_first(self) -> dict[str, float]:
         """Kill all of the first host: coordinators, the JobMaster, Spark's driver. Seconds until the others lead."""
@@ -62,7 +62,7 @@ class TwoHosts:
         assert jobmaster is not None
         driver = ProcessId.from_plain(json.loads((first / "driver.json").read_text())["process"])
         coordinators = [self.cluster.the(name, 0) for name in PORTS]
-        for process in (*[one.pid for one in coordinators], jobmaster.pid, driver.pid):
+        for process in (*[coordinator.pid for coordinator in coordinators], jobmaster.pid, driver.pid):
             os.kill(process, signal.SIGKILL)
         killed = time.monotonic()
         took: dict[str, float] = {}
@@ -95,9 +95,9 @@ def _cluster(zookeeper: ZooKeeper, storage: Path, name: str, **more: str) -> Ite
 def _ends_right(cluster: Cluster, job: str, gate: Path, out: Path) -> None:
     gate.touch()
     wait_until(lambda: state(cluster, job) == "FINISHED", "the job ends", 200)
-    found = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
+    lines = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
     expected = Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
-    assert found == expected, f"{len(expected - found)} results are missing, {len(found - expected)} too many"
+    assert lines == expected, f"{len(expected - lines)} results are missing, {len(lines - expected)} too many"
 
 
 def test_the_host_of_the_jobmanager_is_lost(zookeeper: ZooKeeper, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Secured:
     def settings(self, **more: str) -> Settings:
         """Of a client that the server takes."""
         tls = "firesteel.zookeeper.tls"
-        given = self.zookeeper.settings(self.folder / "payloads") | {
+        options = self.zookeeper.settings(self.folder / "payloads") | {
             "high-availability.zookeeper.quorum": f"localhost:{self.port}", f"{tls}.enabled": "true",
             f"{tls}.ca-file": f"{self.folder}/authority.pem", f"{tls}.certificate-file": f"{self.folder}/client.pem",
             f"{tls}.key-file": f"{self.folder}/client.key",
@@ -84,20 +84,20 @@ class Secured:
             "high-availability.zookeeper.client.connection-timeout": "3 s",
             "high-availability.zookeeper.client.max-retry-attempts": "0",
         }  # fmt: skip
-        given |= {name.replace("__", "."): value for name, value in more.items()}
-        return Settings({name: value for name, value in given.items() if value})
+        options |= {name.replace("__", "."): value for name, value in more.items()}
+        return Settings({name: value for name, value in options.items() if value})
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl")
-    made = Secured(tmp_path_factory.mktemp("secured"))
+    secured_zookeeper = Secured(tmp_path_factory.mktemp("secured"))
     try:
-        made.zookeeper.start()
-        yield made
+        secured_zookeeper.zookeeper.start()
+        yield secured_zookeeper
     finally:
-        made.zookeeper.close()
+        secured_zookeeper.zookeeper.close()
 
 
 PATIENT = {"high-availability.zookeeper.client.connection-timeout": "20 s"}
@@ -207,9 +207,9 @@ def test_with_kerberos_the_user_of_a_keytab_leads(tmp_path: Path) -> None:
         }
 
         def campaign(**more: str) -> str:
-            given = settings | {name.replace("__", "."): value for name, value in more.items()}
+            options = settings | {name.replace("__", "."): value for name, value in more.items()}
             done = subprocess.run(
-                [sys.executable, "-c", _CAMPAIGNS, json.dumps(given)], capture_output=True, text=True, timeout=100,
+                [sys.executable, "-c", _CAMPAIGNS, json.dumps(options)], capture_output=True, text=True, timeout=100,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), *sys.path])},
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip

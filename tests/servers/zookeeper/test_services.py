@@ -41,9 +41,9 @@ def settings(zookeeper: ZooKeeper, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def services(settings: Settings) -> Iterator[ZooKeeperServices]:
-    made = ZooKeeperServices(settings)
-    yield made
-    made.close()
+    zookeeper_services = ZooKeeperServices(settings)
+    yield zookeeper_services
+    zookeeper_services.close()
 
 
 def lead(services: ZooKeeperServices, component: str) -> Leadership:
@@ -82,9 +82,9 @@ def test_digest_and_a_path_in_the_quorum(zookeeper: ZooKeeper, tmp_path: Path) -
     with pytest.raises(OSError, match="NoAuth"):
         stranger.campaign(RESOURCEMANAGER)
     assert stranger.leader(RESOURCEMANAGER) is None
-    found = services.leader(RESOURCEMANAGER)
-    assert found is not None
-    assert found.address == "http://me:1"
+    leader = services.leader(RESOURCEMANAGER)
+    assert leader is not None
+    assert leader.address == "http://me:1"
     stranger.close()
     services.close()
 
@@ -147,9 +147,9 @@ def test_a_leader_that_zookeeper_does_not_hear_gives_up_before_another_one_can_l
     following: list[Leadership] = []
 
     def leads() -> bool:
-        found = services.campaign(of_job(JOB))
-        following.extend([found] if found is not None else [])
-        return found is not None
+        epoch = services.campaign(of_job(JOB))
+        following.extend([epoch] if epoch is not None else [])
+        return epoch is not None
 
     wait_until(leads, "it can lead again")
     assert following[0].epoch > leadership.epoch
@@ -186,17 +186,17 @@ def test_a_server_that_starts_again_costs_a_leader_nothing(services: ZooKeeperSe
 
 def test_a_zookeeper_that_is_not_there_is_said(tmp_path: Path) -> None:
     client = "high-availability.zookeeper.client"
-    given = {
+    options = {
         "high-availability.type": "ZooKeeper", "high-availability.zookeeper.quorum": "127.0.0.1:1",
         "high-availability.storageDir": str(tmp_path), f"{client}.connection-timeout": "300 ms",
     }  # fmt: skip
-    services = load_high_availability(Settings(given), tmp_path)
+    services = load_high_availability(Settings(options), tmp_path)
     with pytest.raises(OSError, match=r"ZooKeeper is not to be reached at 127\.0\.0\.1:1"):
         services.campaign(RESOURCEMANAGER)
     assert services.leader(RESOURCEMANAGER) is None
     services.close()
     for missing in ("high-availability.zookeeper.quorum", "high-availability.storageDir"):
-        rest = {key: value for key, value in given.items() if key != missing}
+        rest = {key: value for key, value in options.items() if key != missing}
         with pytest.raises(ConfigurationError, match=missing):
             load_retrieval(Settings(rest))
 
