@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from firesteel.common.types import Row
 from firesteel.core.errors import JobError, ProgramError
-from firesteel_sql import StreamTableEnvironment
+from firesteel_sql import SqlError, StreamTableEnvironment
 from tests.integration.embedded.programs import new_environment
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -97,7 +99,7 @@ def test_a_value_that_can_not_be_computed_fails_the_job_with_the_row() -> None:
 
 
 def test_statements_that_write_tables(tmp_path: Path) -> None:
-    """INSERT with few columns, NOT NULL, OVERWRITE, TRUNCATE, CREATE TABLE AS, and a Python function in a slot."""
+    """INSERT with few columns, NOT NULL, CREATE TABLE AS, and a Python function in a slot."""
     tables = new_tables(1)
     connector = "WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = '{}')"
     tables.execute_sql(f"CREATE TABLE t (a INT NOT NULL, b STRING, c INT) {connector.format(tmp_path / 't')}")
@@ -124,10 +126,55 @@ def test_statements_that_write_tables(tmp_path: Path) -> None:
     assert rows("SELECT unquoted(b), a FROM t WHERE a > 1") == [("7", 7), ("none", 2)]
     tables.execute_sql(f"CREATE TABLE u {connector.format(tmp_path / 'u')} AS SELECT a, b FROM t WHERE a < 7")
     assert rows("SELECT * FROM u") == [(1, None), (2, None)]
+
+
+@pytest.mark.long
+def test_tables_are_overwritten_and_truncated(tmp_path: Path) -> None:
+    tables = new_tables(1)
+    connector = "WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = '{}')"
+    tables.execute_sql(f"CREATE TABLE t (a INT NOT NULL, b STRING) {connector.format(tmp_path / 't')}")
+    tables.execute_sql(f"CREATE TABLE p (v INT, d STRING) PARTITIONED BY (d) {connector.format(tmp_path / 'p')}")
+    tables.execute_sql("SET 'table.dml-sync' = 'true'")
+    tables.execute_sql(
+        "EXECUTE STATEMENT SET BEGIN INSERT INTO t VALUES (1, NULL), (2, 'x'); "
+        "INSERT INTO p VALUES (1, 'a'), (2, 'b'); END"
+    )
+
+    def rows(table: str) -> list[tuple[object, ...]]:
+        return sorted(tuple(row) for row in tables.execute_sql(f"SELECT * FROM {table}").collect())
+
     with pytest.raises(ProgramError, match="INSERT OVERWRITE needs batch mode"):
         tables.execute_sql("INSERT OVERWRITE t SELECT * FROM t")
     tables.execute_sql("SET 'execution.runtime-mode' = 'BATCH'")
-    tables.execute_sql("INSERT OVERWRITE t SELECT a * 10, b, c FROM t")
-    assert rows() == [(10, None, 3), (20, None, 4), (70, "7", 0)], "the former rows are gone, and were read before"
+    tables.execute_sql("INSERT OVERWRITE t SELECT a * 10, b FROM t")
+    assert rows("t") == [(10, None), (20, "x")], "the former rows are gone, and were read before"
     tables.execute_sql("TRUNCATE TABLE t")
     assert list((tmp_path / "t").rglob("part-*")) == []
+    tables.execute_sql("INSERT OVERWRITE p PARTITION (d = 'a') SELECT 3")
+    assert rows("p") == [(2, "b"), (3, "a")], "the other partition stays"
+
+
+def test_jobs_are_listed_described_and_stopped(tmp_path: Path) -> None:
+    tables = new_tables(1)
+    tables.execute_sql("CREATE TABLE numbers (id BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '10')")
+    tables.execute_sql("CREATE TABLE nowhere (id BIGINT) WITH ('connector' = 'blackhole')")
+    tables.execute_sql(f"SET 'execution.checkpointing.savepoint-dir' = '{tmp_path}'")
+    jobs = [
+        str(tables.execute_sql("INSERT INTO nowhere SELECT id FROM numbers").get_job_client().get_job_id())
+        for _ in range(2)
+    ]
+    listed = {row[0]: tuple(row)[1:3] for row in tables.execute_sql("SHOW JOBS").collect()}
+    assert set(jobs) <= set(listed)
+    assert next(iter(tables.execute_sql(f"DESCRIBE JOB '{jobs[0]}'").collect()))[0] == jobs[0]
+    path = None
+    while path is None:
+        try:
+            ((path,),) = tables.execute_sql(f"STOP JOB '{jobs[0]}' WITH SAVEPOINT").collect()
+        except SqlError as error:
+            if "Not all required tasks are currently running" not in error.problem:
+                raise
+            time.sleep(0.05)
+    assert str(tmp_path) in path
+    assert list(tables.execute_sql(f"STOP JOB '{jobs[1]}'").collect()) == [Row("OK")]
+    with pytest.raises(SqlError, match="has ended: it is FINISHED"):
+        tables.execute_sql(f"STOP JOB '{jobs[0]}'")

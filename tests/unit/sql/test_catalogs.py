@@ -289,3 +289,17 @@ def test_modules_and_jars_are_answered(tables: TableEnvironment) -> None:
     assert "there is no module hive" in refused(tables, "LOAD MODULE hive WITH ('hive-version' = '3.1.3')")
     assert "there is no module hive" in refused(tables, "UNLOAD MODULE hive")
     assert "LANGUAGE PYTHON" in refused(tables, "ADD JAR '/a.jar'")
+
+
+def test_a_statement_set_of_several_statements(tables: TableEnvironment) -> None:
+    run(tables, "CREATE TABLE t (a INT) WITH ('connector' = 'none')", "BEGIN STATEMENT SET")
+    assert "there is no table nothing" in refused(tables, "INSERT INTO nothing SELECT 1")
+    run(tables, "INSERT INTO t SELECT 1", "INSERT INTO t SELECT 2")
+    assert "a statement set has begun already" in refused(tables, "BEGIN STATEMENT SET")
+    assert "there is no connector 'none'" in refused(tables, "END"), "both are run at the end"
+    assert "no statement set has begun" in refused(tables, "END")
+    run(tables, "BEGIN STATEMENT SET;")
+    assert "the statement set has no INSERT" in refused(tables, "END;")
+    assert "there is no connector 'none'" in refused(tables, "BEGIN STATEMENT SET; INSERT INTO t SELECT 1; END;")
+    assert "sum" in names(tables, "SHOW FUNCTIONS LIKE 's%'")
+    assert rows(tables, "DESCRIBE FUNCTION SUM")[0] == ("is system function", "true")

@@ -126,7 +126,7 @@ class Table:
         """Run the query, and write its rows into a table."""
         insert = parse_statement(f"INSERT INTO {table} VALUES (0)")
         assert isinstance(insert, s.Insert)
-        return self._environment._inserted([insert], f"INSERT INTO {table}", self._relation)
+        return self._environment._inserted([(insert, f"INSERT INTO {table}")], self._relation)
 
     def explain(self, *extra_details: str) -> str:
         """What the query does, step by step.
@@ -149,6 +149,7 @@ class TableEnvironment:
         self._environment = environment
         self._catalogs = Catalogs()
         self._config = TableConfig()
+        self._statement_set: list[tuple[s.Insert, str]] | None = None
 
     @classmethod
     def create(cls, settings: EnvironmentSettings | None = None) -> TableEnvironment:
@@ -281,15 +282,35 @@ class TableEnvironment:
 
     @_run.register
     def _(self, statement: s.Insert, sql: str) -> TableResult:
-        return self._inserted([statement], sql)
+        if self._statement_set is None:
+            return self._inserted([(statement, sql)])
+        insert_relation(self._catalogs, self._session, sql, statement)  # what is wrong is said at once
+        self._statement_set.append((statement, sql))
+        return _ok()
 
     @_run.register
     def _(self, statement: s.StatementSet, sql: str) -> TableResult:
-        return self._inserted(statement.inserts, sql)
+        return self._inserted([(insert, sql) for insert in statement.inserts])
 
-    def _inserted(self, inserts: Sequence[s.Insert], sql: str, rows: Relation | None = None) -> TableResult:
-        """Start the job of some INSERTs."""
-        for insert in inserts:
+    @_run.register
+    def _(self, statement: s.BeginStatementSet, sql: str) -> TableResult:
+        if self._statement_set is not None:
+            raise error_at(sql, statement.at, "a statement set has begun already: END runs its INSERTs")
+        self._statement_set = []
+        return _ok()
+
+    @_run.register
+    def _(self, statement: s.EndStatementSet, sql: str) -> TableResult:
+        inserts, self._statement_set = self._statement_set, None
+        if inserts is None:
+            raise error_at(sql, statement.at, "no statement set has begun: BEGIN STATEMENT SET")
+        if not inserts:
+            raise error_at(sql, statement.at, "the statement set has no INSERT")
+        return self._inserted(inserts)
+
+    def _inserted(self, inserts: Sequence[tuple[s.Insert, str]], rows: Relation | None = None) -> TableResult:
+        """Start the job of some INSERTs, each with the text in which it stands."""
+        for insert, sql in inserts:
             if insert.is_overwrite:
                 self._refuse_unless_batch("INSERT OVERWRITE", insert, sql)
         environment = self._for_a_job()
@@ -299,10 +320,10 @@ class TableEnvironment:
         removals: list[Callable[[], None]] = []
         written = [
             insert_relation(self._catalogs, self._session, sql, insert, rows, drops_nulls=drops_nulls)
-            for insert in inserts
+            for insert, sql in inserts
         ]
         relations = optimised([relation for relation, _, _ in written], table_mode)
-        for insert, relation, (_, identifier, table) in zip(inserts, relations, written, strict=True):
+        for (insert, sql), relation, (_, identifier, table) in zip(inserts, relations, written, strict=True):
             connector, context = connector_of(identifier, table, writes=True)
             takes = connector.sink_mode(context, changelog_mode(relation, table_mode))
             refusal = refusal_of_changes(identifier, takes, relation, table_mode)
@@ -411,7 +432,7 @@ class TableEnvironment:
         columns = tuple(column.name for column in query.columns) if query is not None else ()
         insert = s.Insert(statement.table, statement.query, columns, at=statement.at)
         try:
-            return self._inserted([insert], sql)
+            return self._inserted([(insert, sql)])
         except BaseException:  # no job was started: all is as it was before
             identifier = self._catalogs.identifier(statement.table)
             if old is None:

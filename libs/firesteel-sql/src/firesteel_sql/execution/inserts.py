@@ -190,7 +190,7 @@ def removal_of(catalogs: Catalogs, sql: str, statement: s.Truncate) -> Callable[
     expressions = ExpressionBinder(Scope([]), Session(), sql)
     identifier, table = _written_table(catalogs, expressions, statement.table, statement.at)
     try:
-        connector, context = connector_of(identifier, table)
+        connector, context = connector_of(identifier, table, writes=True)
         return connector.removal(context)
     except SqlError:
         raise

@@ -17,6 +17,7 @@ from firesteel_sql.catalog.catalogs import Catalogs
 from firesteel_sql.catalog.ddl import create_text, options_text, quoted_name, quoted_text
 from firesteel_sql.catalog.tables import CatalogTable, CatalogView, Entry, Identifier, InlineView, TableColumn
 from firesteel_sql.connectors.connector import connector_of
+from firesteel_sql.functions.aggregates import AGGREGATES
 from firesteel_sql.functions.signature import FUNCTIONS, Session
 from firesteel_sql.parse import statement_nodes as s
 from firesteel_sql.parse.errors import SqlError, error_at
@@ -268,7 +269,7 @@ def _shown_options(options: dict[str, str], without: set[str]) -> list[tuple[Any
 
 def built_in_functions() -> list[str]:
     """Names of the functions that are always there."""
-    return sorted(name.lower() for name in FUNCTIONS if name[0].isalpha() and " " not in name)
+    return sorted({name.lower() for name in (*FUNCTIONS, *AGGREGATES) if name[0].isalpha() and " " not in name})
 
 
 def like_pattern(pattern: str, *, ignores_case: bool) -> re.Pattern[str]:

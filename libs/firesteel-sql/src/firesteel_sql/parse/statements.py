@@ -169,6 +169,9 @@ def _execute(tokens: TokenStream, at: int) -> s.Statement:
 
 def _begin(tokens: TokenStream, at: int) -> s.Statement:
     tokens.expect_word("STATEMENT", "SET")
+    if tokens.is_sign(";") and tokens.after(1).value in ("INSERT", "END"):
+        tokens.take()
+        return _inserts(tokens, at)
     return s.BeginStatementSet(at=at)
 
 
