@@ -17,7 +17,7 @@ from tests.servers.browser.chromium import Chromium
 from tests.servers.browser.conftest import Shop
 from tests.servers.browser.shop import NAME, PARALLELISM, shop
 from tests.servers.browser.shop import examples as shop_examples
-from tests.servers.browser.walk import DESK, PHONE, Walk
+from tests.servers.browser.walk import DESK, PHONE, Walk, axe_faults
 
 pytestmark = pytest.mark.may_skip(reason="Chromium can be installed by root on Debian only")
 ROWS = "[...document.querySelectorAll('table[data-name={name}] tbody tr[data-row]')]"
@@ -379,6 +379,15 @@ def logged_in(browser: Chromium, watched: Shop) -> Chromium:
     return browser
 
 
+def test_dialogs_are_accessible(logged_in: Chromium, axe: Path) -> None:
+    for kind in ("checkpoint", "savepoint", "stop", "cancel"):
+        logged_in.press(f"[data-action={kind}]")
+        logged_in.wait(f"document.querySelector('[data-dialog={kind}][open]')")
+        assert axe_faults(logged_in, axe, "dialog") == [], kind
+        logged_in.key("Escape")
+        logged_in.wait("!document.querySelector('dialog')")
+
+
 def test_a_checkpoint_is_taken_when_it_is_confirmed(logged_in: Chromium, watched: Shop) -> None:
     storage: Any = logged_in.evaluate(
         "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
@@ -429,7 +438,9 @@ env.execute(" ".join(sys.argv[2:]))
 """
 
 
-def test_a_program_is_uploaded_looked_at_and_run(logged_in: Chromium, watched: Shop, tmp_path: Path) -> None:
+def test_a_program_is_uploaded_looked_at_run_and_run_again(
+    logged_in: Chromium, watched: Shop, axe: Path, tmp_path: Path
+) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     logged_in.go("#/submit")
     logged_in.choose_file("[data-upload]", tmp_path / "program.py")
@@ -438,12 +449,19 @@ def test_a_program_is_uploaded_looked_at_and_run(logged_in: Chromium, watched: S
     logged_in.press("[data-action=plan]")
     assert "uploaded" in logged_in.text("[data-card=run] .graph")
     logged_in.press("[data-action=run]")
+    assert axe_faults(logged_in, axe, "dialog") == []
     logged_in.press("[data-confirm=run]")
     job = logged_in.wait("location.hash.match(/jobs.([0-9a-f]{32})/)?.[1]")
     assert logged_in.text(".job-head h1").startswith("by hand")
     logged_in.wait("document.querySelector('.job-head .badge').innerText === 'FINISHED'", 60)
     with urlopen(f"{watched.url}/jobs/{job}") as answer:
         assert json.load(answer)["name"] == "by hand"
+    logged_in.press("[data-action=again]")
+    assert "10 by hand" in logged_in.text("[data-dialog=again] p")
+    assert axe_faults(logged_in, axe, "dialog") == []
+    logged_in.press("[data-confirm=again]")
+    logged_in.wait(f"location.hash.includes('jobs') && !location.hash.includes('{job}')", 60)
+    assert logged_in.text(".job-head h1").startswith("by hand"), "with the same arguments"
 
 
 def test_cancelling_asks_first(browser: Chromium, watched: Shop) -> None:

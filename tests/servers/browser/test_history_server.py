@@ -18,6 +18,7 @@ from tests.servers.browser.chromium import Chromium
 from tests.servers.browser.shop import NAME, shop
 from tests.servers.browser.test_dashboard import figure, rows
 from tests.servers.browser.test_wide import opened
+from tests.servers.browser.walk import axe_faults
 
 pytestmark = pytest.mark.may_skip(reason="Chromium can be installed by root on Debian only")
 
@@ -77,7 +78,7 @@ def test_jobs_that_have_ended_are_listed_and_nothing_of_a_cluster(seen: tuple[Ch
     browser.wait(f"location.hash.startsWith('#/jobs/{job.id}')")
 
 
-def test_every_page_of_the_job_shows_what_was_archived(seen: tuple[Chromium, Archived]) -> None:
+def test_every_page_of_the_job_shows_what_was_archived(seen: tuple[Chromium, Archived], axe: Path) -> None:
     browser, job = seen
     price = next(vertex["id"] for vertex in job.details["vertices"] if vertex["name"].startswith("price"))
     number = job.checkpoints["latest"]["completed"]["id"]
@@ -100,6 +101,8 @@ def test_every_page_of_the_job_shows_what_was_archived(seen: tuple[Chromium, Arc
         browser.go(f"#/jobs/{job.id}/{page}")
         browser.wait(f"document.querySelector({json.dumps(selector)})")
         assert browser.evaluate("[...document.querySelectorAll('.trouble')].map((one) => one.innerText)") == [], page
+        if page in ("overview", "events", "configuration"):  # the walk through a cluster's pages checks the others
+            assert axe_faults(browser, axe) == [], page
         browser.shot(f"history-{page.replace('/' + price, '').replace('/', '-')}")
     unexpected = [
         problem for problem in browser.problems if not problem.endswith("/jobmanager/log-url")
@@ -107,6 +110,12 @@ def test_every_page_of_the_job_shows_what_was_archived(seen: tuple[Chromium, Arc
     assert unexpected == [], "nothing is asked for that an archive does not have"
     tabs = browser.evaluate("[...document.querySelectorAll('.tabs a')].map((one) => one.innerText)")
     assert not {"Charts", "Flame graph"} & set(tabs)
-    assert browser.evaluate("document.querySelectorAll('.actions button').length") == 0
+    assert browser.evaluate("[...document.querySelectorAll('.actions button')].map((one) => one.innerText)") == [
+        "Run again …"
+    ]
+    browser.press("[data-action=again]")
+    assert "runs no jobs" in browser.text("[data-dialog=outside] p"), "it shows the command instead"
+    assert axe_faults(browser, axe, "dialog") == []
+    browser.key("Escape")
     browser.go(f"#/jobs/{job.id}/checkpoints")
     assert figure(browser, "completed") == str(job.checkpoints["counts"]["completed"])

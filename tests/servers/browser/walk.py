@@ -162,3 +162,12 @@ class Walk:
     def _shot(self, pattern: str, kind: str) -> None:
         if folder := os.environ.get("FIRESTEEL_TEST_SCREENSHOTS"):
             self.browser.screenshot(Path(folder) / f"page-{pattern.replace('/', '-')}-{kind}.png", whole=True)
+
+
+def axe_faults(browser: Chromium, axe: Path, within: str = "body") -> list[str]:
+    """What axe finds in a part of what is shown now, such as an open dialog; ``within``: selects it."""
+    if not browser.evaluate("'axe' in window"):
+        browser.evaluate(axe.read_text() + ";0")
+    browser.wait(_DRAWN)
+    check = (_AXE % json.dumps(_ALL_RULES)).replace("axe.run(document", f"axe.run({json.dumps(within)}", 1)
+    return [str(fault) for fault in browser.evaluate(check)]

@@ -24,6 +24,7 @@ from firesteel.rest.job_endpoints import (
     VERTEX,
     VERTEX_ENDPOINTS,
 )
+from firesteel.rest.program_types import RunAgainRequest
 from firesteel_dispatcher import job_logs, log_levels
 from firesteel_dispatcher import rest_cluster as cluster
 from firesteel_dispatcher import rest_hot_keys as hot_keys
@@ -227,6 +228,11 @@ ENDPOINTS: Final = (
         change(
             "POST", "/jars/{jar_id}/run", programs.run, "runs it; answers when its first job is submitted", *_RUN,
             body=t.RunRequest,
+        ),
+        change(
+            "POST", f"{JOB}/run-again", programs.run_again,
+            "runs the uploaded program of a job again, with the same arguments and settings",
+            body=RunAgainRequest, ours=True,
         ),
         change(
             "POST", "/jars/{jar_id}/run-application", programs.run_application, "runs it, and does not wait", *_RUN,

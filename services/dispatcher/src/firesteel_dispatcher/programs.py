@@ -31,12 +31,16 @@ from firesteel.core.errors import ConfigurationError, FiresteelError, ProgramErr
 from firesteel.core.files import sync_directory
 from firesteel.core.text_output import ESCAPED
 from firesteel.rest import types as t
+from firesteel.rest.archive_cache import Archive
+from firesteel.rest.job_settings import is_for_jobs
 from firesteel.service.python_environments import Prepared, PythonEnvironments
 from firesteel_dispatcher.application import MainEnd
 
 logger = logging.getLogger(__name__)
 SUFFIXES: Final = (".py", ".zip", ".whl", ".pyz", ".jar")
 MAIN: Final = "__main__"
+_GIVEN: Final = "command line"
+"""Origin of the settings that a program was run with, in place of those that it has set itself."""
 RUN_SECONDS: Final = 300.0
 """A program that has submitted no job after so many seconds is ended."""
 MOST_AT_ONCE: Final = 8
@@ -90,6 +94,50 @@ class ProgramOrder:
     settings: Mapping[str, str] | None = None
     job_id: str | None = None
     path: Path | None = None
+
+
+_OF_A_RUN: Final = frozenset(
+    {
+        "execution.target",
+        options.EXECUTION_ATTACHED.key,
+        options.STATE_RECOVERY_PATH.key,
+        options.STATE_RECOVERY_IGNORE_UNCLAIMED.key,
+        options.STATE_RECOVERY_CLAIM_MODE.key,
+    }
+)
+"""Settings that each run of a program gets anew; see also ``is_for_jobs``."""
+
+
+def order_again(archive: Archive, savepoint: str, *, drops_state: bool) -> ProgramOrder:
+    """An order for the program of a job, with the same arguments and the same settings as before.
+
+    Args:
+        archive: of the job.
+        savepoint: path of a savepoint or retained checkpoint from which the program goes on; empty = it begins anew.
+        drops_state: whether state of operators that are not there any more is left out.
+
+    Raises:
+        ConfigurationError: the job was not submitted by an uploaded program.
+    """
+    config: Mapping[str, str] = archive["config"]
+    program, settings = config.get(options.APPLICATION_UPLOAD.key), {}
+    if program is None:
+        raise ConfigurationError(
+            f"Job {archive['jid']} was submitted from outside: the cluster has its graph, but not the program. Run it "
+            "where it is: firesteel run [-s SAVEPOINT] PROGRAM"
+        )
+    own_file = str(program).partition("_")[2]
+    for key, row in archive.get("firesteel-settings", {}).items():
+        if row["origin"] == _GIVEN and key in config and is_for_jobs(key) and key not in _OF_A_RUN:
+            settings[key] = config[key]
+    if options.PYTHON_FILES.key in settings:  # the upload itself is put there with each run
+        files = settings[options.PYTHON_FILES.key].split(",")
+        settings[options.PYTHON_FILES.key] = ",".join(file for file in files if not file.endswith(f"/{own_file}"))
+    if savepoint:
+        settings[options.STATE_RECOVERY_PATH.key] = savepoint
+        settings[options.STATE_RECOVERY_IGNORE_UNCLAIMED.key] = "true" if drops_state else "false"
+    arguments = json.loads(config.get(options.APPLICATION_ARGUMENTS.key, "[]"))
+    return ProgramOrder(program, config.get(options.APPLICATION_ENTRY.key), tuple(arguments), settings)
 
 
 class UploadedPrograms:
@@ -412,6 +460,7 @@ class _Run:
                 **(order.settings or {}),
                 "execution.target": "remote",
                 **self._kind(),
+                **self._origin(),
                 "rest.address": host.strip("[]"),
                 "rest.port": port,
                 "firesteel.rest.token-file": str(token),
@@ -471,6 +520,15 @@ class _Run:
         if not self._is_application:
             return {"execution.attached": "false"}
         return {options.APPLICATION_ID.key: str(self._order.job_id)}
+
+    def _origin(self) -> dict[str, str]:
+        """Settings by which the jobs of an uploaded program tell how it was run."""
+        order = self._order
+        if order.path is not None:
+            return {}
+        entry = {} if order.entry is None else {options.APPLICATION_ENTRY.key: order.entry}
+        arguments = {options.APPLICATION_ARGUMENTS.key: json.dumps(list(order.arguments))}
+        return {options.APPLICATION_UPLOAD.key: order.program, **arguments, **entry}
 
     async def first(self, kind: str) -> Any:
         """Wait for the first answer of a kind.

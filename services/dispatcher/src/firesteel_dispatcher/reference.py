@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
 
-from firesteel.rest import checkpoint_types, event_types, kafka_types, latency_types, load_types
+from firesteel.rest import checkpoint_types, event_types, kafka_types, latency_types, load_types, program_types
 from firesteel.rest import types as t
 from firesteel.rest.endpoints import CallerRights, Endpoint
 from firesteel.rest.picking import fields_of
@@ -126,7 +126,7 @@ def render() -> str:
         lines += [_row(endpoint) for endpoint in endpoints]
         lines.append("")
     lines += ["## Types", "", "`?` marks what may be missing.", "", "| Type | Fields |", "| --- | --- |"]
-    modules = t, checkpoint_types, event_types, kafka_types, latency_types, load_types
+    modules = t, checkpoint_types, event_types, kafka_types, latency_types, load_types, program_types
     for name, kind in sorted({name: kind for module in modules for name, kind in vars(module).items()}.items()):
         if hasattr(kind, "__total__"):
             lines.append(f"| `{name}` | {_fields(kind)} |")

@@ -16,7 +16,7 @@ from firesteel.core.ids import parse_job_id
 from firesteel.rest import types as t
 from firesteel.rest.endpoints import RestCall
 from firesteel.service.middlewares import error_response
-from firesteel_dispatcher.programs import ProgramOrder
+from firesteel_dispatcher.programs import ProgramOrder, order_again
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.submission import TooLargeError
 
@@ -87,6 +87,15 @@ async def run_application(service: DispatcherService, call: RestCall) -> t.RunAp
     if order.job_id in service.applications.known:
         return error_response(409, f"There is an application {order.job_id} already.")
     return {"applicationid": (await service.applications.begin(order, service.rest.local_address)).id}
+
+
+async def run_again(service: DispatcherService, call: RestCall) -> t.RunAnswer:
+    """Run the program of a job again; answers when its first job is submitted."""
+    archive, body = await service.archive_of(call.job_id), call.body
+    drops_state = bool(body.get("allowNonRestoredState"))
+    order = order_again(archive, body.get("savepointPath") or "", drops_state=drops_state)
+    job_id = await service.applications.programs.run(order, service.rest.local_address)
+    return {"jobid": job_id, "applicationId": job_id}
 
 
 def _order(call: RestCall) -> ProgramOrder:

@@ -1,5 +1,6 @@
 // What changes something: each asks first, and tells what became of it.
 import { useState } from "preact/hooks";
+import { RunAgain } from "./again";
 import { ApiError, ask, at, send } from "./api";
 import { command, type Chosen } from "./commands";
 import { Copy, Dialog } from "./parts";
@@ -56,7 +57,7 @@ export function JobActions({ job }: { job: JobDetails }) {
   const access = found?.["firesteel-access"] ?? { change: true, cancel: true };
   const ends = found?.features["web-cancel"] ?? true;
   const [open, setOpen] = useState<Kind | null>(null);
-  if (job["end-time"] >= 0) return null;
+  if (job["end-time"] >= 0) return <RunAgain job={job} />;
   const ready = job.state === "RUNNING";
   const takes = !isBatch(job); // a batch job has no checkpoints: Spark runs again what is lost
   const press = (kind: Kind) => {

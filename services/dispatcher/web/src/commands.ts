@@ -27,6 +27,19 @@ export function command(kind: "cancel" | "checkpoint" | "savepoint" | "stop", jo
 
 /** The request that runs an uploaded program; the token comes from the cluster's configuration. */
 export function runCommand(url: string, program: string, body: unknown): string {
-  const target = `${url.replace(/\/$/, "")}/jars/${encodeURIComponent(program)}/run`;
+  return posted(`${url.replace(/\/$/, "")}/jars/${encodeURIComponent(program)}/run`, body);
+}
+
+/** The request that runs the uploaded program of a job again. */
+export function againCommand(url: string, job: string, body: unknown): string {
+  return posted(`${url.replace(/\/$/, "")}/jobs/${job}/run-again`, body);
+}
+
+/** The command that runs the program of a job that was submitted from outside; without a cluster: where the settings say. */
+export function outsideCommand(cluster: string, path: string): string {
+  return `${line(["firesteel", "run", ...(cluster ? ["-m", cluster] : []), ...(path ? ["-s", path] : [])])} PROGRAM`;
+}
+
+function posted(target: string, body: unknown): string {
   return `curl -X POST -H "Authorization: Bearer $(firesteel token)" -H 'Content-Type: application/json' --data-binary ${quoted(JSON.stringify(body))} ${quoted(target)}`;
 }

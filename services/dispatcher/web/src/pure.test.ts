@@ -1,7 +1,7 @@
 // Tests of what decides; run by `node --test` after a build by test.mjs, without a browser.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { command, quoted, runCommand } from "./commands";
+import { againCommand, command, outsideCommand, quoted, runCommand } from "./commands";
 import { depthOf, folded, label, type Frame } from "./flames";
 import { checkpointAge, illFirst, severity, sparkLines } from "./health";
 import { joined, uncounted } from "./history";
@@ -287,4 +287,10 @@ test("a partition is idle when nothing came for a while and nothing waits", () =
 test("latencies are shown in few bars, each to the double of the one before", () => {
   const buckets = [0, 1, 2, 3, 33, 34].map((upTo) => ({ "up-to": upTo, count: 1 }));
   assert.deepEqual(doubled(buckets), [{ upTo: 1, count: 1 }, { upTo: 2, count: 1 }, { upTo: 4, count: 2 }, { upTo: 64, count: 2 }]);
+});
+
+test("the command for a job from outside, and the request for that of an upload", () => {
+  assert.equal(outsideCommand("h:8081", "/s/a b"), "firesteel run -m h:8081 -s '/s/a b' PROGRAM");
+  assert.equal(outsideCommand("", ""), "firesteel run PROGRAM");
+  assert.ok(againCommand("http://h:1/", "ab", {}).endsWith("--data-binary '{}' http://h:1/jobs/ab/run-again"));
 });

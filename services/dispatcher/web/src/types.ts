@@ -131,6 +131,8 @@ export interface JobDetails {
   "firesteel-watermark-holds"?: WatermarkHold[];
   "firesteel-findings"?: Finding[];
   "firesteel-has-latencies"?: boolean;
+  "firesteel-program"?: { id: string; name: string; entry: string | null; arguments: string[] };
+  "firesteel-restore-choices"?: { kind: string; id: number; path: string }[];
 }
 /** What is wrong with a job, in the Dispatcher's words. */
 export interface Finding {

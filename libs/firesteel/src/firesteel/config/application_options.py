@@ -48,6 +48,13 @@ APPLICATION_ID: Option[str | None] = Option(
     None,
     "The application that a job belongs to. The cluster sets it for jobs of the programs that it runs.",
 )
+APPLICATION_UPLOAD: Option[str | None] = Option(
+    "firesteel.application.upload",
+    STRING,
+    None,
+    "The uploaded program that has submitted a job, by its id in /jars. The cluster sets it, with entry and arguments, "
+    "so that the program can be run again.",
+)
 SHUTDOWN_ON_APPLICATION_FINISH = Option(
     "execution.shutdown-on-application-finish",
     BOOL,

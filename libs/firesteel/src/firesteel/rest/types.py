@@ -12,6 +12,7 @@ from msgspec import Meta
 from firesteel.rest.load_types import EventTime, WatermarkHold, WorstSubtasks
 from firesteel.rest.load_types import Id as Id
 from firesteel.rest.load_types import Number as Number
+from firesteel.rest.program_types import JobProgram, RestoreChoice
 
 JobState = Literal[
     "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED", "RESTARTING",
@@ -411,6 +412,8 @@ JobDetails = TypedDict(
         "firesteel-restarts": NotRequired[int],
         "firesteel-last-failure": NotRequired[str],
         "firesteel-has-latencies": NotRequired[bool],
+        "firesteel-program": NotRequired[JobProgram],
+        "firesteel-restore-choices": NotRequired[list[RestoreChoice]],
         "firesteel-findings": list[JobFinding],
     },
 )

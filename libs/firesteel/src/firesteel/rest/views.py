@@ -20,6 +20,7 @@ from firesteel.rest.findings import cause_of, findings, health
 from firesteel.rest.job_settings import all_for_job
 from firesteel.rest.latency_views import has_latencies
 from firesteel.rest.picking import picked
+from firesteel.rest.program_views import program_of
 from firesteel.rest.stages import stages
 from firesteel.rest.subtask_views import aggregated
 from firesteel.rest.watermark_views import watermark_holds
@@ -77,6 +78,7 @@ def job_details(archive: Archive) -> t.JobDetails:
             **({"firesteel-watermark-holds": holds} if holds else {}),
             **_restarts(archive),
             **({"firesteel-has-latencies": True} if has_latencies(archive) else {}),
+            **program_of(archive),
             "application-id": application_id(archive),
             "schedulerType": _scheduler(archive),
             "vertices": [
