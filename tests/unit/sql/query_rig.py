@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
 
 from firesteel.common.types import Row
+from firesteel.config.option import STRING, Option
 from firesteel.datastream import DataStream, StreamExecutionEnvironment
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.key_groups import operator_index
@@ -38,14 +39,17 @@ MAX_PARALLELISM = 16
 Change = tuple[int, Sequence[Any]]
 """A row that comes (+1) or goes (-1)."""
 Table = Counter[tuple[Any, ...]]
+CHANGES: Final[Option[str]] = Option("changes", STRING, "all", "Which changes come: all, or inserts.")
 _TABLE = "table "
 
 
 class ChangesConnector(TableConnector):
     """A table whose changes the test gives; with ``'changes' = 'inserts'`` rows only come."""
 
+    OPTIONS = (CHANGES,)
+
     def source_mode(self, context: TableContext) -> ChangelogMode:
-        return INSERT_ONLY if context.table.options.get("changes") == "inserts" else ALL_CHANGES
+        return INSERT_ONLY if context.options.get(CHANGES) == "inserts" else ALL_CHANGES
 
     def read(self, environment: StreamExecutionEnvironment, context: TableContext) -> DataStream:
         return environment.from_collection([], context.read_type).name(f"{_TABLE}{context.identifier[-1]}")
