@@ -14,8 +14,10 @@ from firesteel.table.types import DataType, DataTypes, ElementsType, MapType, Ro
 from firesteel_sql.bind.scope import NameRefused, Scope
 from firesteel_sql.catalog.catalogs import near
 from firesteel_sql.functions import nested, operators, times
+from firesteel_sql.functions.absent import ABSENT
 from firesteel_sql.functions.aggregates import AGGREGATES
 from firesteel_sql.functions.builtin import FUNCTIONS
+from firesteel_sql.functions.json_functions import JsonOption
 from firesteel_sql.functions.signature import OperandsRefused, Session, cast, operation, unified
 from firesteel_sql.kernels.casts import CastError, read_timestamp
 from firesteel_sql.parse import foreign_words
@@ -269,8 +271,8 @@ class ExpressionBinder:
     def _(self, node: n.IsTest) -> RowExpression:
         operand = self.bind(node.operand)
         test = "NULL" if node.test == "UNKNOWN" else node.test
-        if test.startswith("JSON"):
-            self.refuse(node, "IS JSON is not supported yet")
+        if test == "JSON VALUE":
+            test = "JSON"
         return self._negated(node, self.call(node, f"IS {test}", operand), node.is_negated)
 
     def _negated(self, node: n.Node, found: RowExpression, is_negated: bool) -> RowExpression:
@@ -374,6 +376,8 @@ class ExpressionBinder:
         if function is None:
             if name in AGGREGATES:
                 self.refuse(node, f"the aggregate function {name} can't stand here: it belongs to a SELECT")
+            if name in ABSENT:
+                self.refuse(node, f"there is no function {name}: {ABSENT[name]}")
             known = [
                 known_name
                 for known_name in (*FUNCTIONS, *AGGREGATES)
@@ -387,10 +391,20 @@ class ExpressionBinder:
         if node.over is not None or node.filter is not None or node.is_distinct or node.order_by:
             self.refuse(node, f"{name} is no aggregate function: OVER, FILTER, DISTINCT and ORDER BY do not go with it")
         name = function.name
-        operands = [self.bind(argument) for argument in node.arguments]
+        operands = [
+            self.bind(part)
+            for argument in node.arguments
+            for part in ((argument.key, argument.value) if isinstance(argument, n.JsonEntry) else (argument,))
+        ]
         if len(operands) < function.least or (function.most is not None and len(operands) > function.most):
             self.refuse(node, f"{name} takes {number_of_operands(function.least, function.most)}, not {len(operands)}")
         return self.checked(node, lambda: function.build(operands, self.session), name)
+
+    @_bind.register
+    def _(self, node: n.JsonClause) -> RowExpression:
+        default = None if node.default is None else self.bind(node.default)
+        returning = None if node.type is None else data_type_of(node.type, self.error)
+        return JsonOption(node.clause, node.behaviour, default, returning)
 
     @_bind.register
     def _(self, node: n.Quantified) -> RowExpression:

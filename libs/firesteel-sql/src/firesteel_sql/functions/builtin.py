@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel_sql.functions import nested, numbers, operators, texts, times
+from firesteel_sql.functions import json_functions, nested, numbers, operators, texts, times
 from firesteel_sql.functions.signature import FUNCTIONS
 
-__all__ = ["FUNCTIONS", "GROUPS"]
-
-GROUPS = {
-    "operators and choices": operators,
-    "numbers": numbers,
-    "texts": texts,
-    "times": times,
-    "arrays, maps and rows": nested,
-}
-"""The modules that declare functions, by what their functions are about."""
+__all__ = ["FUNCTIONS", "json_functions", "nested", "numbers", "operators", "texts", "times"]

@@ -13,6 +13,7 @@ from firesteel_sql.functions.signature import (
     declare,
     number,
     operation,
+    retyped,
     text,
     unified,
 )
@@ -222,12 +223,17 @@ def chosen(
     return operation("CASE", "when", (*pairs, last), last.type, nullable=nullable)
 
 
-@declare("COALESCE", "IFNULL", operands=(1, None))
+@declare("COALESCE", operands=(1, None))
 def _coalesce(operands: Sequence[RowExpression], session: Session) -> RowExpression:
     parts = unified(operands, session)
     if parts[0].type.name == "NULL":
         raise OperandsRefused("all operands are NULL: give one of them a type with CAST(NULL AS ...)")
     return operation("COALESCE", "coalesce", parts, parts[0].type, nullable=all(part.type.nullable for part in parts))
+
+
+@declare("IFNULL", operands=2)
+def _if_null(operands: Sequence[RowExpression], session: Session) -> RowExpression:
+    return _coalesce(operands, session)
 
 
 @declare("NULLIF", operands=2)
@@ -240,7 +246,9 @@ def _null_if(operands: Sequence[RowExpression], session: Session) -> RowExpressi
 @declare("IF", operands=3)
 def _if(operands: Sequence[RowExpression], session: Session) -> RowExpression:
     condition, value, otherwise = operands
-    return chosen([condition], [value], otherwise, session)
+    choice = chosen([condition], [value], otherwise, session)
+    # In Flink the result takes NULL as the condition does, though a condition of NULL means ``otherwise``.
+    return retyped(choice, rules.with_null(choice.type, choice.type.nullable or condition.type.nullable))
 
 
 def _extremes(name: str) -> None:

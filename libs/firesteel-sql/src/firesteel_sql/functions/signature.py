@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from firesteel.common.type_table import LONGEST
 from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, RowExpression
 from firesteel_sql.texts import type_text
@@ -156,6 +157,8 @@ def cast(operand: RowExpression, target: DataType, session: Session, *, is_try: 
             return retyped(operand, result)
         if target.parameters[0] == rules.STRING.parameters[0]:
             options = [option for option in options if option[0] not in ("length", "pads")]
+    elif target.name in rules.BYTES and target.parameters[0] < LONGEST:
+        options += [("length", target.parameters[0]), ("pads", target.name == "BINARY")]
     kernel = "try_cast" if is_try else "cast"
     name = "TRY_CAST" if is_try else "CAST"
     return AppliedFunction(result, name, f"firesteel_sql.kernels.casts:{kernel}", (operand,), tuple(options))

@@ -179,7 +179,7 @@ def _pattern(operand: RowExpression, session: Session) -> RowExpression:
     return pattern
 
 
-declare_simple("REGEXP SIMILAR_TO_REGEX RLIKE", "patterns:regexp", [text, _pattern], _BOOLEAN)
+declare_simple("REGEXP RLIKE", "patterns:regexp", [text, _pattern], _BOOLEAN)
 declare_simple("REGEXP_EXTRACT", "patterns:regexp_extract", [text, _pattern, whole], _STRING, optional=1, nullable=True)
 declare_simple(
     "REGEXP_EXTRACT_ALL", "patterns:regexp_extract_all", [text, _pattern, whole], _STRINGS, optional=1, nullable=True

@@ -56,8 +56,13 @@ def _cast(call: KernelCall) -> Kernel:
         text_of = _writer(source, zone) if interval is None else _interval_writer(interval)
         fitted = _fitted(call.options.get("length"), bool(call.options.get("pads")))
         return lambda value: fitted(text_of(value))
-    if pt.is_string(source):
+    if pt.is_string(source) and not pt.is_binary(target):
         return by_value(_reader(target, zone), target)
+    if pt.is_binary(target):
+        length, pads = call.options.get("length"), bool(call.options.get("pads"))
+        if pt.is_binary(source) and length is None:
+            return lambda value: value
+        return by_value(lambda value: _fitted_bytes(value, length, pads), target)
     if source == target:
         return lambda value: value
     if pt.is_nested(target):
@@ -86,6 +91,14 @@ def _fitted(length: int | None, pads: bool) -> Callable[[Any], Any]:
     if pads:
         return lambda texts: pc.utf8_rpad(pc.utf8_slice_codeunits(texts, 0, length), length)
     return lambda texts: pc.utf8_slice_codeunits(texts, 0, length)
+
+
+def _fitted_bytes(value: bytes | str, length: int | None, pads: bool) -> bytes:
+    """Bytes cut to a length, and filled up with zeros if the type is BINARY."""
+    data = value.encode() if isinstance(value, str) else value
+    if length is None:
+        return data
+    return data[:length].ljust(length, b"\0") if pads else data[:length]
 
 
 # -- arrays, maps and rows
@@ -333,6 +346,15 @@ JAVA_DOUBLE: Final = re.compile(
     r"[\x00-\x20]*([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?[\x00-\x20]*", re.ASCII
 )
 """What Java reads as a DOUBLE, but for hexadecimal ones."""
+
+
+def read_text(text: str, target: pa.DataType, zone: str) -> Any:
+    """The value that a text means as one of another type.
+
+    Raises:
+        CastError: it is none.
+    """
+    return _reader(target, zone)(text)
 
 
 def _floating(text: str) -> float:

@@ -6,14 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from firesteel.expressions.registry import Kernel
-from firesteel_sql.kernels.definition import KernelCall, by_value, kernel
+from firesteel_sql.kernels.definition import KernelCall, by_value, kernel, values_kernel
 
 
 @kernel
 def size(call: KernelCall) -> Kernel:
     """The number of elements of an array or map."""
+    if pt.is_list(call.inputs[0]):
+        return lambda value: pc.cast(pc.list_value_length(value), call.result)
     return by_value(len, call.result)
 
 
@@ -65,3 +68,107 @@ def field(call: KernelCall) -> Kernel:
     """A field of a row; NULL where the row is NULL."""
     index = call.options["index"]
     return lambda value: pc.struct_field(value, [index])
+
+
+# -- functions of arrays
+
+
+def _among(value: Any, values: list[Any]) -> bool:
+    """Whether a value is one of these; NULL equals NULL, and NaN nothing, not even itself."""
+    return any(other == value if other is not None and value is not None else other is value for other in values)
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    try:
+        if all(value == value for value in values):
+            return list(dict.fromkeys(values))
+    except TypeError:  # elements that are arrays, maps or rows
+        pass
+    kept: list[Any] = []
+    for value in values:
+        if not _among(value, kept):
+            kept.append(value)
+    return kept
+
+
+def _sliced(array: list[Any], start: int, end: int | None = None) -> list[Any]:
+    """From one position to another; negative ones count from the end, and 0 is 1."""
+    count = len(array)
+    end = count if end is None else end
+    first = start or 1 if start >= 0 else count + start + 1
+    last = end or 1 if end >= 0 else count + end + 1
+    return array[max(first, 1) - 1 : last] if last >= 1 else []
+
+
+def _order(value: Any) -> Any:
+    """What a value is sorted by: NaN is the largest number."""
+    return (
+        (value != value, value)
+        if isinstance(value, float) and value == value
+        else ((True, 0.0) if isinstance(value, float) else value)
+    )
+
+
+def _sorted(array: list[Any], ascending: bool = True, nulls_first: bool | None = None) -> list[Any]:
+    values = sorted((value for value in array if value is not None), key=_order, reverse=not ascending)
+    nulls = [None] * (len(array) - len(values))
+    return [*nulls, *values] if (ascending if nulls_first is None else nulls_first) else [*values, *nulls]
+
+
+def _element(array: list[Any]) -> Any:
+    if len(array) > 1:
+        raise ValueError(f"ELEMENT takes an array of one element, not of {len(array)}")
+    return array[0] if array else None
+
+
+def _extreme(choose: Any) -> Any:
+    def of(array: list[Any]) -> Any:
+        values = [value for value in array if value is not None]
+        return choose(values, key=_order) if values else None
+
+    return of
+
+
+def _joined(array: list[str | None], separator: str, for_null: str | None = None) -> str:
+    texts = (for_null if text is None else text for text in array)
+    return separator.join(text for text in texts if text is not None)
+
+
+array_append = values_kernel(lambda array, value: None if array is None else [*array, value], sees_null=True)
+array_prepend = values_kernel(lambda array, value: None if array is None else [value, *array], sees_null=True)
+array_concat = values_kernel(lambda *arrays: [value for array in arrays for value in array])
+array_contains = values_kernel(lambda array, value: None if array is None else _among(value, array), sees_null=True)
+array_distinct = values_kernel(_distinct)
+array_except = values_kernel(lambda array, other: _distinct([value for value in array if not _among(value, other)]))
+array_intersect = values_kernel(lambda array, other: _distinct([value for value in array if _among(value, other)]))
+array_union = values_kernel(lambda array, other: _distinct([*array, *other]))
+array_join = values_kernel(_joined)
+array_max = values_kernel(_extreme(max))
+array_min = values_kernel(_extreme(min))
+array_position = values_kernel(
+    lambda array, value: next((place for place, item in enumerate(array, 1) if item is not None and item == value), 0)
+)
+array_remove = values_kernel(
+    lambda array, value: None if array is None else [item for item in array if not _among(item, [value])],
+    sees_null=True,
+)
+array_reverse = values_kernel(lambda array: array[::-1])
+array_slice = values_kernel(_sliced)
+array_sort = values_kernel(_sorted)
+element = values_kernel(_element)
+
+
+# -- functions of maps
+
+
+def _from_arrays(keys: list[Any], values: list[Any]) -> list[tuple[Any, Any]]:
+    if len(keys) != len(values):
+        raise ValueError(f"MAP_FROM_ARRAYS takes a value for each key, not {len(values)} for {len(keys)}")
+    return list(dict(zip(keys, values, strict=True)).items())
+
+
+map_keys = values_kernel(lambda pairs: [key for key, _ in pairs])
+map_values = values_kernel(lambda pairs: [value for _, value in pairs])
+map_entries = values_kernel(lambda pairs: [{"key": key, "value": value} for key, value in pairs])
+map_from_arrays = values_kernel(_from_arrays)
+map_union = values_kernel(lambda *maps: list({key: value for pairs in maps for key, value in pairs}.items()))

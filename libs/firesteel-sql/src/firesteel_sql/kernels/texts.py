@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from firesteel.expressions.registry import Kernel
 from firesteel_sql.kernels.casts import JAVA_DOUBLE
-from firesteel_sql.kernels.definition import KernelCall, kernel, values_kernel
+from firesteel_sql.kernels.definition import KernelCall, by_value, kernel, values_kernel
 from firesteel_sql.kernels.printf import FormatRefused, java_format
 
 
@@ -25,8 +25,41 @@ def _of_column(function: Any) -> Any:
     return define
 
 
-upper = values_kernel(str.upper)
-lower = values_kernel(str.lower)
+def _is_constant(value: Any) -> bool:
+    return isinstance(value, pa.Scalar) and value.is_valid
+
+
+def _by_column(function: Any, in_arrow: Any) -> Any:
+    """A function that Arrow has a kernel for under conditions.
+
+    Args:
+        function: of the values.
+        in_arrow: of the columns; None for operands that Arrow's kernel does not fit.
+    """
+
+    @kernel
+    def define(call: KernelCall) -> Kernel:
+        by_row = by_value(function, call.result)
+
+        def compute(value: Any, *others: Any) -> Any:
+            column = None if isinstance(value, pa.Scalar) else in_arrow(value, *others)
+            return by_row(value, *others) if column is None else column
+
+        return compute
+
+    return define
+
+
+def _of_ascii(function: Any, in_arrow: Any) -> Any:
+    """A function that Arrow has a kernel for where all characters are those of ASCII."""
+    return _by_column(
+        function,
+        lambda texts: in_arrow(texts) if pc.all(pc.string_is_ascii(texts), min_count=0).as_py() is not False else None,
+    )
+
+
+upper = _of_ascii(str.upper, pc.ascii_upper)
+lower = _of_ascii(str.lower, pc.ascii_lower)
 char_length = _of_column(pc.utf8_length)
 reverse = _of_column(pc.utf8_reverse)
 initcap = values_kernel(lambda text: re.sub("[A-Za-z0-9]+", lambda word: word.group().capitalize(), text))
@@ -59,7 +92,17 @@ def _substring(text: str, start: int, length: int | None = None) -> str | None:
     return text[begin:] if length is None else text[begin : begin + length]
 
 
-substring = values_kernel(_substring)
+def _sliced(texts: Any, start: Any, length: Any = None) -> Any:
+    """The part from a constant position on, which is no negative one, with a constant length."""
+    if not _is_constant(start) or start.as_py() < 0 or (length is not None and not _is_constant(length)):
+        return None
+    begin = max(start.as_py() - 1, 0)
+    if length is None:
+        return pc.utf8_slice_codeunits(texts, begin)
+    return None if length.as_py() < 0 else pc.utf8_slice_codeunits(texts, begin, begin + length.as_py())
+
+
+substring = _by_column(_substring, _sliced)
 
 
 def _trimmed(side: str, what: str, text: str) -> str:
@@ -68,11 +111,38 @@ def _trimmed(side: str, what: str, text: str) -> str:
     return text if side == "LEADING" else text.rstrip(what)
 
 
-trim = values_kernel(_trimmed)
-ltrim = values_kernel(lambda text, what=" ": text.lstrip(what))
-rtrim = values_kernel(lambda text, what=" ": text.rstrip(what))
-btrim = values_kernel(lambda text, what=" ": text.strip(what))
-replace = values_kernel(str.replace)
+def _trimming(in_arrow: Any) -> Any:
+    """Trim constant characters."""
+    return lambda texts, what=pa.scalar(" "): in_arrow(texts, what.as_py()) if _is_constant(what) else None
+
+
+_TRIMS = {"BOTH": pc.utf8_trim, "LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}
+
+
+@kernel
+def trim(call: KernelCall) -> Kernel:
+    """``TRIM(side characters FROM text)``."""
+    by_row = by_value(_trimmed, call.result)
+
+    def compute(side: Any, what: Any, texts: Any) -> Any:
+        if isinstance(texts, pa.Scalar) or not _is_constant(side) or not _is_constant(what):
+            return by_row(side, what, texts)
+        return _TRIMS[side.as_py()](texts, what.as_py())
+
+    return compute
+
+
+ltrim = _by_column(lambda text, what=" ": text.lstrip(what), _trimming(pc.utf8_ltrim))
+rtrim = _by_column(lambda text, what=" ": text.rstrip(what), _trimming(pc.utf8_rtrim))
+btrim = _by_column(lambda text, what=" ": text.strip(what), _trimming(pc.utf8_trim))
+replace = _by_column(
+    str.replace,
+    lambda texts, old, new: (
+        pc.replace_substring(texts, old.as_py(), new.as_py())
+        if _is_constant(old) and _is_constant(new) and old.as_py()
+        else None
+    ),
+)
 position = values_kernel(lambda part, text, start=1: text.find(part, max(start - 1, 0)) + 1 if part else 1)
 
 
@@ -98,7 +168,10 @@ def _found(text: str, part: str, start: int = 1, occurrence: int = 1) -> int:
 
 
 instr = values_kernel(_found)
-left = values_kernel(lambda text, count: text[: max(count, 0)])
+left = _by_column(
+    lambda text, count: text[: max(count, 0)],
+    lambda texts, count: pc.utf8_slice_codeunits(texts, 0, max(count.as_py(), 0)) if _is_constant(count) else None,
+)
 right = values_kernel(lambda text, count: text[-count:] if count > 0 else "")
 repeat = values_kernel(lambda text, count: text * max(count, 0))
 
@@ -146,8 +219,14 @@ def _first_byte(text: str) -> int:
 
 ascii_ = values_kernel(_first_byte)
 chr_ = values_kernel(lambda code: chr(code & 0xFF) if code >= 0 else "")
-starts_with = values_kernel(lambda value, begin: value.startswith(begin))
-ends_with = values_kernel(lambda value, end: value.endswith(end))
+
+
+def _testing(in_arrow: Any) -> Any:
+    return lambda values, part: in_arrow(values, part.as_py()) if _is_constant(part) else None
+
+
+starts_with = _by_column(lambda value, begin: value.startswith(begin), _testing(pc.starts_with))
+ends_with = _by_column(lambda value, end: value.endswith(end), _testing(pc.ends_with))
 
 
 def _split(text: str, separator: str) -> list[str]:

@@ -113,12 +113,18 @@ def _part(unit: str, moment: Any) -> int:
 
 _ARROW_PARTS: Final = {
     "YEAR": pc.year,
+    "QUARTER": pc.quarter,
     "MONTH": pc.month,
+    "WEEK": pc.iso_week,
     "DAY": pc.day,
+    "DOY": pc.day_of_year,
     "HOUR": pc.hour,
     "MINUTE": pc.minute,
     "SECOND": pc.second,
 }
+
+
+_OF_DATES: Final = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY")
 
 
 @kernel
@@ -127,8 +133,13 @@ def extract(call: KernelCall) -> Kernel:
     unit, zone = call.options["unit"], call.options.get("zone", "UTC")
     (moment,) = call.inputs
     quick = _ARROW_PARTS.get(unit)
-    if quick is not None and pt.is_timestamp(moment) and moment.tz is None:
-        return lambda value: pc.cast(quick(value), call.result)
+    if quick is not None and pt.is_timestamp(moment):
+        if moment.tz is None:
+            return lambda value: pc.cast(quick(value), call.result)
+        local = pa.timestamp("us", zone)
+        return lambda value: pc.cast(quick(pc.cast(value, local)), call.result)
+    if unit in _OF_DATES and pt.is_date(moment):
+        return lambda value: pc.cast(_ARROW_PARTS[unit](value), call.result)
     if pt.is_integer(moment):
         return by_value(lambda number: _interval_part(unit, number), call.result)
     here = ZoneInfo(zone) if pt.is_timestamp(moment) and moment.tz is not None else None

@@ -49,6 +49,8 @@ def type_spec(tokens: TokenStream) -> TypeSpec:
 def _nullable(tokens: TokenStream, spec: TypeSpec) -> TypeSpec:
     if tokens.take_word("NOT", "NULL"):
         return _changed(spec, False)
+    if tokens.is_word("NULL", "ON"):  # RETURNING INT NULL ON EMPTY
+        return spec
     return _changed(spec, True) if tokens.take_word("NULL") else spec
 
 
