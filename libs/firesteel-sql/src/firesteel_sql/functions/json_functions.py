@@ -87,10 +87,7 @@ def _json_exists(operands: Sequence[RowExpression], session: Session) -> RowExpr
     values, options = _options_of(operands, {"ON ERROR": ("TRUE", "FALSE", "UNKNOWN", "ERROR")})
     parts = _text_and_path(values, session)
     on_error = _behaviour(options, "ON ERROR", "FALSE")
-    nullable = True if on_error == "UNKNOWN" else None
-    return operation(
-        "JSON_EXISTS", "json_values:json_exists", parts, rules.BOOLEAN, nullable=nullable, on_error=on_error
-    )
+    return operation("JSON_EXISTS", "json_values:json_exists", parts, rules.BOOLEAN, nullable=True, on_error=on_error)
 
 
 _RETURNED = ("VARCHAR", "BOOLEAN", "INT", "BIGINT", "DOUBLE", "DECIMAL")
@@ -123,7 +120,8 @@ def _json_value(operands: Sequence[RowExpression], session: Session) -> RowExpre
 
 def _as_default(default: RowExpression, result: DataType, session: Session) -> RowExpression:
     if rules.is_text(result) and not rules.is_text(default.type):
-        return cast(default, result, session)
+        shown = cast(default, result, session)
+        return operation("LOWER", "texts:lower", (shown,), shown.type) if default.type.name == "BOOLEAN" else shown
     return coerced(default, result, session)
 
 

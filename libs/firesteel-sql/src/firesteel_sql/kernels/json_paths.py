@@ -12,6 +12,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
@@ -181,7 +182,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
 
 
 # -- reading
@@ -384,7 +385,8 @@ def _equal(left: Any, right: Any) -> bool:
     return left is not _MISSING and type(left) in _KINDS.get(type(right), (type(right),)) and left == right
 
 
-_KINDS: Final = {int: (int, float), float: (int, float)}
+_NUMBERS: Final = (int, float, Decimal)
+_KINDS: Final = dict.fromkeys(_NUMBERS, _NUMBERS)
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "==": _equal, "!=": lambda left, right: not _equal(left, right), "<": _ordered(operator.lt),
     "<=": _ordered(operator.le), ">": _ordered(operator.gt), ">=": _ordered(operator.ge),

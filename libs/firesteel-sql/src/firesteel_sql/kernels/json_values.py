@@ -33,17 +33,21 @@ def _no_constant(name: str) -> Any:
     raise JsonError(f"{name} is no JSON")
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_constant)
 
 
 def parse(text: str) -> Any:
-    """The value of a JSON text.
+    """The value at the beginning of a text: what follows does not matter, as in Flink.
 
     Raises:
-        JsonError: it is none.
+        JsonError: there is none.
     """
+    text = text.lstrip(" \t\r\n")
     try:
-        return _DECODER.decode(text)
+        value, end = _DECODER.raw_decode(text)
+        if end < len(text) and not isinstance(value, (dict, list, str)) and not text[end].isspace():
+            raise ValueError(f"{text[: end + 1]} is no number and no word")
+        return value
     except (ValueError, RecursionError) as error:
         raise JsonError(f"'{text[:80]}' is no JSON: {error}") from None
 
@@ -57,7 +61,7 @@ def written(value: Any) -> str:
             return "true" if value else "false"
         case float():
             return _real(java_double_text(value))
-        case int():
+        case int() | Decimal():
             return str(value)
         case str():
             return quoted(value)
@@ -145,18 +149,20 @@ def is_json(call: KernelCall) -> Kernel:
 
 
 def _found(text: str, path: JsonPath) -> Any:
-    """What a path means in a text; ``_MISSING`` for nothing in a lax path.
+    """What a path means in a text; ``_MISSING`` for nothing in a lax path, also if the text is no JSON.
 
     Raises:
-        JsonError: the text is no JSON, or a strict path leads to nothing.
+        JsonError: the path is strict, and the text is no JSON, or the path leads to nothing.
     """
-    value = parse(text)
     try:
-        return path.read(value)
+        return path.read(parse(text))
     except PathMissing as missing:
         if path.is_strict:
             raise JsonError(f"the path '{path.text}' leads to nothing: {missing}") from None
-        return _MISSING
+    except JsonError:
+        if path.is_strict:
+            raise
+    return _MISSING
 
 
 @kernel
@@ -180,7 +186,7 @@ def _scalar_text(value: Any) -> str:
     """A scalar as JSON_VALUE gives it as a text."""
     if isinstance(value, str):
         return value
-    return written(value).strip('"') if isinstance(value, float) else written(value)
+    return written(value)
 
 
 @kernel

@@ -113,7 +113,13 @@ def _trimmed(side: str, what: str, text: str) -> str:
 
 def _trimming(in_arrow: Any) -> Any:
     """Trim constant characters."""
-    return lambda texts, what=pa.scalar(" "): in_arrow(texts, what.as_py()) if _is_constant(what) else None
+
+    def trimmed(texts: Any, what: Any = None) -> Any:
+        if what is None:
+            return in_arrow(texts, " ")
+        return in_arrow(texts, what.as_py()) if _is_constant(what) else None
+
+    return trimmed
 
 
 _TRIMS = {"BOTH": pc.utf8_trim, "LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}
