@@ -100,6 +100,19 @@ def test_inserts_of_a_set_read_a_table_once(tables: TableEnvironment) -> None:
     assert "Sink(table=[default_catalog.default_database.low], fields=[id, name], changelogMode=[NONE])" in text
 
 
+def test_a_join_and_an_aggregate_are_explained_by_places_and_by_names(tables: TableEnvironment) -> None:
+    (row,) = tables.execute_sql(
+        "EXPLAIN CHANGELOG_MODE, PLAN_ADVICE SELECT l.name, COUNT(*) AS n, SUM(DISTINCT price) FILTER (WHERE o.id > 1) "
+        "AS s FROM orders AS o LEFT JOIN low AS l ON o.id = l.id AND o.id > 5 GROUP BY l.name"
+    ).collect()
+    tree, physical, advice, _ = row[0].split("\n\n")
+    assert "LogicalAggregate(group=[{4}], n=[COUNT()], s=[SUM(DISTINCT $1) FILTER $5])" in tree
+    assert "LogicalJoin(condition=[AND(=($0, $3), >($0, " in tree
+    assert "joinType=[left]" in tree
+    assert physical.splitlines()[1].endswith("changelogMode=[I,UB,UA,D])")
+    assert [line.partition(":")[0] for line in advice.splitlines()] == ["advice[1]", "advice[2]"]
+
+
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [

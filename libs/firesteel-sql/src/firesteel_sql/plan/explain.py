@@ -16,7 +16,7 @@ from firesteel_sql.plan.relations import (
     WatermarkAssigner,
 )
 from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, InputColumn, RowExpression
-from firesteel_sql.plan.stateful_relations import Aggregate, Join, Over, Rank
+from firesteel_sql.plan.stateful_relations import Aggregate, AggregateCall, Join, JoinKind, Rank
 
 _ROWS: Final = 1e8
 """Rows of a table of which nothing is known, as Flink assumes."""
@@ -120,12 +120,40 @@ def _logical_text(relation: Relation) -> str:
         case ConstantRows():
             rows = ", ".join("{ " + ", ".join(map(by_place, row)) + " }" for row in relation.rows)
             return f"LogicalValues(tuples=[[{rows}]])"
+        case Aggregate():
+            groups = ", ".join(map(str, relation.groups))
+            results = zip(relation.columns[len(relation.groups) :], relation.calls, strict=True)
+            calls = "".join(f", {column.name}=[{_call_by_place(call)}]" for column, call in results)
+            return f"LogicalAggregate(group=[{{{groups}}}]{calls})"
+        case Join():
+            return f"LogicalJoin(condition=[{_join_condition(relation)}], joinType=[{_JOIN_TYPES[relation.kind]}])"
     name, _, inside = relation.text().partition("(")
     return f"Logical{_LOGICAL.get(name, name)}({inside}"
 
 
-_LOGICAL: Final = {"GroupAggregate": "Aggregate", "WindowAggregate": "Aggregate"}
+_LOGICAL: Final = {"WindowTableFunction": "TableFunctionScan", "OverAggregate": "Window"}
 """What Flink calls relations in the syntax tree, where the physical plan has another name."""
+_JOIN_TYPES: Final = {
+    JoinKind.INNER: "inner", JoinKind.LEFT: "left", JoinKind.RIGHT: "right", JoinKind.FULL: "full",
+    JoinKind.SEMI: "semi", JoinKind.ANTI: "anti",
+}  # fmt: skip
+
+
+def _call_by_place(call: AggregateCall) -> str:
+    """A call of an aggregate function over places of columns: ``SUM(DISTINCT $1) FILTER $3``."""
+    inside = ", ".join(f"${place}" for place in call.arguments)
+    condition = "" if call.filter is None else f" FILTER ${call.filter}"
+    return f"{call.function}({'DISTINCT ' if call.distinct else ''}{inside}){condition}"
+
+
+def _join_condition(join: Join) -> str:
+    width = len(join.left.columns)
+    parts = [
+        f"{'IS NOT DISTINCT FROM' if key.nulls_equal else '='}(${key.left}, ${key.right + width})" for key in join.keys
+    ]
+    if join.condition is not None:
+        parts.append(by_place(join.condition))
+    return "true" if not parts else parts[0] if len(parts) == 1 else f"AND({', '.join(parts)})"
 
 
 def _fields(relation: Relation) -> str:
@@ -246,8 +274,7 @@ def _advice(plans: Iterable[PlannedStatement]) -> str:
     growing = []
     for plan in plans:
         for relation in plan.physical.walk():
-            grows = isinstance(relation, (Join, Over, Rank)) or (isinstance(relation, Aggregate) and relation.groups)
-            if grows and getattr(relation, "window", None) is None:
+            if _grows(relation):
                 growing.append(relation.text())
     if not growing:
         return "No available advice..."
@@ -257,6 +284,18 @@ def _advice(plans: Iterable[PlannedStatement]) -> str:
         for number, text in enumerate(growing, 1)
     ]
     return "\n".join(texts)
+
+
+def _grows(relation: Relation) -> bool:
+    """Whether an operator may remember more and more rows."""
+    match relation:
+        case Join():
+            return relation.bounds is None and relation.window is None
+        case Aggregate():
+            return bool(relation.groups) and relation.window is None
+        case Rank():
+            return bool(relation.partition) and relation.window is None
+    return False
 
 
 # -- the execution plan
