@@ -184,17 +184,19 @@ def test_rows_that_no_change_touches_do_not_come_again() -> None:
 
 @pytest.mark.parametrize("frame", [frame for frame in FRAMES if frame.following == 0], ids=str)
 def test_rows_in_the_order_of_time_leave_once_at_the_watermark(frame: Frame) -> None:
-    names = ["SUM", "COUNT *", "MAX name", "LISTAGG"]
+    bounded = call_of("SUM", Frame(True, 2, 0))
     for seed in range(examples(3)):
         rng = random.Random(seed)
-        calls = tuple(call_of(name, frame) for name in names)
-        plan = OverPlan((SortKey(2),), calls, 8, True)
+        # LISTAGG needs all rows, what runs on needs none.
+        names = [name for name in FUNCTIONS if frame.preceding is not None or rng.random() < 0.3 or name in RUNNING]
+        calls = tuple(call_of(name, frame, rng.random() < 0.3) for name in names)
+        plan = OverPlan((SortKey(2),), (bounded, *calls), 8, is_by_time=True)
         if frame.preceding is not None:
-            plan = replace(
-                plan, keeps_rows=frame.preceding if frame.by_rows else 0,
-                keeps_millis=None if frame.by_rows else frame.preceding,
-            )  # fmt: skip
-        run = run_of(plan, [FUNCTIONS[name][1] for name in names])
+            keeps_millis = None if frame.by_rows else frame.preceding
+            plan = replace(plan, keeps_rows=2, keeps_millis=keeps_millis)
+        elif set(names) <= set(RUNNING):
+            plan = replace(plan, running=tuple(range(1, len(calls) + 1)), keeps_rows=2)
+        run = run_of(plan, [LONG, *(FUNCTIONS[name][1] for name in names)])
         rows: list[Record] = []
         for step in range(8):
             now = step * 10
@@ -214,6 +216,28 @@ def test_rows_in_the_order_of_time_leave_once_at_the_watermark(frame: Frame) -> 
         run.push([(0, (1, "a", 5, 1, None, None, None, None))])
         assert run.metrics.counters["numLateRecordsDropped"].value == 1
         run.advance(1000)
-        assert run.table == expected(names, calls, rows), seed
-        if frame.preceding is not None:
-            assert sum(function._table.size for _, _, function in run._subtasks) <= 3 * frame.preceding  # type: ignore[attr-defined]
+        assert run.table == expected(["SUM", *names], (bounded, *calls), rows), seed
+        if plan.keeps_rows is not None:
+            assert sum(function._table.size for _, _, function in run._subtasks) <= 3 * 3  # type: ignore[attr-defined]
+
+
+RUNNING = [name for name in FUNCTIONS if name not in ("COUNT distinct", "LISTAGG")]
+
+
+def test_what_runs_on_needs_no_rows() -> None:
+    """Also for numberings, over rows that come by the clock."""
+    calls = (numbering("ROW_NUMBER"), numbering("RANK"), numbering("DENSE_RANK"), call_of("SUM", Frame(False, None, 0)))
+    plan = OverPlan((SortKey(2),), calls, 8, is_by_clock=True, running=(0, 1, 2, 3), keeps_rows=0)
+    run = run_of(plan, [LONG] * 4)
+    numbers = [(at, "a", order, at, None, None, None, None) for at, order in enumerate((1, 2, 2, 5))]
+    run.push([(0, row) for row in numbers])
+    assert [row[:1] + row[8:] for _, row in run.results] == [
+        (0, 1, 1, 1, 0),
+        (1, 2, 2, 2, 3),
+        (2, 3, 2, 2, 3),
+        (3, 4, 4, 3, 6),
+    ]
+    run.restart(3)
+    run.push([(0, (9, "a", 9, 4, None, None, None, None)), (0, (10, "b", 9, 1, None, None, None, None))])
+    assert sorted(row[:1] + row[8:] for _, row in run.results) == [(9, 5, 5, 4, 10), (10, 1, 1, 1, 1)]
+    assert sum(function._table.size for _, _, function in run._subtasks) == 0  # type: ignore[attr-defined]

@@ -145,25 +145,35 @@ def _time_sort(relation: TimeSort, build: BuildInput) -> DataStream:
 
 
 def _over(relation: Over, build: BuildInput) -> DataStream:
-    is_final = changelog_mode(relation, table_mode).is_append
     order, calls = relation.order, relation.calls
-    is_by_clock = bool(order) and relation.input.columns[order[0].place].time_attribute == "PROCTIME"
-    if is_final and is_by_clock:
-        # Rows come in the order of the clock, and are never peers.
-        order, calls = (), tuple(replace(over, frame=replace(over.frame, by_rows=True)) for over in calls)
-    rows, millis = _kept(calls)
-    plan = OverPlan(order, calls, len(relation.input.columns), is_final and not is_by_clock, rows, millis)
+    plan = OverPlan(order, calls, len(relation.input.columns))
+    if changelog_mode(relation, table_mode).is_append:
+        is_by_clock = relation.input.columns[order[0].place].time_attribute == "PROCTIME"
+        running = tuple(number for number, over in enumerate(calls) if _runs_on(over))
+        rows, millis = _retention([over for number, over in enumerate(calls) if number not in running])
+        plan = replace(
+            plan, is_by_time=not is_by_clock, is_by_clock=is_by_clock, running=running, keeps_rows=rows,
+            keeps_millis=millis,
+        )  # fmt: skip
     inputs = [keyed(build(relation.input), relation.input, relation.partition)]
     return computed(relation, inputs, "over:OverRows", plan)
 
 
-def _kept(calls: Sequence[OverCall]) -> tuple[int | None, int | None]:
+def _runs_on(over: OverCall) -> bool:
+    """Whether the results of later rows follow from the last one: no row has to be kept."""
+    if over.call.function in ("ROW_NUMBER", "RANK", "DENSE_RANK"):
+        return True
+    is_simple = over.call.function in ("COUNT", "SUM", "SUM0", "AVG", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE")
+    return is_simple and over.frame.preceding is None and not over.call.distinct and not over.call.order
+
+
+def _retention(calls: Sequence[OverCall]) -> tuple[int | None, int | None]:
     """How many rows of a partition, and those of how many milliseconds, are in frames of later rows; None = all."""
     rows, millis = 0, None
     for over in calls:
         if over.call.function == "LAG":
             rows = max(rows, number_of(over.call))
-        elif over.frame.preceding is None or over.call.function in ("ROW_NUMBER", "RANK", "DENSE_RANK"):
+        elif over.frame.preceding is None:
             return None, None
         elif over.frame.by_rows:
             rows = max(rows, over.frame.preceding)

@@ -1,8 +1,9 @@
 """Rows with results over the rows around them (OVER).
 
 Where rows are only inserted, and their order begins with a time attribute, each row leaves once, when the watermark
-has passed it: all rows in front of it have come then. Everywhere else a change computes the partitions that it touches
-before and after it, and what differs is a change of the result.
+has passed it: all rows in front of it have come then. Of the rows that have left those stay that are in frames of later
+ones; for frames that begin with the partition a value for each call stands for them. Everywhere else a change computes
+the partitions that it touches before and after it, and what differs is a change of the result.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from firesteel.runtime.records.batch import Batch
 from firesteel.state.columnar.row_contents import equal_rows
 from firesteel_sql.operators.changes import OUTPUT_ROWS, Ints, Kinds, matched_rows, millis_of, net_changes, result
 from firesteel_sql.operators.expiry import ExpiryQueue
-from firesteel_sql.operators.over_frames import OverComputation
+from firesteel_sql.operators.ordering import sort_codes, sort_rows
+from firesteel_sql.operators.over_frames import OverComputation, running_fields
 from firesteel_sql.operators.plans import OverPlan
 
 _ARRIVAL = "arrival"
@@ -49,8 +51,14 @@ class OverRows(ChangelogFunction):
 
     @override
     def create_state(self, states: ChangelogStates) -> None:
-        expires = [ExpiryQueue.NUMBER, _LEFT] if self._plan.is_by_time else []
+        self._leaves_once = self._plan.is_by_time or self._plan.is_by_clock
+        expires = [ExpiryQueue.NUMBER, _LEFT] if self._leaves_once else []
         self._table = states.rows("rows", self._schema, [_ARRIVAL, *expires])
+        calls = [(number, self._plan.calls[number].call) for number in self._plan.running]
+        types = [(number, running_fields(call, self._schema)) for number, call in calls]
+        self._known = states.rows(
+            "running", pa.schema([(f"{number}.{at}", part) for number, parts in types for at, part in enumerate(parts)])
+        )
 
     @override
     def open(self, context: ChangelogContext) -> None:
@@ -67,8 +75,13 @@ class OverRows(ChangelogFunction):
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
         table = self._table
         changes = net_changes(keys, batch, self._plan.width)
-        if self._queue is not None:
+        if self._leaves_once:
             times = self._times(changes.columns)
+            if self._queue is None:
+                added = self._added(table.slots(changes.keys), changes.columns)
+                table.numbers[ExpiryQueue.NUMBER].set(added, times)
+                yield from self._leave(added, int(times.max(initial=0)))
+                return
             in_time = np.flatnonzero(times > self.context.watermark())
             self._late_rows.inc(len(changes) - len(in_time))
             changes = changes.at(in_time)
@@ -98,29 +111,44 @@ class OverRows(ChangelogFunction):
 
     @override
     def on_watermark(self, watermark: int) -> Iterator[Batch]:
-        if self._queue is None:
-            return
-        table = self._table
-        due = self._queue.due(watermark)
+        if self._queue is not None:
+            yield from self._leave(self._queue.due(watermark), watermark)
+
+    def _leave(self, due: Ints, time: int) -> Iterator[Batch]:
+        """Yield rows with their results; no row before them comes any more, nor one up to the time by its attribute."""
         if not len(due):
             return
-        _, rows = table.rows_of(np.unique(table.slots_of(due)))
-        times = table.numbers[ExpiryQueue.NUMBER].get(rows)
-        rows = rows[times <= watermark]
-        results = self._results(rows)
-        given = np.flatnonzero(np.isin(rows, due))
-        order = np.lexsort(
-            (table.numbers[_ARRIVAL].get(rows[given]), table.numbers[ExpiryQueue.NUMBER].get(rows[given]))
+        table, known = self._table, self._known
+        partitions = np.unique(table.slots_of(due))
+        _, rows = table.rows_of(partitions)
+        rows = rows[(table.numbers[_LEFT].get(rows) == 1) | np.isin(rows, due)]
+        order = np.lexsort((table.numbers[_ARRIVAL].get(rows), table.numbers[ExpiryQueue.NUMBER].get(rows)))
+        rows = rows[order]
+        fresh = np.flatnonzero(table.numbers[_LEFT].get(rows) == 0)
+        # What is known of the rows that have left, for each partition and then for each row.
+        keys = table.index.keys(partitions)
+        at, known_rows = known.rows_of(known.find(keys))
+        known_row_of = np.full(len(partitions), -1, np.int64)
+        known_row_of[at] = np.arange(len(known_rows))
+        of_fresh = known_row_of[np.searchsorted(partitions, table.slots_of(rows[fresh]))]
+        picks = pa.array(of_fresh, mask=of_fresh < 0)
+        before = [column.take(picks) for column in known.take(known_rows)]
+        results, after = self._computation.results(
+            table.slots_of(rows), table.take(rows), table.numbers[_ARRIVAL].get(rows), fresh, before
         )
-        given = given[order]
-        yield from self._given(
-            rows[given], [column.take(pa.array(given)) for column in results], np.zeros(len(given), np.int8)
-        )
+        yield from self._given(rows[fresh], results, np.zeros(len(fresh), np.int8))
+        if after:
+            # The last row of each partition has seen all of them.
+            codes = sort_codes(table.take(rows[fresh]), self._plan.order)
+            in_order = sort_rows(table.slots_of(rows[fresh]), codes, table.numbers[_ARRIVAL].get(rows[fresh]))
+            last = pa.array(in_order.order[in_order.starts + in_order.counts - 1])
+            known.drop(known_rows)
+            known.add(known.slots(keys), [column.take(last) for column in after])
         table.touch(due)
         table.numbers[_LEFT].set(due, 1)
-        table.drop(self._outdated(rows, watermark))
+        table.drop(self._outdated(rows, time))
 
-    def _outdated(self, rows: Ints, watermark: int) -> Ints:
+    def _outdated(self, rows: Ints, time: int) -> Ints:
         """The rows that are in no frame of a later row."""
         if self._plan.keeps_rows is None:
             return np.empty(0, np.int64)
@@ -134,7 +162,7 @@ class OverRows(ChangelogFunction):
         numbers = np.repeat(ends, ends - starts) - np.arange(len(slots)) - 1
         is_outdated = numbers >= self._plan.keeps_rows
         if self._plan.keeps_millis is not None:
-            is_outdated &= times[order] < watermark - self._plan.keeps_millis
+            is_outdated &= times[order] < time - self._plan.keeps_millis
         return rows[order][is_outdated]
 
     def _added(self, slots: Ints, columns: Sequence[pa.Array]) -> Ints:
@@ -148,7 +176,8 @@ class OverRows(ChangelogFunction):
 
     def _results(self, rows: Ints) -> list[pa.Array]:
         table = self._table
-        return self._computation.results(table.slots_of(rows), table.take(rows), table.numbers[_ARRIVAL].get(rows))
+        arrivals = table.numbers[_ARRIVAL].get(rows)
+        return self._computation.results(table.slots_of(rows), table.take(rows), arrivals)[0]
 
     def _given(self, rows: Ints, results: Sequence[pa.Array], kinds: Kinds) -> Iterator[Batch]:
         for start in range(0, len(rows), OUTPUT_ROWS):

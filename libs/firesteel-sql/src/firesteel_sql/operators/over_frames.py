@@ -53,28 +53,56 @@ class OverComputation:
         self._plan, self._schema, self._context = plan, schema, context
         self._types = [field.type for field in list(output)[len(schema) :]]
 
-    def results(self, partitions: Ints, columns: Sequence[pa.Array], arrivals: Ints) -> list[pa.Array]:
-        """The result of each call for each row.
+    def results(
+        self,
+        partitions: Ints,
+        columns: Sequence[pa.Array],
+        arrivals: Ints,
+        fresh: Ints | None = None,
+        before: Sequence[pa.Array] = (),
+    ) -> tuple[list[pa.Array], list[pa.Array]]:
+        """The result of each call for each row, and what the calls that run on have to know of all rows up to it.
 
         Args:
             partitions: numbers of the rows' partitions.
             columns: of the rows.
             arrivals: peers have this order.
+            fresh: positions of the rows that calls that run on have not seen; only their results count. None = all
+                rows, and no call runs on.
+            before: for each of these rows, what such calls know of the rows before all fresh ones.
         """
-        if not len(partitions):
-            return [pa.nulls(0, data_type) for data_type in self._types]
+        window, back = self._window(partitions, columns, arrivals)
+        if fresh is None:
+            calls = zip(self._plan.calls, self._types, strict=True)
+            return [self._result(window, call, data_type).take(back) for call, data_type in calls], []
+        picks = pa.array(fresh)
+        fresh_window, fresh_back = self._window(
+            partitions[fresh], [column.take(picks) for column in columns], arrivals[fresh]
+        )
+        in_order = pa.array(fresh_window.rows.order)
+        parts = iter([column.take(in_order) for column in before])
+        results, after = [], []
+        for number, (call, data_type) in enumerate(zip(self._plan.calls, self._types, strict=True)):
+            if number in self._plan.running:
+                known = RunningResult(next(parts), next(parts)).joined(fresh_window, call)
+                results.append(known.result(fresh_window, call, data_type).take(fresh_back))
+                after += [known.counts.take(fresh_back), known.values.take(fresh_back)]
+            else:
+                results.append(self._result(window, call, data_type).take(back).take(picks))
+        return results, after
+
+    def _window(self, partitions: Ints, columns: Sequence[pa.Array], arrivals: Ints) -> tuple[SortedWindow, pa.Array]:
+        """The sorted rows, and for each row before its position in them."""
         rows = sort_rows(partitions, sort_codes(columns, self._plan.order), arrivals)
         in_order = pa.array(rows.order)
-        window = _Window(rows, [column.take(in_order) for column in columns], self._plan)
         back = np.empty(len(rows.order), np.int64)
         back[rows.order] = np.arange(len(back))
-        results = [
-            self._result(window, call, data_type) for call, data_type in zip(self._plan.calls, self._types, strict=True)
-        ]
-        return [result.take(pa.array(back)) for result in results]
+        return SortedWindow(rows, [column.take(in_order) for column in columns], self._plan), pa.array(back)
 
-    def _result(self, window: _Window, over: OverCall, data_type: pa.DataType) -> pa.Array:
+    def _result(self, window: SortedWindow, over: OverCall, data_type: pa.DataType) -> pa.Array:
         call = over.call
+        if not window.count:
+            return pa.nulls(0, data_type)
         match call.function:
             case "ROW_NUMBER" | "RANK" | "DENSE_RANK":
                 return pa.array(window.rows.ranks(RankFunction[call.function])).cast(data_type)
@@ -96,7 +124,7 @@ class OverComputation:
         return _FAST[call.function](window, call, data_type, low, high)
 
     def _by_groups(
-        self, window: _Window, call: AggregateCall, data_type: pa.DataType, low: Ints, high: Ints
+        self, window: SortedWindow, call: AggregateCall, data_type: pa.DataType, low: Ints, high: Ints
     ) -> pa.Array:
         """Compute an aggregate for which each frame is a group."""
         counts, parts, start = high - low, [], 0
@@ -130,7 +158,7 @@ class OverComputation:
         return groups.column(1).take(pa.array(where, mask=where < 0))
 
 
-class _Window:
+class SortedWindow:
     """Sorted rows, and the frames of each.
 
     Args:
@@ -221,7 +249,7 @@ def _measures(column: pa.Array) -> tuple[npt.NDArray[Any], int]:
     return millis_of(column), 1
 
 
-def _tiles(window: _Window, tiles: int) -> Ints:
+def _tiles(window: SortedWindow, tiles: int) -> Ints:
     numbers, counts = window.positions - window.begin, window.end - window.begin
     small, larger = counts // tiles, counts % tiles  # the first tiles have one row more
     in_larger = numbers < larger * (small + 1)
@@ -231,7 +259,7 @@ def _tiles(window: _Window, tiles: int) -> Ints:
     )
 
 
-def _neighbours(window: _Window, call: AggregateCall, data_type: pa.DataType) -> pa.Array:
+def _neighbours(window: SortedWindow, call: AggregateCall, data_type: pa.DataType) -> pa.Array:
     offset, default = number_of(call), call.constants[1] if len(call.constants) > 1 else None
     at = window.positions + (offset if call.function == "LEAD" else -offset)
     is_there = (at >= window.begin) & (at < window.end)
@@ -241,39 +269,54 @@ def _neighbours(window: _Window, call: AggregateCall, data_type: pa.DataType) ->
     return pc.if_else(pa.array(is_there), values, pa.scalar(default).cast(data_type))
 
 
-def _count(window: _Window, call: AggregateCall, data_type: pa.DataType, low: Ints, high: Ints) -> pa.Array:
-    return pa.array(_counts(window.counted(call), low, high)).cast(data_type)
+def _count(window: SortedWindow, call: AggregateCall, data_type: pa.DataType, low: Ints, high: Ints) -> pa.Array:
+    return pa.array(counts_of(window.counted(call), low, high)).cast(data_type)
 
 
-def _counts(counted: Mask, low: Ints, high: Ints) -> Ints:
+def counts_of(counted: Mask, low: Ints, high: Ints) -> Ints:
+    """How many rows of each frame count."""
     running = np.concatenate([[0], np.cumsum(counted)])
     counts: Ints = running[high] - running[low]
     return counts
 
 
-def _sum(window: _Window, call: AggregateCall, data_type: pa.DataType, low: Ints, high: Ints) -> pa.Array:
-    counted = window.counted(call)
-    counts, column = _counts(counted, low, high), window.columns[call.arguments[0]]
-    is_mean, is_empty = call.function == "AVG", _counts(counted, low, high) == 0
-    if call.function == "SUM0":
-        is_empty[:] = False
+def _sum(window: SortedWindow, call: AggregateCall, data_type: pa.DataType, low: Ints, high: Ints) -> pa.Array:
+    source = window.columns[call.arguments[0]].type
+    return final_sums(
+        call, source, data_type, sums_of(window, call, low, high), counts_of(window.counted(call), low, high)
+    )
+
+
+def sums_of(window: SortedWindow, call: AggregateCall, low: Ints, high: Ints) -> npt.NDArray[Any]:
+    """The sum of each frame: of decimal numbers as Python's integers, without their point."""
+    counted, column = window.counted(call), window.columns[call.arguments[0]]
     if pt.is_decimal(column.type):
-        return _decimals(_whole_sums(column, counted, low, high), counts, is_empty, column.type, data_type, is_mean)
+        return _whole_sums(column, counted, low, high)
     if pt.is_floating(column.type):
         numbers = column.fill_null(0.0).to_numpy(zero_copy_only=False).astype(np.float64)
-        sums = _floating_sums(np.where(counted, numbers, 0.0), window, low, high)
-        if is_mean:
-            sums = sums / np.maximum(counts, 1)
-        return pa.array(sums, mask=is_empty, from_pandas=False).cast(data_type, safe=False)
-    numbers = np.where(counted, millis_of(column), 0)
-    running = np.concatenate([[0], np.cumsum(numbers)])
-    whole = running[high] - running[low]
-    if is_mean:  # towards zero
-        whole = np.sign(whole) * (np.abs(whole) // np.maximum(counts, 1))
-    return pa.array(whole, mask=is_empty).cast(data_type, safe=False)
+        return _floating_sums(np.where(counted, numbers, 0.0), window, low, high)
+    running = np.concatenate([[0], np.cumsum(np.where(counted, millis_of(column), 0))])
+    sums: Ints = running[high] - running[low]
+    return sums
 
 
-def _floating_sums(numbers: npt.NDArray[np.float64], window: _Window, low: Ints, high: Ints) -> npt.NDArray[np.float64]:
+def final_sums(
+    call: AggregateCall, source: pa.DataType, data_type: pa.DataType, sums: npt.NDArray[Any], counts: Ints
+) -> pa.Array:
+    """The results of SUM and AVG from sums and numbers of values."""
+    is_mean, is_empty = call.function == "AVG", (counts == 0) & (call.function != "SUM0")
+    if pt.is_decimal(source):
+        return _decimals(sums, counts, is_empty, source, data_type, is_mean)
+    if is_mean:
+        divisors = np.maximum(counts, 1)
+        # Those of whole numbers are cut towards zero.
+        sums = sums / divisors if pt.is_floating(source) else np.sign(sums) * (np.abs(sums) // divisors)
+    return pa.array(sums, mask=is_empty, from_pandas=False).cast(data_type, safe=False)
+
+
+def _floating_sums(
+    numbers: npt.NDArray[np.float64], window: SortedWindow, low: Ints, high: Ints
+) -> npt.NDArray[np.float64]:
     """Sums of frames, of which none sees the numbers of rows outside of it."""
     if (low == window.begin).all():
         running = np.empty(len(numbers))
@@ -286,24 +329,25 @@ def _floating_sums(numbers: npt.NDArray[np.float64], window: _Window, low: Ints,
     return sums
 
 
-def _whole_sums(column: pa.Array, counted: Mask, low: Ints, high: Ints) -> list[int]:
+def _whole_sums(column: pa.Array, counted: Mask, low: Ints, high: Ints) -> npt.NDArray[Any]:
     scale = column.type.scale
     values = [
         int(value.scaleb(scale)) if is_counted else 0
         for value, is_counted in zip(column.to_pylist(), counted.tolist(), strict=True)
     ]
-    running = [0, *accumulate(values)]
-    return [running[last] - running[first] for first, last in zip(low.tolist(), high.tolist(), strict=True)]
+    running = np.array([0, *accumulate(values)], object)
+    sums: npt.NDArray[Any] = running[high] - running[low]
+    return sums
 
 
 def _decimals(
-    sums: list[int], counts: Ints, is_empty: Mask, source: pa.DataType, data_type: pa.DataType, is_mean: bool
+    sums: npt.NDArray[Any], counts: Ints, is_empty: Mask, source: pa.DataType, data_type: pa.DataType, is_mean: bool
 ) -> pa.Array:
     """Sums, or means, as decimal numbers; NULL where they have too many digits."""
     values: list[Decimal | None] = []
     quantum, largest = Decimal(1).scaleb(-data_type.scale), Decimal(10) ** (data_type.precision - data_type.scale)
     with localcontext(prec=_DIGITS):
-        for total, count, empty in zip(sums, counts.tolist(), is_empty.tolist(), strict=True):
+        for total, count, empty in zip(sums.tolist(), counts.tolist(), is_empty.tolist(), strict=True):
             value = Decimal(total).scaleb(-source.scale)
             if is_mean and count:
                 value /= count
@@ -312,7 +356,7 @@ def _decimals(
     return pa.array(values, data_type)
 
 
-def _extreme(window: _Window, call: AggregateCall, data_type: pa.DataType, low: Ints, high: Ints) -> pa.Array:
+def _extreme(window: SortedWindow, call: AggregateCall, data_type: pa.DataType, low: Ints, high: Ints) -> pa.Array:
     counted, column = window.counted(call), window.columns[call.arguments[0]]
     codes = np.zeros(window.count, np.int64)
     some = np.flatnonzero(counted)
@@ -347,7 +391,7 @@ def _least(codes: Ints, low: Ints, high: Ints) -> Ints:
     return positions
 
 
-def _edge(window: _Window, call: AggregateCall, data_type: pa.DataType, low: Ints, high: Ints) -> pa.Array:
+def _edge(window: SortedWindow, call: AggregateCall, data_type: pa.DataType, low: Ints, high: Ints) -> pa.Array:
     """The first or the last value of each frame that is not NULL."""
     counted = window.counted(call)
     if call.function == "FIRST_VALUE":
@@ -369,3 +413,80 @@ _FAST: Final = {
     "FIRST_VALUE": _edge,
     "LAST_VALUE": _edge,
 }
+
+
+def running_fields(call: AggregateCall, schema: pa.Schema) -> list[pa.DataType]:
+    """Types of the number of rows, and of the value, that a call that runs on has to know of the rows before."""
+    if call.function not in ("SUM", "SUM0", "AVG", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE"):
+        return [pa.int64(), pa.bool_()]
+    data_type = schema.field(call.arguments[0]).type
+    if call.function in ("SUM", "SUM0", "AVG"):
+        if pt.is_decimal(data_type):
+            return [pa.int64(), pa.decimal256(76, data_type.scale)]
+        return [pa.int64(), pa.float64() if pt.is_floating(data_type) else pa.int64()]
+    return [pa.int64(), data_type]
+
+
+class RunningResult:
+    """What a call whose frames begin with the partition knows of all rows up to each row.
+
+    Args:
+        counts: numbers of rows, or of values that are not NULL.
+        values: the sum, the extreme, the first or the last value; NULL where there is none.
+    """
+
+    def __init__(self, counts: pa.Array, values: pa.Array) -> None:
+        self.counts, self.values = counts, values
+
+    def joined(self, window: SortedWindow, over: OverCall) -> RunningResult:
+        """This, of the rows before a window, together with the rows of the window."""
+        call, function = over.call, over.call.function
+        before = self.counts.fill_null(0).to_numpy(zero_copy_only=False)
+        if function in ("ROW_NUMBER", "RANK"):
+            return RunningResult(pa.array(before + window.rows.numbers()), self.values)
+        if function == "DENSE_RANK":
+            return RunningResult(pa.array(before + window.rows.ranks(RankFunction.DENSE_RANK)), self.values)
+        low, high = window.frame(over.frame)
+        counts = counts_of(window.counted(call), low, high)
+        joined_counts = pa.array(before + counts)
+        if function == "COUNT":
+            return RunningResult(joined_counts, self.values)
+        if function in ("SUM", "SUM0", "AVG"):
+            return RunningResult(joined_counts, self._sums(sums_of(window, call, low, high)))
+        values = _FAST[function](window, call, self.values.type, low, high)
+        if function == "FIRST_VALUE":
+            return RunningResult(joined_counts, pc.coalesce(self.values, values))
+        if function == "LAST_VALUE":
+            return RunningResult(joined_counts, pc.coalesce(values, self.values))
+        size = len(values)
+        codes = value_codes(pa.concat_arrays([self.values, values]))
+        is_better = codes[size:] < codes[:size] if function == "MIN" else codes[size:] > codes[:size]
+        chosen = pa.array(is_better & ~nulls_of(values) | nulls_of(self.values))
+        return RunningResult(joined_counts, pc.if_else(chosen, values, self.values))
+
+    def _sums(self, sums: npt.NDArray[Any]) -> pa.Array:
+        data_type = self.values.type
+        if not pt.is_decimal(data_type):
+            return pa.array(sums + self.values.fill_null(0).to_numpy(zero_copy_only=False), data_type)
+        with localcontext(prec=_DIGITS):
+            totals = [
+                Decimal(number).scaleb(-data_type.scale) + (known or 0)
+                for number, known in zip(sums.tolist(), self.values.to_pylist(), strict=True)
+            ]
+        return pa.array(totals, data_type)
+
+    def result(self, window: SortedWindow, over: OverCall, data_type: pa.DataType) -> pa.Array:
+        """The result of each row."""
+        call, counts = over.call, self.counts.to_numpy(zero_copy_only=False)
+        if call.function == "RANK":  # that of the first of the peers
+            counts = counts - (window.positions - window.peers_begin)
+        if call.function in ("ROW_NUMBER", "RANK", "DENSE_RANK", "COUNT"):
+            return pa.array(counts).cast(data_type)
+        if call.function not in ("SUM", "SUM0", "AVG"):
+            return self.values.cast(data_type)
+        values, source = self.values, window.columns[call.arguments[0]].type
+        if pt.is_decimal(source):
+            numbers = np.array([int(value.scaleb(source.scale)) for value in values.to_pylist()], object)
+        else:
+            numbers = values.to_numpy(zero_copy_only=False)
+        return final_sums(call, source, data_type, numbers, counts)

@@ -185,14 +185,18 @@ class OverPlan:
         width: number of the columns that belong to the rows; further ones are left out.
         is_by_time: rows are only inserted, and ordered by a time attribute first: each leaves once, as the watermark
             passes it.
-        keeps_rows: number of rows of a partition that are in frames of later ones; None = all are. For ``is_by_time``.
-        keeps_millis: time before the watermark whose rows are in frames of later ones; None = ``keeps_rows`` suffices.
+        is_by_clock: likewise, but the time is that of the clock: each row leaves as it comes.
+        running: numbers of the calls for which a partition remembers a value instead of all its rows.
+        keeps_rows: number of rows of a partition that are in frames of later ones; None = all are.
+        keeps_millis: time up to the latest row whose rows are in frames of later ones; None = ``keeps_rows`` suffices.
     """
 
     order: tuple[SortKey, ...]
     calls: tuple[OverCall, ...]
     width: int
     is_by_time: bool = False
+    is_by_clock: bool = False
+    running: tuple[int, ...] = ()
     keeps_rows: int | None = None
     keeps_millis: int | None = None
 
