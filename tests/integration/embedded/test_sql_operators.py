@@ -29,7 +29,7 @@ QUERIES = {
     "repeated": "CAST(NULL AS INT), CHAR_LENGTH(cur) FROM (SELECT cur FROM o INTERSECT ALL SELECT cur FROM r)",
     "joined twice": "CAST(COUNT(*) AS INT), SUM(b.amount) FROM o AS a JOIN o AS b ON a.cur = b.cur GROUP BY a.cur",
 }  # fmt: skip
-EXPECTED = {
+EXPECTED: dict[str, list[tuple[object, ...]]] = {
     "temporal": [(1, 114), (2, 1), (3, 116), (4, None), (5, 118)],
     "interval": [(1, 114), (2, 1), (3, 116), (4, None), (5, None)],
     "regular": [(1, 114), (1, 116), (2, 1), (3, 114), (3, 116), (4, None), (5, None), (None, 118)],
