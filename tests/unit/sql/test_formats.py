@@ -171,6 +171,21 @@ def test_nulls_are_left_out_of_json() -> None:
     ]
 
 
+def test_small_decimals_have_no_exponent() -> None:
+    columns = {"d": T.DECIMAL(20, 10)}
+    encoder = make("json").encoder(row_type(columns), list(columns.values()))
+    assert encoder.encode(batch_of([[Decimal("0.0000000001")]], row_type(columns)), None) == [b'{"d":0.0000000001}']
+
+
+def test_the_subject_of_a_schema_follows_from_the_topic() -> None:
+    options = TableOptions("t", {"avro-confluent.url": "http://registry:1"})
+    table_format = format_of(options, "format", "avro-confluent", MESSAGE_FORMATS)
+    with pytest.raises(ProgramError, match=r"'avro-confluent\.subject' is missing"):
+        table_format.encoder(row_type(ID), list(ID.values()))
+    encoder: Any = table_format.for_topic("orders", "key").encoder(row_type(ID), list(ID.values()))
+    assert "orders-key" in vars(encoder._schema).values()
+
+
 CHANGES = {
     "debezium-json": [
         b'{"before":null,"after":{"id":1,"name":"a"},"op":"c"}',

@@ -327,10 +327,11 @@ class KafkaConnector(TableConnector):
         key_format = self._key_format(context)
         key: RowEncoder | None = None
         if key_format is not None and keys:
-            key = key_format.encoder(_renamed(row_type_of(keys), key_fields), _types(keys))
+            key = key_format.for_topic(topics[0], "key").encoder(_renamed(row_type_of(keys), key_fields), _types(keys))
         value: RowEncoder | None = None
         if values:
-            value = self._value_format(context).encoder(row_type_of(values), _types(values))
+            value_format = self._value_format(context).for_topic(topics[0], "value")
+            value = value_format.encoder(row_type_of(values), _types(values))
         encode = EncodeRecords(
             key, [column.name for column in keys], value, [column.name for column in values], written,
             is_upsert=self.is_upsert,

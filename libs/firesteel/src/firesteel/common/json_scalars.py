@@ -147,6 +147,11 @@ def write_decimal(value: Any) -> Any:
     return msgspec.Raw(str(value).encode())
 
 
+def write_plain_decimal(value: Any) -> Any:
+    """Write a decimal number with all its digits, and without an exponent."""
+    return None if value is None else msgspec.Raw(format(value, "f").encode())
+
+
 def number_to_float(value: int | float | Decimal) -> float:
     """Round a number to the nearest FLOAT."""
     return to_float(float(value))

@@ -379,7 +379,7 @@ def _decimal_row(declared: DecimalTypeInfo) -> ScalarRow:
         fits=f"{{v}}.is_finite() and {{v}}.as_tuple().exponent == {-declared.scale} and len({{v}}.as_tuple()[1]) <= "
         f"{declared.precision}",
         json=json.number_cell(
-            msgspec.Raw, of_raw, make, parse, json.write_decimal
+            msgspec.Raw, of_raw, make, parse, json.write_plain_decimal
         ),
         arrow=("decimal128", *digits), file_arrow=None, form=None,
     )  # fmt: skip

@@ -41,7 +41,7 @@ SUBJECT: Final = Option(
     "avro-confluent.subject",
     STRING,
     None,
-    "Subject to register the schema of written rows for.",
+    "Subject of the schema of written rows; in Kafka `<topic>-value` and `<topic>-key` if not set.",
 )
 AUTH_SOURCE: Final = Option(
     "avro-confluent.basic-auth.credentials-source", STRING, None, "`USER_INFO`: the login is in the next option."
@@ -145,6 +145,12 @@ class ConfluentAvroTableFormat(AvroTableFormat):
 
     NAME = "avro-confluent"
     OPTIONS = (URL, SUBJECT, AUTH_SOURCE, AUTH)
+    _topic_subject: str | None = None
+
+    @override
+    def for_topic(self, topic: str, role: str) -> TableFormat:
+        self._topic_subject = f"{topic}-{role}"
+        return self
 
     def _registry(self) -> tuple[str, dict[str, str]]:
         login = self.options.get(AUTH)
@@ -159,7 +165,7 @@ class ConfluentAvroTableFormat(AvroTableFormat):
 
     @override
     def encoder(self, row_type: RowTypeInfo, types: Sequence[DataType]) -> RowEncoder:
-        subject = self.options.required(SUBJECT)
+        subject = self.options.get(SUBJECT) or self._topic_subject or self.options.required(SUBJECT)
         schema = avro_schemas.ConfluentRegistryAvroSerializationSchema(
             subject, self.schema_text(row_type, types), *self._registry()
         )

@@ -119,6 +119,10 @@ class TableFormat(ABC):
     def __init__(self, options: TableOptions) -> None:
         self.options = options
 
+    def for_topic(self, topic: str, role: str) -> TableFormat:
+        """The format of the keys or values (``role``) of a topic, whose name may be a default of its options."""
+        return self
+
     def metadata(self) -> Mapping[str, DataType]:
         """Keys of the metadata that messages hold besides the row, with the types of their columns."""
         return {}

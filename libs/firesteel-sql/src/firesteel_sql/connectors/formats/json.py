@@ -63,13 +63,23 @@ TIMESTAMP_STANDARD: Final = Option(
 IGNORE_NULL_FIELDS: Final = Option(
     "json.encode.ignore-null-fields", BOOL, False, "Fields that are NULL are not written."
 )
+PLAIN_DECIMALS: Final = Option(
+    "json.encode.decimal-as-plain-number", BOOL, False, "Has no effect: decimal numbers are written without exponents."
+)
+NULL_KEYS: Final = Option(
+    "json.map-null-key.mode", enum_of("FAIL", "DROP", "LITERAL"), "FAIL", "Has no effect: keys of maps are never NULL."
+)
+NULL_KEY_LITERAL: Final = Option("json.map-null-key.literal", STRING, "null", "Has no effect, likewise.")
 
 
 class JsonTableFormat(TableFormat):
     """JSON objects, one for each row."""
 
     NAME = "json"
-    OPTIONS = (FAIL_ON_MISSING_FIELD, IGNORE_PARSE_ERRORS, TIMESTAMP_STANDARD, IGNORE_NULL_FIELDS)
+    OPTIONS = (
+        FAIL_ON_MISSING_FIELD, IGNORE_PARSE_ERRORS, TIMESTAMP_STANDARD, IGNORE_NULL_FIELDS, PLAIN_DECIMALS, NULL_KEYS,
+        NULL_KEY_LITERAL,
+    )  # fmt: skip
 
     def _errors(self) -> tuple[bool, bool]:
         """Whether a missing field is an error, and whether errors are ignored."""
