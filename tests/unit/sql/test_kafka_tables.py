@@ -184,7 +184,9 @@ def written(
     batch, result_kinds, _ = encode.map_changes(rows, codes, None)
     assert result_kinds is None
     schema.open(lambda topic: [0, 1, 2])
-    return list(schema.serialize_all(records_of(batch, ENCODED), None))
+    records = list(schema.serialize_columns(batch))
+    assert list(schema.serialize_all(records_of(batch, ENCODED), None)) == records, "rows are written as columns are"
+    return records
 
 
 def test_upserts_and_deletes_are_written() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firesteel.common.serialization import SerializationSchema
 from firesteel.core.errors import ProgramError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "KafkaProducerRecord",
@@ -104,6 +107,9 @@ class KafkaRecordSerializationSchema(ABC):
         ```
     """
 
+    takes_columns: bool = False
+    """Whether ``serialize_columns`` makes the records of whole batches of columns."""
+
     @abstractmethod
     def serialize(self, element: Any, timestamp: int | None) -> KafkaProducerRecord | None:
         """Returns the record for Kafka; None = no record is written.
@@ -128,6 +134,10 @@ class KafkaRecordSerializationSchema(ABC):
         stamps: Iterable[int | None] = [None] * len(elements) if timestamps is None else timestamps
         for element, timestamp in zip(elements, stamps, strict=True):
             yield self.serialize(element, None if timestamp is None or timestamp < 0 else timestamp)
+
+    def serialize_columns(self, batch: pa.RecordBatch) -> Iterable[KafkaProducerRecord | None]:
+        """Makes the records of Kafka of a batch of columns; called only if ``takes_columns`` is True."""
+        raise NotImplementedError
 
     @staticmethod
     def builder() -> KafkaRecordSerializationSchemaBuilder:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, KafkaError, for_code
 from typing_extensions import override
@@ -25,6 +26,7 @@ from firesteel_kafka.loop_thread import KafkaLoopThread
 from firesteel_kafka.properties import SERVERS, client_arguments, producer_arguments
 from firesteel_kafka.refusals import raise_if_refused
 from firesteel_kafka.sending import KafkaSendError, Sending
+from firesteel_kafka.serialization import KafkaProducerRecord
 from firesteel_kafka.sink_settings import KafkaSinkSettings
 from firesteel_kafka.transactional_ids import PoolState, ids_to_abort, transaction_timeout
 from firesteel_kafka.transactions import Transaction, TransactionClient, timeout_refused
@@ -49,6 +51,7 @@ class KafkaWriter(TwoPhaseWriter[Any]):
 
     def __init__(self, settings: KafkaSinkSettings, context: WriterContext) -> None:
         self._settings, self._context = settings, context
+        self.takes_columns = settings.schema.takes_columns
         self._arguments = producer_arguments(settings.properties)
         self._thread = KafkaLoopThread(f"kafka-sink-{context.subtask_index}")
         self._sending = Sending(
@@ -74,7 +77,14 @@ class KafkaWriter(TwoPhaseWriter[Any]):
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Send records; blocks while ``buffer.memory`` is full."""
-        self._sending.write(self._settings.schema.serialize_all(values, timestamps))
+        self._send(self._settings.schema.serialize_all(values, timestamps))
+
+    @override
+    def write_columns(self, batch: pa.RecordBatch, timestamps: Any) -> None:
+        self._send(self._settings.schema.serialize_columns(batch))
+
+    def _send(self, records: Iterable[KafkaProducerRecord | None]) -> None:
+        self._sending.write(records)
 
     @override
     def flush(self) -> None:
@@ -233,7 +243,8 @@ class TransactionalKafkaWriter(KafkaWriter):
         self._sending.use(ahead.starting.result())
         self._name, self._written = ahead.name, False
 
-    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+    @override
+    def _send(self, records: Iterable[KafkaProducerRecord | None]) -> None:
         """Send records in the open transaction, or begin one; blocks while ``buffer.memory`` is full."""
         if self._name is None:
             self._next()
@@ -245,7 +256,7 @@ class TransactionalKafkaWriter(KafkaWriter):
             # The next transaction needs another id, see `transactional_ids`. Without checkpoints there is none.
             if self._context.checkpointing and self._ahead is None:
                 self._ahead = self._start_ahead(self._pool.take())
-        super().write(values, timestamps)
+        super()._send(records)
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
         """Wait for acknowledgements; the transaction stays open until the committer commits it."""

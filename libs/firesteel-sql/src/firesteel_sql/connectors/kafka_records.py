@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat, starmap, tee
 from typing import Any, Final
 
 import numpy as np
@@ -199,6 +200,13 @@ class TableRecordsSchema(KafkaRecordDeserializationSchema):
         return decoded.rows.take(pa.array(np.maximum(rows, 0), mask=rows < 0))
 
 
+def _pairs(headers: Any) -> Any:
+    """Headers as Kafka takes them; one without bytes can't be written."""
+    if not headers:
+        return ()
+    return tuple((name, data) for name, data in dict(headers).items() if data is not None)
+
+
 def _nulls(schema: pa.Schema, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in schema], schema=schema)
 
@@ -369,28 +377,43 @@ class TableProducerSchema(KafkaRecordSerializationSchema):
     def open(self, partitions_for: Callable[[str], Sequence[int]]) -> None:
         self._partitions_for = partitions_for
 
+    takes_columns = True
+
     @override
     def serialize(self, element: Any, timestamp: int | None) -> KafkaProducerRecord:
-        key, value, topic, time, headers, subtask = row_values(element, tuple(ENCODED.field_names))
+        columns = zip(ENCODED.field_names, row_values(element, tuple(ENCODED.field_names)), strict=True)
+        (record,) = self._records({name: [value] for name, value in columns})
+        return record
+
+    @override
+    def serialize_columns(self, batch: pa.RecordBatch) -> Iterable[KafkaProducerRecord | None]:
+        return self._records(
+            {name: column.to_pylist() for name, column in zip(ENCODED.field_names, batch, strict=True)}
+        )
+
+    def _records(self, columns: Mapping[str, list[Any]]) -> Iterator[KafkaProducerRecord]:
+        topics: Iterator[str] = map(self._topic, columns["topic"])
+        partitions: Iterable[int | None] = repeat(None)
+        if self._is_fixed:
+            topics, copies = tee(topics)
+            partitions = map(self._partition, copies, columns["subtask"])
+        headers = map(_pairs, columns["headers"])
+        rows = zip(topics, columns["value"], columns["key"], partitions, columns["timestamp"], headers, strict=False)
+        return starmap(KafkaProducerRecord, rows)
+
+    def _topic(self, topic: str | None) -> str:
         if topic is None:
             if len(self._topics) != 1:
                 raise ValueError(f"the row says by no metadata 'topic' which of {', '.join(self._topics)} it goes to")
-            (topic,) = self._topics
-        elif self._topics and topic not in self._topics:
+            return self._topics[0]
+        if topic not in self._topics:
             raise ValueError(f"the row goes to the topic {topic!r}, which is none of {', '.join(self._topics)}")
-        partition = None
-        if self._is_fixed:
-            assert self._partitions_for is not None, "open() comes first"
-            partitions = self._partitions_for(topic)
-            partition = partitions[subtask % len(partitions)]
-        pairs = () if headers is None else tuple((name, data) for name, data in headers.items() if data is not None)
-        return KafkaProducerRecord(topic, value, key, partition, time, pairs)
+        return topic
 
-    @override
-    def serialize_all(
-        self, elements: Sequence[Any], timestamps: Sequence[int] | None
-    ) -> Iterable[KafkaProducerRecord | None]:
-        return [self.serialize(element, None) for element in elements]
+    def _partition(self, topic: str, subtask: int) -> int:
+        assert self._partitions_for is not None, "open() comes first"
+        partitions = self._partitions_for(topic)
+        return partitions[subtask % len(partitions)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_partitions_for": None}
