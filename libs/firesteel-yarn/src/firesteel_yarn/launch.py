@@ -86,7 +86,7 @@ class Launch:
         """
         try:
             plain = json.loads(path.read_text())
-            return cls(**{**plain, "shipped": tuple(Shipped(**one) for one in plain["shipped"])})
+            return cls(**{**plain, "shipped": tuple(Shipped(**file) for file in plain["shipped"])})
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path} is no description of containers: {error}") from error
 

@@ -75,10 +75,8 @@ class SlotCalls:
                         m.CancelTasks(self._job_id, tuple(id_ for of_slot in tasks.values() for id_ in of_slot))
                     ),
                 )
-            case do.PushSplits(tm, allocation, execution_id, given):
-                assign = m.AssignSplits(
-                    execution_id, given.splits, given.no_more, given.serial, self._job_id, allocation
-                )
+            case do.PushSplits(tm, allocation, execution_id, push):
+                assign = m.AssignSplits(execution_id, push.splits, push.no_more, push.serial, self._job_id, allocation)
                 call(
                     tm,
                     allocation,

@@ -153,10 +153,10 @@ class JobSources:
             self._state.set_timer(SPLITS_TIMER, self._state.settings.splits_interval)
 
     def _push(self, splits: Iterable[tuple[Execution, m.Splits]]) -> None:
-        for execution, given in splits:
+        for execution, push in splits:
             slot = execution.slot
             if slot is not None:
-                self._state.emit(do.PushSplits(slot.taskmanager_id, slot.allocation_id, execution.id, given))
+                self._state.emit(do.PushSplits(slot.taskmanager_id, slot.allocation_id, execution.id, push))
 
     def splits_lost(self, execution_id: str) -> None:
         """Splits did not reach a subtask: they would never be read."""

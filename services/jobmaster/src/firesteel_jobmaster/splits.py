@@ -187,7 +187,7 @@ class SplitAssigner:
 
     def take_events(self) -> list[tuple[Execution, int, tuple[Event, ...]]]:
         """Messages to enumerators that are due now: the task, the message's number, events."""
-        return [taken for link in self._links.values() if (taken := link.take()) is not None]
+        return [message for link in self._links.values() if (message := link.take()) is not None]
 
     # -- requests
 

@@ -93,8 +93,8 @@ class RestOfCluster(Rest):
         found: its address and token.
     """
 
-    def __init__(self, found: Found) -> None:
-        self._url, self._token = f"http://{found.host}:{found.port}", found.token
+    def __init__(self, cluster: Found) -> None:
+        self._url, self._token = f"http://{cluster.host}:{cluster.port}", cluster.token
 
     @override
     def job(self, job_id: str) -> JobSeen | None:

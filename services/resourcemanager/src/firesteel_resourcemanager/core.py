@@ -332,19 +332,21 @@ class ResourceManagerCore:
         If nobody else needs them, the job takes up to ``most`` slots in all.
         """
         job = self.job(job_id)
-        held = self.registry.held(job)
+        own_slots = self.registry.held(job)
         if count != job.wanted or not job.declared:
             job.told, job.refusals = None, 0
-            if count > len(held):
+            if count > len(own_slots):
                 job.waiting_since = now
         job.wanted, job.most, job.declared, job.told_executors = count, max(count, most), True, False
         job.setbacks, job.not_before = 0, 0.0
         if count == 0:
-            out = self._life.release_all(held, "the job gave it back")
+            out = self._life.release_all(own_slots, "the job gave it back")
         else:  # it says which ones it is done with, and may use any other that it can have got to know
-            out = self._life.release_all([s for s in held if s.allocation_id in returned], "the job is done with it")
+            out = self._life.release_all(
+                [s for s in own_slots if s.allocation_id in returned], "the job is done with it"
+            )
             out += self._life.trim(job)
-        if count > len(held) and self.registry.fleet is FleetState.FAILED:
+        if count > len(own_slots) and self.registry.fleet is FleetState.FAILED:
             self.registry.move_fleet(FleetState.STARTING)
             out.append(StartFleet())
         return out + self._settle(now)
@@ -545,5 +547,5 @@ class ResourceManagerCore:
 
 def _jobs_at(taskmanager: RegisteredTaskManager) -> frozenset[str]:
     """Jobs that have slots at a TaskManager, or were given some last."""
-    held = (slot.job_id for slot in taskmanager.slots.values() if slot.state is not SlotState.FREE)
-    return frozenset((*taskmanager.last_jobs, *held))
+    jobs = (slot.job_id for slot in taskmanager.slots.values() if slot.state is not SlotState.FREE)
+    return frozenset((*taskmanager.last_jobs, *jobs))

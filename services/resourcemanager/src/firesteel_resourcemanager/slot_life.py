@@ -163,9 +163,9 @@ class SlotLife:
 
         A job turns away by itself what it is offered and does not need.
         """
-        held = self._registry.held(job)
-        surplus = max(0, len(held) - job.most) if job.declared else 0
-        unknown = sorted((s for s in held if not s.launched), key=lambda s: s.state is SlotState.ALLOCATED)
+        slots = self._registry.held(job)
+        surplus = max(0, len(slots) - job.most) if job.declared else 0
+        unknown = sorted((s for s in slots if not s.launched), key=lambda s: s.state is SlotState.ALLOCATED)
         return self.release_all(unknown[:surplus], "it is not needed")
 
     def release_all(self, slots: list[TaskManagerSlot], cause: str) -> list[Instruction]:

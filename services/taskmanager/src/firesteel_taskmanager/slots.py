@@ -115,11 +115,11 @@ class Task:
         """
         if serial > self.taken:
             self.ahead[serial] = splits, no_more
-        given = []
+        deliveries = []
         while self.taken + 1 in self.ahead:
             self.taken += 1
-            given.append((*self.ahead.pop(self.taken), self.taken))
-        return given
+            deliveries.append((*self.ahead.pop(self.taken), self.taken))
+        return deliveries
 
 
 @dataclass

@@ -69,7 +69,7 @@ def _of_operator(operator: SavepointOperator) -> OperatorFigures:
 def lines_of(comparison: dict[str, Any]) -> list[str]:
     """What ``compare`` returns, as lines for people."""
     before, after = comparison["before"], comparison["after"]
-    lines = [_line(word, found) for word, found in (("before", before), ("after ", after))]
+    lines = [_line(word, snapshot) for word, snapshot in (("before", before), ("after ", after))]
     ms = after["timestamp"] - before["timestamp"]
     growth = _signed(before["size"], after["size"])
     minutes = f" ({(after['size'] - before['size']) / ms * 60_000:+,.0f} a minute)" if ms >= 1000 else ""
@@ -91,10 +91,10 @@ def lines_of(comparison: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _line(word: str, found: dict[str, Any]) -> str:
-    when = datetime.fromtimestamp(found["timestamp"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    name = f"{found['type']} {found['checkpoint-id']} of {found['job-name'] or 'an unknown job'}"
-    return f"{word} {name}, {when}, {found['size']:,} bytes: {found['path']}"
+def _line(word: str, snapshot: dict[str, Any]) -> str:
+    when = datetime.fromtimestamp(snapshot["timestamp"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    name = f"{snapshot['type']} {snapshot['checkpoint-id']} of {snapshot['job-name'] or 'an unknown job'}"
+    return f"{word} {name}, {when}, {snapshot['size']:,} bytes: {snapshot['path']}"
 
 
 def _number(value: int | None) -> str:

@@ -41,8 +41,8 @@ def check_slots(graph: JobGraph, cluster: tuple[str, ...], slots: int, free_slot
         for job, status in submitted_jobs.running(lambda job: job.cluster == cluster)
         if (job_graph := getattr(job.client, "graph", None)) is not None and not is_batch(job_graph)
     ]
-    held = sum(job_graph.slots_needed() for _, job_graph, _ in holders)
-    if not holders or (slots - held if free_slots is None else free_slots) >= needed:
+    used_slots = sum(job_graph.slots_needed() for _, job_graph, _ in holders)
+    if not holders or (slots - used_slots if free_slots is None else free_slots) >= needed:
         return
     endless = [
         (job, job_graph)

@@ -92,7 +92,7 @@ class Console:
             text = _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
         wants_colours = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         if wants_colours:
-            text = _STATE.sub(lambda found: f"\x1b[{_COLOURS[found[1]]}m{found[1]}\x1b[0m", text)
+            text = _STATE.sub(lambda match: f"\x1b[{_COLOURS[match[1]]}m{match[1]}\x1b[0m", text)
         self.say(text)
 
     def say_json(self, value: Any) -> None:

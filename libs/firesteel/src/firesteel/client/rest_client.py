@@ -156,13 +156,13 @@ class RestClient:
                 done += size
                 sent(done, total)
 
-            made = aiohttp.FormData()
-            made.add_field("request", json.dumps(request), content_type="application/json")
-            made.add_field("file_0", plan, filename="plan.json", content_type="application/json")
+            form = aiohttp.FormData()
+            form.add_field("request", json.dumps(request), content_type="application/json")
+            form.add_field("file_0", plan, filename="plan.json", content_type="application/json")
             for number, (name, content) in enumerate(blobs.items(), start=1):
                 stream = CountedBytes(content, count)
-                made.add_field(f"file_{number}", stream, filename=name, content_type="application/octet-stream")
-            return made
+                form.add_field(f"file_{number}", stream, filename=name, content_type="application/octet-stream")
+            return form
 
         limit = _CALL_SECONDS + (len(plan) + total) / _SLOWEST_UPLOAD
         status, body, _ = await self._request("POST", "/jobs", form=form, timeout_s=limit)

@@ -140,7 +140,7 @@ def _of_pods(kind: str, what: str) -> dict[str, Option[Any]]:
     """Options that both kinds of pods have, by the ends of their keys."""
     prefix = f"kubernetes.{kind}"
     cpu_default, cpu = (-1.0, "not positive: as many as it has slots") if kind == "taskmanager" else (1.0, "a number")
-    made: tuple[Option[Any], ...] = (
+    declared: tuple[Option[Any], ...] = (
         Option(f"{prefix}.cpu.amount", FLOAT, cpu_default, f"Processors that {what} requests; {cpu}."),
         Option(
             f"{prefix}.cpu.limit-factor",
@@ -181,7 +181,7 @@ def _of_pods(kind: str, what: str) -> dict[str, Option[Any]]:
             fallback_keys=(KUBERNETES_POD_TEMPLATE.key,),
         ),
     )
-    return {option.key: option for option in made}
+    return {option.key: option for option in declared}
 
 
 TASKMANAGER_POD: Final = _of_pods("taskmanager", "the pod of a TaskManager")

@@ -115,8 +115,8 @@ def _without_our_frames(trace: TracebackType | None) -> tuple[TracebackType | No
     modules = [str(entry.tb_frame.f_globals.get("__name__", "")) for entry in frames]
     first = next((number for number, name in enumerate(modules) if name.partition(".")[0] == _OURS), len(frames))
     behind = zip(frames[first:], modules[first:], strict=True)
-    kept = [*frames[:first], *(entry for entry, name in behind if name == "__main__")]
+    shown = [*frames[:first], *(entry for entry, name in behind if name == "__main__")]
     shortened: TracebackType | None = None
-    for entry in reversed(kept):
+    for entry in reversed(shown):
         shortened = TracebackType(shortened, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return shortened, len(frames) - len(kept)
+    return shortened, len(frames) - len(shown)

@@ -42,8 +42,8 @@ def load_secret(
         return read_secret_file(Path(config_directory or "") / secret_file)
     if from_environment is not None:
         return _checked(from_environment, f"the variable {SECRET_VARIABLE}")
-    if config_directory is not None and (found := Path(config_directory) / SECRET_FILE_NAME).exists():
-        return read_secret_file(found)
+    if config_directory is not None and (shared_file := Path(config_directory) / SECRET_FILE_NAME).exists():
+        return read_secret_file(shared_file)
     raise ConfigurationError(
         "There is no cluster secret: set firesteel.security.secret-file to a file of mode 0600 that is the same on all "
         f"nodes (bin/start-cluster.sh makes one), or the variable {SECRET_VARIABLE}."

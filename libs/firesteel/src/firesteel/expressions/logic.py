@@ -108,9 +108,9 @@ def _coalesce(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
 def _when(call: FunctionCall) -> tuple[pa.DataType, Kernel]:
     *branches, otherwise = call.inputs
     conditions, values = branches[::2], branches[1::2]
-    for one in conditions:
-        if one.data_type not in (pa.bool_(), pa.null()):
-            raise InputsRefused(f"when() takes a condition that is Boolean, not {one}")
+    for operand in conditions:
+        if operand.data_type not in (pa.bool_(), pa.null()):
+            raise InputsRefused(f"when() takes a condition that is Boolean, not {operand}")
     data_type = common_type(call, [*values, otherwise])
 
     def kernel(*inputs: Any) -> Any:

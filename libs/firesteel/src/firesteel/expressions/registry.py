@@ -77,8 +77,8 @@ FUNCTIONS: dict[str, Definition] = {}
 
 def definition_of(name: str) -> Definition:
     """The definition of a function; those of plug-ins are named by module and function, ``package.module:function``."""
-    found = FUNCTIONS.get(name)
-    return import_target(name) if found is None else found
+    function = FUNCTIONS.get(name)
+    return import_target(name) if function is None else function
 
 
 def function(*names: str) -> Callable[[Definition], Definition]:

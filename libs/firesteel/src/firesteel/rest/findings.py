@@ -86,23 +86,23 @@ def findings(archive: Archive) -> list[t.JobFinding]:
     if state == "FAILED":
         text = f"The job has failed: {cause}" if cause else "The job has failed."
         return [{"kind": "bad", "text": text, "page": "exceptions"}]
-    found: list[t.JobFinding] = []
+    findings: list[t.JobFinding] = []
     if last is not None and archive["end-time"] < 0 and archive["now"] - last["timestamp"] < _RECENT_MS:
         age = archive["now"] - last["timestamp"]
         when = "just now" if age < 2000 else f"{duration_text(age)} ago"
         again = ", and was started again" if state == "RUNNING" else ""
-        found.append({"kind": "bad", "text": f"Failed {when}{again}: {cause}", "page": "exceptions"})
+        findings.append({"kind": "bad", "text": f"Failed {when}{again}: {cause}", "page": "exceptions"})
     if archive.get(WAITING):
-        found.append({"kind": "warn", "text": f"The job waits for slots: {archive[WAITING]}"})
+        findings.append({"kind": "warn", "text": f"The job waits for slots: {archive[WAITING]}"})
     if state != "RUNNING":
-        return found
+        return findings
     warning = (archive.get("checkpoints") or {}).get("warning")
     if warning:
-        found.append({"kind": "warn", "text": f"Checkpoints are slow: {warning}", "page": "checkpoints"})
+        findings.append({"kind": "warn", "text": f"Checkpoints are slow: {warning}", "page": "checkpoints"})
     if is_batch(archive):
-        return [*found, _stages(archive), *_skewed(archive)]
-    found += [*_starting(archive), *_loaded(archive), *_skewed(archive), *_event_time(archive)]
-    return found or [{"kind": "good", "text": "No vertex is back-pressured, overloaded or late."}]
+        return [*findings, _stages(archive), *_skewed(archive)]
+    findings += [*_starting(archive), *_loaded(archive), *_skewed(archive), *_event_time(archive)]
+    return findings or [{"kind": "good", "text": "No vertex is back-pressured, overloaded or late."}]
 
 
 def is_batch(archive: Archive) -> bool:

@@ -59,10 +59,10 @@ def _of_vertex(vertex: Mapping[str, Any], positions: Positions) -> list[k.KafkaS
     operators: dict[str, dict[tuple[str, int], k.KafkaPartition]] = {}
     for subtask in vertex["subtasks"]:
         for name, value in subtask.get(TASK_METRICS, {}).items():
-            found = _PARTITION.fullmatch(name)
-            if found is None or not isinstance(value, int):
+            match = _PARTITION.fullmatch(name)
+            if match is None or not isinstance(value, int):
                 continue
-            operator, topic, number, metric = found.groups()
+            operator, topic, number, metric = match.groups()
             row = operators.setdefault(operator, {}).setdefault(
                 (topic, int(number)), _row(topic, int(number), subtask["subtask"], positions)
             )

@@ -76,19 +76,19 @@ def merged(parts: Sequence[m.JobLog], forward: bool, limit: int) -> m.JobLog:
         return m.JobLog(tuple(records), end)
     if forward:
         end = records[limit]["time"]
-        kept = [record for record in records if record["time"] < end]
-        if not kept:  # more records than the limit in one millisecond
-            kept, end = [record for record in records if record["time"] == end], end + 1
-        return m.JobLog(tuple(kept), end)
+        page = [record for record in records if record["time"] < end]
+        if not page:  # more records than the limit in one millisecond
+            page, end = [record for record in records if record["time"] == end], end + 1
+        return m.JobLog(tuple(page), end)
     end = records[-limit]["time"]
-    kept = (
+    page = (
         [record for record in records if record["time"] > end]
         if records[-limit - 1]["time"] == end
         else records[-limit:]
     )
-    if not kept:
-        kept = [record for record in records if record["time"] == end]
-    return m.JobLog(tuple(kept), kept[0]["time"])
+    if not page:
+        page = [record for record in records if record["time"] == end]
+    return m.JobLog(tuple(page), page[0]["time"])
 
 
 class _Text:

@@ -243,16 +243,16 @@ class TtlAggregatingState(_OneValue, AggregatingState[Any, Any]):
         return self._kind.descriptor.get_agg_function()  # type: ignore[attr-defined]
 
     def get(self) -> Any:
-        found = self._read()
-        return None if found is MISSING else self._function.get_result(found)
+        accumulator = self._read()
+        return None if accumulator is MISSING else self._function.get_result(accumulator)
 
     def add(self, value: Any) -> None:
         """Add a value to the accumulator; None clears."""
         if value is None:
             self.clear()
             return
-        function, found = self._function, self._alive()
-        self._set(function.add(value, function.create_accumulator() if found is MISSING else found))
+        function, accumulator = self._function, self._alive()
+        self._set(function.add(value, function.create_accumulator() if accumulator is MISSING else accumulator))
 
 
 class TtlListState(TtlState, ListState[Any]):
@@ -327,11 +327,11 @@ class TtlMapState(TtlState, MapState[Any, Any]):
     def _read(self, key: Any) -> Any:
         key = with_named_nan(key)
         entry = self._get(self._keyed.key)
-        found = None if entry is None else entry.get(key)
-        if found is None:
+        stamped = None if entry is None else entry.get(key)
+        if stamped is None:
             self._sweep()
             return MISSING
-        value, stamp = found
+        value, stamp = stamped
         life = self._life
         now = life.now()
         if stamp + life.ttl <= now:

@@ -260,10 +260,10 @@ class _Job:
         position = self._rng.choice(unfinished)
         subtask = self.subtasks[position]
         assert subtask.taking is not None
-        taken = subtask.taking.step()
-        if taken is None:
+        contents = subtask.taking.step()
+        if contents is None:
             return
-        subtask.taking, self._taken[position] = None, taken
+        subtask.taking, self._taken[position] = None, contents
         if len(self._taken) == len(self.subtasks):
             self._running.taken = [self._taken[index] for index in range(len(self.subtasks))]
             self._complete = [*self._complete[1 - _RETAINED :], self._running]
@@ -283,7 +283,7 @@ class _Job:
             subtask.keyed.close()
         self._running = None
         rng, last = self._rng, self._complete[-1] if self._complete else None
-        if last is None or not any(taken.files for taken in last.taken):
+        if last is None or not any(contents.files for contents in last.taken):
             self.backend = rng.choice(self._backends)
         same = rng.random() < 0.3
         self.subtasks = self._new(len(self.subtasks) if same else rng.randint(1, 5))

@@ -572,12 +572,12 @@ def _count(text: str) -> int:
 
 def _seconds(text: str) -> float:
     try:
-        found = float(text)
+        interval = float(text)
     except ValueError:
-        found = 0.0
-    if not 0.1 <= found <= 3600:
+        interval = 0.0
+    if not 0.1 <= interval <= 3600:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")
-    return found
+    return interval
 
 
 def _format(verb: argparse.ArgumentParser) -> None:

@@ -52,7 +52,9 @@ def warm_up(parsed: argparse.Namespace, console: Console) -> int:
     except OSError as error:
         raise FiresteelError(f"the archives could not be written: {error}") from error
     if parsed.json:
-        console.say_json({"archives": [{"path": str(one.path), "bytes": one.path.stat().st_size} for one in archives]})
+        console.say_json(
+            {"archives": [{"path": str(archive.path), "bytes": archive.path.stat().st_size} for archive in archives]}
+        )
         return exit_codes.DONE
     if not archives:
         console.say("This Java can't have class-data archives; starts work without, about two seconds slower.")

@@ -34,9 +34,9 @@ def loglevel(parsed: argparse.Namespace, console: Console) -> int:
     if parsed.json:
         console.say_json(answer)
     else:
-        for one in answer["processes"]:
-            levels = one.get("levels", {})
+        for row in answer["processes"]:
+            levels = row.get("levels", {})
             shown = {name: levels[name] for name in levels if parsed.logger in (None, name)}
-            text = ", ".join(f"{name} {value}" for name, value in shown.items()) or one.get("error") or "inherited"
-            console.say(f"{one['process']}: {text}")
-    return exit_codes.FAILED if any(one.get("error") for one in answer["processes"]) else exit_codes.DONE
+            text = ", ".join(f"{name} {value}" for name, value in shown.items()) or row.get("error") or "inherited"
+            console.say(f"{row['process']}: {text}")
+    return exit_codes.FAILED if any(row.get("error") for row in answer["processes"]) else exit_codes.DONE

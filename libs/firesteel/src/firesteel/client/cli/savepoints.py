@@ -35,7 +35,7 @@ def savepoint(parsed: argparse.Namespace, console: Console) -> int:
     try:
         connection = connect(settings_of(parsed))
 
-        def taken(job_id: JobId) -> Result:
+        def take_savepoint(job_id: JobId) -> Result:
             return _take(
                 parsed,
                 console,
@@ -47,7 +47,7 @@ def savepoint(parsed: argparse.Namespace, console: Console) -> int:
                 note="You can resume your program from this savepoint with the run command.",
             )
 
-        return for_each_job(parsed, console, named_jobs(console, connection, [parsed.job]), taken)
+        return for_each_job(parsed, console, named_jobs(console, connection, [parsed.job]), take_savepoint)
     finally:
         close_connections()
 

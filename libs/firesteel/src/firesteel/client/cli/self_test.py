@@ -203,8 +203,8 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 def _embedded_environment(scratch: Path) -> dict[str, str]:
     """Environment without settings of a cluster: the program brings its own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FIRESTEEL_")}
-    return kept | {"FIRESTEEL_OPTION_FIRESTEEL_JVM_ARCHIVE_IN_BACKGROUND": "false", "PWD": str(scratch)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FIRESTEEL_")}
+    return inherited | {"FIRESTEEL_OPTION_FIRESTEEL_JVM_ARCHIVE_IN_BACKGROUND": "false", "PWD": str(scratch)}
 
 
 def _job(area: str, command: list[str], environment: dict[str, str]) -> Finding:

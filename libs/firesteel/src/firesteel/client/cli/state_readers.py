@@ -27,32 +27,32 @@ def upgrade(parsed: argparse.Namespace, console: Console) -> int:
     plan = planned(parsed, console, settings)
     if plan is None:
         return exit_codes.FAILED
-    found = check_upgrade(plan.stream_graph, plan.job_graph, metadata, path)
+    upgrade = check_upgrade(plan.stream_graph, plan.job_graph, metadata, path)
     if parsed.json:
-        console.say(json.dumps(found.to_plain(), indent=2))
+        console.say(json.dumps(upgrade.to_plain(), indent=2))
     else:
-        for line in found.to_lines():
+        for line in upgrade.to_lines():
             console.say(line)
-    return exit_codes.DONE if found.works else exit_codes.FAILED
+    return exit_codes.DONE if upgrade.works else exit_codes.FAILED
 
 
 def inspect_savepoint(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel savepoint inspect``: in this process; no cluster is asked."""
-    found = inspect(absolute(parsed.path), settings_of(parsed), parsed.keys)
+    description = inspect(absolute(parsed.path), settings_of(parsed), parsed.keys)
     if parsed.json:
-        console.say(json.dumps(found, indent=2))
+        console.say(json.dumps(description, indent=2))
     else:
-        for line in table_of(found):
+        for line in table_of(description):
             console.say(line)
     return exit_codes.DONE
 
 
 def compare_savepoints(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel savepoint compare``: in this process; no cluster is asked."""
-    found = compare(absolute(parsed.before), absolute(parsed.after), settings_of(parsed))
+    comparison = compare(absolute(parsed.before), absolute(parsed.after), settings_of(parsed))
     if parsed.json:
-        console.say(json.dumps(found, indent=2))
+        console.say(json.dumps(comparison, indent=2))
     else:
-        for line in lines_of(found):
+        for line in lines_of(comparison):
             console.say(line)
     return exit_codes.DONE

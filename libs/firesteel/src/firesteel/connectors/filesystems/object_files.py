@@ -142,9 +142,9 @@ class _FileStream(ObjectStream):
     def __init__(self, states: ObjectStates, place: ObjectPlace, length: int) -> None:
         super().__init__(states.client, place, length)
 
-    def _fetch(self, position: int, wanted: int) -> None:
+    def _fetch(self, position: int, requested: int) -> None:
         with as_files():
-            super()._fetch(position, wanted)
+            super()._fetch(position, requested)
 
 
 def _bucket(path: str) -> str:

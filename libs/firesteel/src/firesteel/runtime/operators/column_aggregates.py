@@ -108,8 +108,8 @@ class RunningAggregates(KeyedColumns):
 
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The key's columns and the results so far."""
-        for given in batches:
-            batch = columns_of(given)
+        for input_batch in batches:
+            batch = columns_of(input_batch)
             if not batch.num_rows:
                 continue
             slots = self.state.slots(self.keys_of(batch))
@@ -119,8 +119,8 @@ class RunningAggregates(KeyedColumns):
             self.state.touch(groups.slots)
             inputs = self._inputs.evaluate(columns, batch.num_rows)
             try:
-                results = [kernel.running(groups, one) for kernel, one in zip(self._kernels, inputs, strict=True)]
+                results = [kernel.running(groups, values) for kernel, values in zip(self._kernels, inputs, strict=True)]
             except NotLongError as error:
                 error.keys = keys
                 raise error.with_key(self.key.names) from None
-            yield given.with_values(pa.RecordBatch.from_arrays([*keys, *results], schema=self.output.schema))
+            yield input_batch.with_values(pa.RecordBatch.from_arrays([*keys, *results], schema=self.output.schema))

@@ -108,8 +108,8 @@ class BatchStates(KeyedStateStore):
         types = self.state.key_types
         parts = [keys] if len(types) == 1 and not isinstance(keys, tuple) else keys
         if not isinstance(parts, list | tuple) or len(parts) != len(types):
-            wanted = "a column" if len(types) == 1 else f"a tuple of {len(types)} columns"
-            raise ProgramError(f"keys of {self._operator!r} must be {wanted}, not {short_repr(keys, 80)}")
+            expected = "a column" if len(types) == 1 else f"a tuple of {len(types)} columns"
+            raise ProgramError(f"keys of {self._operator!r} must be {expected}, not {short_repr(keys, 80)}")
         columns = []
         for part, data_type in zip(parts, types, strict=True):
             try:
@@ -161,8 +161,8 @@ class BatchStates(KeyedStateStore):
         self._last = None
 
 
-def _same(one: pa.Array, other: pa.Array) -> bool:
-    return one is other
+def _same(array: pa.Array, other: pa.Array) -> bool:
+    return array is other
 
 
 class ColumnValueState(BatchValueState):
