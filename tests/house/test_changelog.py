@@ -21,7 +21,7 @@ def test_there_is_a_place_for_what_is_new_in_front_of_all_versions() -> None:
     assert headings.count("[Unreleased]") == 1
 
 
-def test_it_is_short_and_says_nothing_twice() -> None:
+def test_the_changelog_is_short_and_says_nothing_twice() -> None:
     assert entries()
     words = len(TEXT.split())
     assert words <= MOST_WORDS, (

@@ -20,7 +20,7 @@ def sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_it_was_built_from_the_sources_that_are_here() -> None:
+def test_the_dashboard_was_built_from_the_sources_that_are_here() -> None:
     recorded = json.loads((BUILT / "build.json").read_text())
     files = [path for path in (WEB / "src").rglob("*") if path.is_file()]
     files += [WEB / name for name in ("build.mjs", "package.json", "package-lock.json", "tsconfig.json")]
@@ -30,7 +30,7 @@ def test_it_was_built_from_the_sources_that_are_here() -> None:
     assert built == recorded["files"], ADVICE
 
 
-def test_it_is_small() -> None:
+def test_the_dashboard_is_small() -> None:
     sizes = {path.name: len(gzip.compress(path.read_bytes())) for path in BUILT.iterdir()}
     assert sum(sizes.values()) <= LIMIT, sizes
 

@@ -52,7 +52,9 @@ def copy_of_the_tree(target: Path) -> Path:
     return target
 
 
-def test_they_are_the_same_bytes_from_each_copy_of_the_sources(distributions: dict[str, bytes], tmp_path: Path) -> None:
+def test_distributions_are_the_same_bytes_from_each_copy_of_the_sources(
+    distributions: dict[str, bytes], tmp_path: Path
+) -> None:
     again = build(copy_of_the_tree(tmp_path / "copy"), tmp_path / "dist")
     assert again.keys() == distributions.keys()
     assert [name for name in again if again[name] != distributions[name]] == []

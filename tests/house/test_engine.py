@@ -36,7 +36,7 @@ def ensure(folder: Path, **fakes: str) -> tuple[int, str]:
     return done.returncode, (done.stderr.splitlines() or [""])[-1]
 
 
-def test_who_is_not_root_and_has_no_engine_is_told_so(tmp_path: Path) -> None:
+def test_a_user_who_is_not_root_and_has_no_engine_is_told_so(tmp_path: Path) -> None:
     code, said = ensure(tmp_path, id="#!/bin/sh\necho 1000\n")
     assert (code, said) == (3, "ensure-engine: there is no Docker engine, and it can be installed by root only")
 

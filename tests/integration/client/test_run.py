@@ -193,7 +193,7 @@ def test_a_client_that_is_killed_leaves_its_job_running(folder: Path, remote: Re
 
 
 @pytest.mark.long
-def test_one_that_is_terminated_takes_its_job_along_if_it_shall(folder: Path, remote: Remote) -> None:
+def test_a_client_that_is_terminated_takes_its_job_along_if_it_shall(folder: Path, remote: Remote) -> None:
     (folder / "program.py").write_text(HEAD + ENDLESS)
     with command(folder, "run", "-sae", *remote.options, "program.py") as run:
         job = job_id_in(run.line())

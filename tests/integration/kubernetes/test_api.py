@@ -44,7 +44,7 @@ class Server:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.watches: list[list[object]] = []
         """What each watch tells, one after the other; then the connection ends, or stays open at ``None``."""
         self.lists = 0
@@ -71,7 +71,7 @@ class Server:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         path = request.match_info["path"]
-        self.asked.append(f"{request.method} {request.headers.get('Authorization', '')} {path}")
+        self.requests.append(f"{request.method} {request.headers.get('Authorization', '')} {path}")
         if path == "things":
             return await self._things(request)
         if path == "slow":
@@ -89,7 +89,7 @@ class Server:
             self.lists += 1
             item = {"metadata": {"name": "a", "resourceVersion": str(self.lists)}}
             return web.json_response({"metadata": {"resourceVersion": str(self.lists)}, "items": [item]})
-        self.asked.append(f"from {request.query['resourceVersion']}")
+        self.requests.append(f"from {request.query['resourceVersion']}")
         answer = web.StreamResponse()
         await answer.prepare(request)
         for event in self.watches.pop(0) if self.watches else [None]:
@@ -134,12 +134,12 @@ def test_answers_and_what_they_mean(api: KubernetesApi, server: Server) -> None:
         assert (caught.value.status, caught.value.retry_after) == (status, 7.0)
     with pytest.raises(UnansweredError, match=r"has not answered for 0\.2 s"):
         api.ask("PUT", "/slow", {}, seconds=0.2)
-    assert sum("slow" in request for request in server.asked) == 1, "nobody else repeats a write"
+    assert sum("slow" in request for request in server.requests) == 1, "nobody else repeats a write"
 
 
 def test_a_token_that_was_refused_is_replaced_at_once(api: KubernetesApi, server: Server) -> None:
     assert api.ask("GET", "/private") == {"path": "private"}
-    assert server.asked == ["GET Bearer old private", "GET Bearer new private"]
+    assert server.requests == ["GET Bearer old private", "GET Bearer new private"]
 
 
 def test_nobody_is_there() -> None:
@@ -167,9 +167,9 @@ def test_a_watch_goes_on_where_it_was_and_begins_anew_where_its_place_is_forgott
     ]
     changes: list[set[str]] = []
     watched = api.watch("/things", {}, lambda watch: changes.append(set(watch.snapshot())))
-    wait_until(lambda: changes and changes[-1] == {"a", "c"}, lambda: f"all is told: {changes}, {server.asked}")
+    wait_until(lambda: changes and changes[-1] == {"a", "c"}, lambda: f"all is told: {changes}, {server.requests}")
     assert changes == [{"a"}, {"a", "b"}, {"b"}, {"a"}, {"a", "c"}]
-    assert [request for request in server.asked if request.startswith("from")] == ["from 1", "from 9", "from 2"]
+    assert [request for request in server.requests if request.startswith("from")] == ["from 1", "from 9", "from 2"]
     watched.end()
 
 

@@ -44,7 +44,7 @@ async def until(condition: Any, what: str) -> None:
     assert condition(), what
 
 
-def test_one_leads_and_the_other_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_operator_leads_and_the_other_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "CAMPAIGN_SECONDS", 0.1)
 
     async def run() -> None:
@@ -72,7 +72,7 @@ def test_one_leads_and_the_other_follows_it(monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(run())
 
 
-def test_it_listens_on_all_addresses_of_its_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_listens_on_all_addresses_of_its_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the chart has it: probes ask by the pod's address, and nobody else looks for it."""
     monkeypatch.setattr(__main__, "create_service", partial(create_service, api=StandIn()))  # type: ignore[arg-type]
     settings = Settings({**SETTINGS, "firesteel.operator.address": "0.0.0.0", "firesteel.operator.port": "0"})

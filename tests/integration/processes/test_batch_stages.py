@@ -237,7 +237,7 @@ CASES = [(place, victim) for place in ("map", "reduce", "commit") for victim in
 @pytest.mark.long
 @pytest.mark.leaks_ok(reason="services that are started anew belong to the file's cluster, which is checked at its end")
 @pytest.mark.parametrize(("place", "victim"), CASES)
-def test_whoever_dies_wherever_the_job_stands_its_results_are_there_once(
+def test_results_are_there_once_whichever_process_dies_at_whichever_step(
     cluster: Cluster, place: str, victim: str
 ) -> None:
     job = Counting(cluster, place)

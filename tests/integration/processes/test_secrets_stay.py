@@ -123,7 +123,7 @@ def test_files_with_secrets_are_private(looked: Looked) -> None:
 
 
 @pytest.mark.may_skip(reason="only root may listen to the loopback device")
-def test_whoever_listens_to_calls_learns_neither_the_secret_of_spark_nor_that_of_a_job(looked: Looked) -> None:
+def test_a_listener_to_calls_learns_neither_the_secret_of_spark_nor_that_of_a_job(looked: Looked) -> None:
     cluster, listener = looked.cluster, looked.listener
     if listener is None:
         pytest.skip("only root may listen to the loopback device")

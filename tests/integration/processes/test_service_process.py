@@ -123,7 +123,7 @@ def test_a_failed_background_task_ends_it_with_1(tiny: Tiny) -> None:
     assert (process.returncode, said) == (1, "firesteel-tiny: RuntimeError: lost my way\n")
 
 
-def test_it_may_end_itself(tiny: Tiny) -> None:
+def test_a_service_may_end_itself(tiny: Tiny) -> None:
     process, address = tiny.start()
     get(address, "/end")
     assert process.wait(PATIENCE) == 0

@@ -55,13 +55,13 @@ def test_a_jobmaster_that_has_not_cleaned_up_yet(there: Processes, folder: Path)
 # Jobs without checkpoints commit at their end, and have no restart strategy: what dies here is not theirs.
 
 
-def test_others_die_around_the_point_of_no_return(there: Processes, folder: Path) -> None:
+def test_other_processes_die_around_the_point_of_no_return(there: Processes, folder: Path) -> None:
     deaths = [Death(steps.BEFORE_METADATA, JOBMASTER), Death(steps.WITHIN_COMMIT), Death(steps.AFTER_COMMIT, JOBMASTER)]
     Trial(there, folder, []).commit(deaths)
 
 
 @pytest.mark.long
-def test_others_die_at_each_other_step(there: Processes, folder: Path) -> None:
+def test_other_processes_die_at_each_other_step(there: Processes, folder: Path) -> None:
     deaths = [
         Death(steps.ACKNOWLEDGED, JOBMASTER),
         Death(steps.AFTER_METADATA, JOBMASTER),

@@ -268,7 +268,7 @@ def test_open_and_close_may_be_coroutine_functions() -> None:
     assert function.log == ["open", "close"]
 
 
-def test_they_are_awaited_in_a_task_that_is_cancelled() -> None:
+def test_calls_are_awaited_in_a_task_that_is_cancelled() -> None:
     function = Coroutines()
     bench = Bench(function)
     bench.give(Batch([1], None))
@@ -297,7 +297,7 @@ class Buffering(Doubles, CheckpointedFunction, CheckpointListener):
         self.log.append(what)
 
 
-def test_it_takes_part_in_checkpoints() -> None:
+def test_the_operator_takes_part_in_checkpoints() -> None:
     function = Buffering()
     bench = Bench(function)
     bench.give(Barrier(1, 0))

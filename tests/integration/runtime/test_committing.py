@@ -109,7 +109,9 @@ def test_a_slow_committer_holds_up_nobody(slot: SlotProcess, tmp_path: Path) -> 
     assert slot.release() == "OUTCOME RETURNED"
 
 
-def test_nor_does_one_that_commits_again_before_the_first_record(slot: SlotProcess, tmp_path: Path) -> None:
+def test_a_committer_that_commits_again_before_the_first_record_holds_up_nobody(
+    slot: SlotProcess, tmp_path: Path
+) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     restore = TaskRestore(

@@ -108,7 +108,7 @@ def test_reading_is_free_unless_there_is_a_token_file(token_file: Path) -> None:
     run(scenario())
 
 
-def test_whoever_asks_is_told_what_they_may_do() -> None:
+def test_callers_are_told_what_they_may_do() -> None:
     async def scenario() -> None:
         async with world() as w:  # an embedded one, whose jobs can be cancelled by everybody
             assert (await w.get("/config"))[1]["firesteel-access"] == {"change": False, "cancel": True}
@@ -204,7 +204,7 @@ def test_pages_can_be_kept_from_ending_jobs(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_who_asked_for_what_is_logged(caplog: pytest.LogCaptureFixture, token_file: Path, tmp_path: Path) -> None:
+def test_the_log_says_who_requested_what(caplog: pytest.LogCaptureFixture, token_file: Path, tmp_path: Path) -> None:
     own = {"Authorization": f"Bearer {token_file.read_text().strip()}", "X-Forwarded-For": "192.0.2.1"}
 
     async def scenario() -> None:

@@ -56,7 +56,7 @@ def test_nobody_there_is_not_well(address: str) -> None:
 
 
 @pytest.mark.parametrize(("age", "looks", "code"), [(30.0, 1, 0), (121.0, 3, 1)])
-def test_it_goes_on_looking_in_a_container_that_is_up_for_long(
+def test_the_probe_goes_on_looking_in_a_container_that_is_up_for_long(
     address: str, age: float, looks: int, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter(["ready", "ready", "else"])

@@ -340,7 +340,7 @@ class ProviderThatStandsBy(Provider):
             raise FleetError("there is no Java")
 
 
-def test_who_waits_for_its_turn_starts_what_can_be_started_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_starts_what_can_be_started_before_it_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "EARLY_PAUSE", 0.05)
     monkeypatch.setattr(shell, "EARLY_RETRY", 0.1)
 

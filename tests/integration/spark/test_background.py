@@ -134,7 +134,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(java: Java, cache
 # -- what it does
 
 
-def test_it_runs_when_nobody_else_wants_to_and_goes_first() -> None:
+def test_the_background_process_runs_when_nobody_else_wants_to_and_goes_first() -> None:
     code = "import os; from firesteel.spark import archive_maker; archive_maker._be_modest();"
     code += "print(os.sched_getscheduler(0) == os.SCHED_IDLE, os.nice(0), open('/proc/self/oom_score_adj').read())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -160,7 +160,7 @@ def test_a_child_ends_with_its_owner(java: Java, end: str) -> None:
     child.stderr.close()
 
 
-def test_one_that_takes_too_long_ends_and_is_not_tried_again_soon(java: Java, archive: Archive) -> None:
+def test_an_archive_that_takes_too_long_is_given_up_and_not_tried_again_soon(java: Java, archive: Archive) -> None:
     code = f"""
 import time
 from firesteel.spark import archive_maker, training

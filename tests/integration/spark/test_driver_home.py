@@ -176,7 +176,7 @@ class TestExecutorThatDoesNotStart:
     def spec(self, executor: str = "1") -> ExecutorSpec:
         return ExecutorSpec(executor, "spark://CoarseGrainedScheduler@127.0.0.1:1", "app", "salt", 1)
 
-    def test_it_keeps_no_secret_and_no_archive_that_it_may_have_failed_with(
+    def test_the_home_keeps_no_secret_and_no_archive_that_its_driver_may_have_failed_with(
         self, run: RunDirectory, java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -93,7 +93,7 @@ def test_the_driver_with_slots_is_taken_before_the_one_that_is_up_already() -> N
 
 
 @pytest.mark.parametrize("way", [pytest.param("stop", marks=pytest.mark.long), "detach"])
-def test_who_stands_by_no_more_leaves_nothing(tmp_path: Path, way: str) -> None:
+def test_a_service_that_stands_by_no_more_leaves_nothing(tmp_path: Path, way: str) -> None:
     fleet = new_fleet(tmp_path)
     fleet.start_early()
     own = driver_process(early(tmp_path))

@@ -67,7 +67,7 @@ def kill(caller: Caller) -> None:
 
 
 @pytest.mark.smoke
-def test_it_is_a_fleet_and_alive(fleet: EmbeddedFleet) -> None:
+def test_the_embedded_fleet_is_a_fleet_and_alive(fleet: EmbeddedFleet) -> None:
     as_protocol: Fleet = fleet
     assert as_protocol.is_alive()
     with pytest.raises(FleetError, match="running already"):

@@ -72,7 +72,7 @@ def ends(fleet: HostedFleet) -> Ends:
     return Ends(fleet)
 
 
-def test_it_is_a_fleet_and_alive(fleet: HostedFleet) -> None:
+def test_the_hosted_fleet_is_a_fleet_and_alive(fleet: HostedFleet) -> None:
     as_protocol: Fleet = fleet
     assert as_protocol.is_alive()
     assert as_protocol.slots_outlive_driver

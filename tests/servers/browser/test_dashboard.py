@@ -356,7 +356,7 @@ def test_a_thousand_subtasks_are_no_burden(browser: Chromium, watched: Shop) -> 
     browser.reload()
 
 
-def test_whoever_has_no_token_only_looks(browser: Chromium, watched: Shop) -> None:
+def test_a_visitor_without_a_token_only_looks(browser: Chromium, watched: Shop) -> None:
     browser.open(f"{watched.url}/#/jobs/{watched.id}/overview")
     browser.press("[data-action=checkpoint]")
     browser.type("[data-dialog=login] input", "a wrong token")

@@ -62,7 +62,7 @@ def test_a_keytab_is_enough(secured: Hadoop) -> None:
     check_checkpoint_storage(lambda: load_checkpoint_storage(StorageParameters("ab" * 16, settings)))
 
 
-def test_who_is_not_logged_in_and_who_may_not_are_refused(secured: Hadoop) -> None:
+def test_clients_that_are_not_logged_in_or_may_not_are_refused(secured: Hadoop) -> None:
     place = home(secured, "carol")
     with pytest.raises(CheckpointStorageError):
         HdfsClient(settings_of(secured)).check(place)

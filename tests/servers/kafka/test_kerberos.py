@@ -70,7 +70,7 @@ def test_a_keytab(
 
 
 @pytest.mark.parametrize("odd", [{}, {"sasl.kerberos.service.name": "others"}], ids=["no ticket", "no such service"])
-def test_who_gets_no_ticket_is_told(
+def test_a_client_that_gets_no_ticket_is_told(
     kerberized: KafkaCluster,
     realm: Realm,
     properties: dict[str, str],

@@ -197,7 +197,9 @@ REFUSED: dict[str, tuple[Properties, dict[str, str], str]] = {
 @pytest.mark.parametrize(
     "what", [pytest.param(what, marks=() if what == "password" else pytest.mark.long) for what in REFUSED]
 )
-def test_who_is_refused_is_told_why(kafka: KafkaCluster, tokens: TokenEndpoint, tmp_path: Path, what: str) -> None:
+def test_a_client_that_is_refused_is_told_why(
+    kafka: KafkaCluster, tokens: TokenEndpoint, tmp_path: Path, what: str
+) -> None:
     way, wrong, message = REFUSED[what]
     properties = {**way(kafka, tokens, tmp_path), **wrong}
     if what == "authority":

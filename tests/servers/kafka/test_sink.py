@@ -102,7 +102,9 @@ def test_a_transaction_for_each_checkpoint(kafka: KafkaCluster, attempts: Callab
     wait_until(lambda: nothing_is_open(kafka, topic), "an attempt that ends in order leaves nothing open")
 
 
-def test_who_goes_on_commits_first_and_aborts_the_rest(kafka: KafkaCluster, attempts: Callable[..., Attempt]) -> None:
+def test_an_attempt_that_goes_on_commits_first_and_aborts_the_rest(
+    kafka: KafkaCluster, attempts: Callable[..., Attempt]
+) -> None:
     topic = kafka.create_topic(partitions=2)
     sink = texts(kafka, topic).build()
     died = attempts(sink)

@@ -312,7 +312,7 @@ def test_a_token_that_is_replaced_and_the_least_rights(
     services.close()
 
 
-def test_one_without_rights_is_told_so(control_plane: ControlPlane, settings: Settings) -> None:
+def test_a_service_without_rights_is_told_so(control_plane: ControlPlane, settings: Settings) -> None:
     config = str(control_plane.folder / "stranger.kubeconfig")
     stranger = KubernetesServices(Settings({**settings.to_plain(), "kubernetes.config.file": config}))
     with pytest.raises(OSError, match=r"403 Forbidden.* cannot get resource"):

@@ -57,7 +57,7 @@ def test_a_job_over_all_taskmanagers_bears_cuts_that_are_short_and_is_right(clus
     cluster.until(lambda: free(cluster), "all slots are free")
 
 
-def test_who_is_cut_off_for_long_is_given_up_by_name_and_comes_back(cluster: NetworkCluster) -> None:
+def test_a_host_that_is_cut_off_for_long_is_given_up_by_name_and_comes_back(cluster: NetworkCluster) -> None:
     size = len(cluster.network.hosts)
     ways = WAYS[: size - 1]
     jobs = {}

@@ -104,7 +104,7 @@ PATIENT = {"high-availability.zookeeper.client.connection-timeout": "20 s"}
 """Of who is to be let in, on a busy machine."""
 
 
-def test_who_shows_certificate_and_password_leads(secured: Secured) -> None:
+def test_a_service_that_shows_certificate_and_password_leads(secured: Secured) -> None:
     cells = ZooKeeperCells(secured.settings(**PATIENT))
     try:
         epoch = cells.campaign("dispatcher")
@@ -138,7 +138,9 @@ def test_who_shows_certificate_and_password_leads(secured: Secured) -> None:
     ],
     ids=["wrong password", "no password", "an authority that nobody trusts"],
 )
-def test_others_are_refused(secured: Secured, wrong: dict[str, str], said: str) -> None:
+def test_services_without_certificate_or_password_are_refused(
+    secured: Secured, wrong: dict[str, str], said: str
+) -> None:
     cells = ZooKeeperCells(secured.settings(**wrong))
     try:
         with pytest.raises(OSError, match=f"ZooKeeper.*{said}") as caught:

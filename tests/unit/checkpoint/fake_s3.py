@@ -68,7 +68,7 @@ class FakeStore:
         """Of all objects in the bucket."""
         return sorted(self.objects["bucket"])
 
-    def asked(self, verb: str) -> int:
+    def request_count(self, verb: str) -> int:
         return sum(request.verb == verb for request in self.requests)
 
     def pool(self, **settings: Any) -> urllib3.PoolManager:

@@ -182,7 +182,7 @@ def test_chunks_that_were_cut_off_or_changed_are_found(written: list[tuple[int, 
 
 
 @given(chunks.filter(bool), st.integers(0, 127), st.data())
-def test_who_wants_some_chunks_never_misses_one(
+def test_a_reader_of_some_chunks_never_misses_one(
     written: list[tuple[int, int, int, bytes]], group: int, data: Any
 ) -> None:
     stream = write_chunks(written)

@@ -29,12 +29,12 @@ class Host:
     """What stands beside a process; ``Host`` is the pool of connections to it."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.answers: dict[str, Answer] = {}
         self.life = datetime.timedelta(hours=1)
 
     def urlopen(self, method: str, url: str, headers: dict[str, str] | None = None, **_: Any) -> Answer:
-        self.asked.append((method, url, dict(headers or {})))
+        self.requests.append((method, url, dict(headers or {})))
         for part, answer in self.answers.items():
             if part in url:
                 return answer
@@ -73,10 +73,10 @@ def test_an_instance_tells_its_role(host: Host) -> None:
     }
     chain = S3Credentials(Settings({}), AMAZON)
     assert chain.retrieve().access_key == "first"
-    assert [method for method, _, _ in host.asked] == ["PUT", "GET", "GET"]
-    assert host.asked[-1][2] == {"X-aws-ec2-metadata-token": "the-token"}
+    assert [method for method, _, _ in host.requests] == ["PUT", "GET", "GET"]
+    assert host.requests[-1][2] == {"X-aws-ec2-metadata-token": "the-token"}
     assert chain.retrieve().access_key == "first"
-    assert len(host.asked) == 3, "they are kept while they are valid"
+    assert len(host.requests) == 3, "they are kept while they are valid"
     assert chain.source == "the role of the instance"
     assert "hidden" not in repr(chain)
 
@@ -90,7 +90,7 @@ def test_what_runs_out_is_asked_for_again(host: Host, monkeypatch: pytest.Monkey
     assert chain.retrieve().access_key == "first"
     host.answers = {"/creds": host.keys("second")}
     assert chain.retrieve().access_key == "second"
-    assert host.asked[0] == ("GET", "http://169.254.170.2/creds", {"Authorization": "pass"})
+    assert host.requests[0] == ("GET", "http://169.254.170.2/creds", {"Authorization": "pass"})
 
 
 def test_a_web_identity_is_exchanged(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_web_identity_is_exchanged(host: Host, monkeypatch: pytest.MonkeyPatch
     }
     chain = S3Credentials(Settings({}), MINIO)
     assert chain.retrieve().access_key == "of-web"
-    method, url, _ = host.asked[0]
+    method, url, _ = host.requests[0]
     query = parse_qs(urlsplit(url).query)
     assert (method, query["Action"], query["RoleArn"]) == (
         "POST", ["AssumeRoleWithWebIdentity"], ["arn:aws:iam::1:role/reports"],
@@ -120,7 +120,7 @@ def test_a_web_identity_is_exchanged(host: Host, monkeypatch: pytest.MonkeyPatch
     assert "hidden" not in str(caught.value)
 
 
-def test_who_declares_a_role_and_does_not_answer_is_away(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_declares_a_role_and_does_not_answer_is_away(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/creds")
     with pytest.raises(ConnectTimeoutError):
         S3Credentials(Settings({}), MINIO).retrieve()
@@ -130,8 +130,8 @@ def test_only_hosts_of_amazon_have_a_role_that_nobody_declares(host: Host, monke
     for place in (MINIO, AMAZON, "bucket.s3.cn-north-1.amazonaws.com.cn:443"):
         with pytest.raises(CheckpointStorageError, match="there are no credentials"):
             S3Credentials(Settings({}), place).retrieve()
-    assert len(host.asked) == 2
+    assert len(host.requests) == 2
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(CheckpointStorageError, match="there are no credentials"):
         S3Credentials(Settings({}), AMAZON).retrieve()
-    assert len(host.asked) == 2
+    assert len(host.requests) == 2

@@ -86,7 +86,7 @@ def storage_of(**more: Any) -> S3CheckpointStorage:
     return storage
 
 
-def written(storage: S3CheckpointStorage, data: bytes, checkpoint_id: int = 1, shared: bool = False) -> FileState:
+def write_state(storage: S3CheckpointStorage, data: bytes, checkpoint_id: int = 1, shared: bool = False) -> FileState:
     stream = (storage.open_shared_stream if shared else storage.open_state_stream)(checkpoint_id, "Count")
     with stream:
         stream.write(data)
@@ -136,7 +136,7 @@ def test_a_directory_in_a_bucket_is_of_this_storage(named: str | None) -> None:
 def test_the_layout_is_that_of_directories(store: FakeStore) -> None:
     storage = storage_of()
     storage.prepare(7)
-    own, shared = written(storage, b"x" * 100_000, 7), written(storage, b"y" * 100_000, 7, shared=True)
+    own, shared = write_state(storage, b"x" * 100_000, 7), write_state(storage, b"y" * 100_000, 7, shared=True)
     location = storage.write_metadata(7, b"metadata")
     assert location == f"s3://bucket/{ROOT}/chk-7/_metadata"
     assert store.objects["bucket"][f"{ROOT}/chk-7/_metadata"] == b"metadata"
@@ -151,7 +151,7 @@ def test_the_layout_is_that_of_directories(store: FakeStore) -> None:
 def test_other_storages_read_what_is_in_a_bucket_and_this_one_reads_files(store: FakeStore, tmp_path: Path) -> None:
     bucket = storage_of()
     bucket.prepare(1)
-    there = written(bucket, LARGE)
+    there = write_state(bucket, LARGE)
     location = bucket.write_metadata(1, b"in the bucket")
     settings = Settings({**SETTINGS, "execution.checkpointing.dir": str(tmp_path)})
     files = load_checkpoint_storage(StorageParameters(JOB, settings))
@@ -189,7 +189,7 @@ def test_other_storages_read_what_is_in_a_bucket_and_this_one_reads_files(store:
         ({"s3.upload.min.part.size": "1 mb"}, "at least 5 mb"),
     ],
 )  # fmt: skip
-def test_wrong_settings_are_found_without_asking(more: dict[str, Any], message: str, store: FakeStore) -> None:
+def test_wrong_settings_are_found_without_a_request(more: dict[str, Any], message: str, store: FakeStore) -> None:
     settings = {key: value for key, value in {**SETTINGS, **more}.items() if value is not None}
     with pytest.raises(ConfigurationError, match=message) as caught:
         load_checkpoint_storage(StorageParameters(JOB, Settings(settings)))
@@ -197,7 +197,7 @@ def test_wrong_settings_are_found_without_asking(more: dict[str, Any], message: 
     assert not store.requests
 
 
-def test_a_storage_asks_nothing_before_it_has_to(store: FakeStore) -> None:
+def test_a_storage_opens_no_connection_before_it_has_to(store: FakeStore) -> None:
     storage_of()
     assert not store.pools
 
@@ -259,7 +259,7 @@ def test_credentials_come_from_files_and_environment(
     def make(more: dict[str, str]) -> CheckpointStorage:
         return load_checkpoint_storage(StorageParameters(JOB, Settings({**settings, **more})))
 
-    def asked_as() -> str:
+    def user_of_last_request() -> str:
         return store.requests[-1].headers["authorization"].partition("Credential=")[2].partition("/")[0]
 
     with pytest.raises(CheckpointStorageError, match="there are no credentials for the object store"):
@@ -267,7 +267,7 @@ def test_credentials_come_from_files_and_environment(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-environment")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     make({}).prepare(1)
-    assert asked_as() == "of-environment"
+    assert user_of_last_request() == "of-environment"
     file = tmp_path / "credentials"
     storage = make({"firesteel.s3.credentials-file": str(file)})
     with pytest.raises(CheckpointStorageError, match=f"{file} can't be read"):
@@ -279,7 +279,7 @@ def test_credentials_come_from_files_and_environment(
     for name in ("first", "second-one"):
         file.write_text(f"[default]\naws_access_key_id = {name}\naws_secret_access_key = {SECRET}%\n")
         storage.prepare(1)
-        assert asked_as() == name
+        assert user_of_last_request() == name
 
 
 # -- what the store says
@@ -297,7 +297,9 @@ def test_credentials_come_from_files_and_environment(
         (403, "RequestTimeTooSkewed", r"the clocks of \S+ and http://store:9000 differ by 600 s; set them"),
     ],
 )
-def test_a_definite_no_is_said_at_once(status: int, code: str, message: str, store: FakeStore, clock: _Time) -> None:
+def test_a_definite_refusal_is_not_tried_again(
+    status: int, code: str, message: str, store: FakeStore, clock: _Time
+) -> None:
     date = "Tue, 14 Nov 2023 22:23:20 GMT"  # ten minutes after the clock of the test
     store.fault = lambda request: error(request, status, code, date=date)
     kind: type[Exception] = CheckpointStorageError if code == "RequestTimeTooSkewed" else ConfigurationError
@@ -318,13 +320,13 @@ def test_a_disk_that_is_read_only_is_not_taken_for_wrong_credentials(store: Fake
     assert clock.pauses == []
 
 
-def test_a_full_disk_is_no_reason_to_ask_again(store: FakeStore, clock: _Time) -> None:
+def test_a_request_to_a_full_disk_is_not_tried_again(store: FakeStore, clock: _Time) -> None:
     storage = storage_of()
     storage.prepare(1)
     full = "cause(no space left on device)"
     store.fault = lambda request: error(request, 500, "InternalError", full) if request.method == "PUT" else None
     with pytest.raises(CheckpointStorageError, match=r"state of 'Count': .* is full .*Make room"):
-        written(storage, b"x" * 100_000)
+        write_state(storage, b"x" * 100_000)
     assert clock.pauses == []
 
 
@@ -359,7 +361,7 @@ def test_what_may_pass_is_tried_again(fault: Callable[[Request], Any], store: Fa
     store.fault = twice
     storage = storage_of()
     storage.prepare(1)
-    handle = written(storage, LARGE)
+    handle = write_state(storage, LARGE)
     location = storage.write_metadata(1, b"metadata")
     assert storage.read_state(handle) == LARGE
     storage.verify([handle])
@@ -424,7 +426,7 @@ def test_state_goes_up_in_parts_while_it_comes(store: FakeStore) -> None:
     storage.prepare(1)
     with storage.open_state_stream(1, "Count") as stream:
         stream.write(LARGE[: PART - 1])
-        assert store.asked("POST uploads") == 0
+        assert store.request_count("POST uploads") == 0
         stream.write(memoryview(LARGE)[PART - 1 :])
         (upload,) = store.uploads.values()
         handle = stream.close()
@@ -451,7 +453,7 @@ def test_a_lost_answer_is_no_failure(verb: str, store: FakeStore, clock: _Time) 
     storage = storage_of()
     storage.prepare(1)
     store.lose_answers = [verb]
-    handle = written(storage, LARGE)
+    handle = write_state(storage, LARGE)
     assert storage.read_state(handle) == LARGE
     store.lose_answers = ["PUT"]
     assert storage.write_metadata(1, b"metadata").endswith("/chk-1/_metadata")
@@ -467,7 +469,7 @@ def test_nothing_is_left_of_an_upload_that_failed(verb: str, store: FakeStore, c
     storage.prepare(1)
     store.fault = lambda request: error(request, 403, "AccessDenied") if request.verb == verb else None
     with pytest.raises(CheckpointStorageError, match="state of 'Count'"):
-        written(storage, LARGE)
+        write_state(storage, LARGE)
     assert store.uploads == {}
     assert store.keys == [f"{ROOT}/chk-1/_open"]
 
@@ -513,9 +515,9 @@ def test_a_complete_that_fails_behind_its_first_line_is_no_success(store: FakeSt
     broken = b"<Error><Code>InternalError</Code></Error>"
     store.fault = lambda request: respond(200, broken) if request.verb == "POST upload" else None
     with pytest.raises(CheckpointStorageError, match="not put together"):
-        written(storage, LARGE)
+        write_state(storage, LARGE)
     assert store.uploads == {}
-    assert store.asked("POST upload") == 6
+    assert store.request_count("POST upload") == 6
 
 
 def test_parts_of_a_writer_that_died_go_with_the_checkpoint(store: FakeStore) -> None:
@@ -590,7 +592,7 @@ def test_what_comes_late_to_a_store_that_hung_is_removed(store: FakeStore, clock
 def test_what_a_store_that_is_away_could_not_remove_goes_later(store: FakeStore, clock: _Time) -> None:
     storage = storage_of()
     storage.prepare(1)
-    needed, other = written(storage, b"x" * 100_000, shared=True), written(storage, b"x" * 100_000)
+    needed, other = write_state(storage, b"x" * 100_000, shared=True), write_state(storage, b"x" * 100_000)
     store.fault = _reset
     with pytest.raises(CheckpointStorageError):
         storage.discard(1, [other.path], [needed.path])
@@ -604,7 +606,7 @@ def test_what_a_store_that_is_away_could_not_remove_goes_later(store: FakeStore,
 def test_metadata_of_somebody_else_are_neither_written_over_nor_removed(store: FakeStore) -> None:
     storage = storage_of()
     storage.prepare(5)
-    ours = written(storage, LARGE, 5)
+    ours = write_state(storage, LARGE, 5)
     store.objects["bucket"][f"{ROOT}/chk-5/_metadata"] = b"of another"
     with pytest.raises(CheckpointStorageError, match="nothing was overwritten"):
         storage.write_metadata(5, b"ours")
@@ -621,8 +623,8 @@ def test_metadata_of_somebody_else_are_neither_written_over_nor_removed(store: F
 def test_a_bucket_that_is_away_does_not_make_a_checkpoint_corrupted(store: FakeStore, clock: _Time) -> None:
     storage = storage_of()
     storage.prepare(1)
-    handle = written(storage, b"x" * 100_000)
-    empty = written(storage_of(**{"execution.checkpointing.data-inline-threshold": "0"}), b"")
+    handle = write_state(storage, b"x" * 100_000)
+    empty = write_state(storage_of(**{"execution.checkpointing.data-inline-threshold": "0"}), b"")
     location = storage.write_metadata(1, b"metadata")
     there = store.objects.pop("bucket")
     reads: list[Callable[[], object]] = [
@@ -642,11 +644,11 @@ def test_a_bucket_that_is_away_does_not_make_a_checkpoint_corrupted(store: FakeS
     assert storage.read_state(empty) == b""
 
 
-def test_a_stream_reads_what_is_asked_for(store: FakeStore) -> None:
+def test_a_stream_reads_from_any_position(store: FakeStore) -> None:
     storage = storage_of()
     storage.prepare(1)
     data = LARGE * 20
-    handle = written(storage, data)
+    handle = write_state(storage, data)
     with storage.open_state(handle) as stream:
         assert stream.read(10) == data[:10]
         stream.seek(len(data) - 7)
@@ -663,7 +665,7 @@ def test_a_stream_reads_what_is_asked_for(store: FakeStore) -> None:
 def test_a_changed_byte_is_found(store: FakeStore) -> None:
     storage = storage_of()
     storage.prepare(1)
-    handle = written(storage, b"x" * 100_000)
+    handle = write_state(storage, b"x" * 100_000)
     (key,) = [key for key in store.keys if not key.endswith("_open")]
     store.objects["bucket"][key] = b"x" * 99_999 + b"y"
     storage.verify([handle])
@@ -681,10 +683,10 @@ def test_many_files_are_looked_at_by_listing_where_that_is_shorter(count: int, o
     handles = [FileState(f"s3://bucket/{name}", 5, "") for name in names]
     storage.verify(handles)
     if not others:
-        assert store.asked("HEAD") == 0
-        assert store.asked("GET list") == 2
+        assert store.request_count("HEAD") == 0
+        assert store.request_count("GET list") == 2
     else:
-        assert store.asked("HEAD") == count - 1  # the first one was among those that were listed
+        assert store.request_count("HEAD") == count - 1  # the first one was among those that were listed
     objects[names[50]] = b"1234"
     with pytest.raises(CheckpointCorruptedError, match=f"{names[50]}: it is cut off: 4 bytes are there of 5"):
         storage.verify(handles)

@@ -28,7 +28,7 @@ def shared(storage: CheckpointStorage, checkpoint_id: int) -> FileState:
     return handle
 
 
-def test_they_stay_as_long_as_they_are_named(tmp_path: Path) -> None:
+def test_shared_files_stay_as_long_as_they_are_named(tmp_path: Path) -> None:
     storage = storage_of(tmp_path)
     storage.prepare(1)
     base = shared(storage, 1)

@@ -248,7 +248,7 @@ def test_state_that_was_changed_is_found_at_the_restore_and_nothing_that_was_com
     assert Counter(job.shelf.visible) <= job.expected
 
 
-def test_who_allows_it_goes_on_from_the_checkpoint_before(tmp_path: Path) -> None:
+def test_a_job_that_allows_it_goes_on_from_the_checkpoint_before(tmp_path: Path) -> None:
     job, lies = liar(tmp_path, **{"firesteel.state-recovery.fall-back": "ALWAYS"})
     _one_bad_one(job, lies)
     job.until(lambda: job.ended, "the end")
@@ -257,7 +257,7 @@ def test_who_allows_it_goes_on_from_the_checkpoint_before(tmp_path: Path) -> Non
     assert job_archive(job.core)["checkpoints"]["restored"]["id"] == 2
 
 
-def test_who_wants_no_older_one_gets_none(tmp_path: Path) -> None:
+def test_a_job_that_allows_no_older_checkpoint_gets_none(tmp_path: Path) -> None:
     more = {"firesteel.state-recovery.fall-back": "NEVER", "execution.checkpointing.mode": "AT_LEAST_ONCE"}
     job, lies = liar(tmp_path, **more)
     _one_bad_one(job, lies)

@@ -189,7 +189,7 @@ def test_when_a_stop_is_given_up_half_way_no_record_is_lost(stop: str, tmp_path:
     assert given_up
 
 
-def test_nothing_else_is_taken_while_a_job_stops(tmp_path: Path) -> None:
+def test_no_other_savepoint_is_taken_while_a_job_stops(tmp_path: Path) -> None:
     job = begun(tmp_path)
     ask(job, "suspend")
     job.until(lambda: (tmp_path / "savepoints").exists(), "it has begun")

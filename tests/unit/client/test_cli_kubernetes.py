@@ -72,7 +72,7 @@ def test_a_session_is_made_and_named_and_removed(server: StandIn, capsys: pytest
 
 
 @pytest.mark.parametrize("words", [["list"], ["list", "-t", "remote"], ["run", "-t", "local", "p.py"]])
-def test_others_are_left_alone(words: list[str], server: StandIn) -> None:
+def test_other_targets_are_left_alone(words: list[str], server: StandIn) -> None:
     parsed = parser().parse_args([*words, NAMED] if words[0] == "list" else [words[0], NAMED, *words[1:]])
     assert not targets.use_named_cluster(parsed, Console())
     assert server.asked == []

@@ -42,7 +42,7 @@ def test_a_state_has_its_colour_and_a_name_has_none(text: str, coloured: str) ->
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_who_wants_no_colours_gets_none(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_who_want_no_colours_get_none(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
     assert written_text("words (RUNNING)", Terminal()) == "words (RUNNING)\n"
 

@@ -53,7 +53,7 @@ class Rest:
 
 
 @pytest.mark.parametrize("end", [[exceptions(), {"status": "FINISHED"}], [JobNotFoundError("gone")]])
-def test_it_looks_until_the_job_has_ended(end: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watch_looks_until_the_job_has_ended(end: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure_watch, "INTERVAL_SECONDS", 0)
     messages: list[str] = []
     failed_once = exceptions(entry(1, "restart 1 in 1 s"))

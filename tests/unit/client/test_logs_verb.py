@@ -35,12 +35,12 @@ def files(owner: str, name: str | None = None) -> list[ReadableLog]:
     return asyncio.run(files_of(get, owner, name))
 
 
-def test_those_of_a_job_are_its_jobmasters_and_its_lines_at_taskmanagers() -> None:
+def test_logs_of_a_job_are_its_jobmasters_and_its_lines_at_taskmanagers() -> None:
     assert files(JOB.upper()) == [ReadableLog("jobmanager", f"{JOB}.log", 7), ReadableLog("tm:1", "tm.log", 5, JOB)]
     assert files(JOB, "tm.log") == [ReadableLog("tm:1", "tm.log", 5, JOB)]
 
 
-def test_those_of_a_process_are_all_that_it_has() -> None:
+def test_logs_of_a_process_are_all_that_it_has() -> None:
     assert [file.name for file in files("jobmanager")] == ["d.log", f"{JOB}.log"]
     (log_file,) = files("tm:1", "tm.out")
     assert log_file.path == "/taskmanagers/tm%3A1/logs/tm.out"

@@ -117,7 +117,7 @@ def test_logs_are_those_of_a_job_that_is_named_else_of_a_taskmanager() -> None:
     assert (owner("jobmanager"), owner("127.0.0.1:5-ab")) == ("jobmanager", "127.0.0.1:5-ab")
 
 
-def test_it_is_waited_until_a_job_has_ended() -> None:
+def test_the_verb_waits_until_a_job_has_ended() -> None:
     rest = Rest(jobs=[{"state": "RUNNING"}, {"state": "RUNNING"}, {"state": "FAILED"}])
     assert asyncio.run(show.end_of(rest, JobId("j")))["state"] == "FAILED"  # type: ignore[arg-type]
     assert len(rest.waits) == 2

@@ -72,7 +72,7 @@ def test_a_job_that_was_submitted_is_not_to_be_started_a_second_time(
     assert "firesteel run -s" not in capsys.readouterr().err
 
 
-def test_who_stops_waiting_for_a_stop_hears_that_it_goes_on(
+def test_users_who_stop_waiting_for_a_stop_hear_that_it_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Cluster:

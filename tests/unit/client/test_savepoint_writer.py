@@ -62,7 +62,7 @@ def test_a_program_begins_with_it(parallelism: int, tmp_path: Path) -> None:
     assert [first["by name", key] for key in range(KEYS)] == [{"a": 10, "d": 1}, {"b": 20}, {"c": 30}]
 
 
-def test_it_can_be_looked_into_and_is_whole(tmp_path: Path) -> None:
+def test_a_written_savepoint_can_be_looked_into_and_is_whole(tmp_path: Path) -> None:
     location = written(tmp_path / "begin")
     assert dict(read_savepoint(location).operator("op").state("total")) == {0: 11, 1: 20, 2: 30}
     description = inspect(location)

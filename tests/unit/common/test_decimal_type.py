@@ -24,7 +24,7 @@ PRICE = DecimalTypeInfo(6, 2)
 ROW = Types.ROW_NAMED(["id", "price"], [Types.INT(), PRICE])
 
 
-def test_it_is_a_value() -> None:
+def test_a_decimal_type_is_a_value() -> None:
     assert PRICE == DecimalTypeInfo(6, 2) != DecimalTypeInfo(6, 3)
     assert pickle.loads(pickle.dumps(PRICE)) == PRICE
     assert str(PRICE) == "DECIMAL(6, 2)"

@@ -36,7 +36,7 @@ def test_the_list_says_which_of_them_are_used() -> None:
     assert [reporter.name for reporter in reporters(metrics__reporters="b, b", **both)] == ["b"]
 
 
-def test_one_without_a_factory_is_refused() -> None:
+def test_a_reporter_without_a_factory_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"names 'graphite', of which metrics.reporter.graphite.factory.class"):
         reporters(metrics__reporters="graphite")
 

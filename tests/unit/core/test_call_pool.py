@@ -93,7 +93,7 @@ def test_errors_of_the_function_are_its_own_and_context_comes_along() -> None:
     asyncio.run(run())
 
 
-def test_who_stops_cancels_what_waits() -> None:
+def test_a_pool_that_stops_cancels_the_calls_that_wait() -> None:
     pool, go_on, entered = CallPool("ending", threads=1, deadline=None), threading.Event(), threading.Event()
 
     def hang() -> None:

@@ -48,7 +48,7 @@ def test_a_stack_is_cut_at_its_outer_end() -> None:
     assert frames_of(None) == ()
 
 
-def test_who_uses_the_processor_is_on_it() -> None:
+def test_a_thread_that_uses_the_processor_is_on_it() -> None:
     with waiting("busy") as busy, waiting("idle") as idle:
         busy_id, idle_id = busy.ident or 0, idle.ident or 0
         clock = {busy_id: 0, idle_id: 0}
@@ -82,7 +82,7 @@ def test_what_changed_while_it_was_looked_at_does_not_count() -> None:
     assert samples == {}
 
 
-def test_it_ends_when_nobody_wants_it() -> None:
+def test_sampling_ends_when_nobody_wants_it() -> None:
     goes_on = iter([True, True, False])
     with waiting("one"):
         samples = sample(other_threads, 1000, 0.0, wanted=lambda: next(goes_on), sleep=lambda _: None)

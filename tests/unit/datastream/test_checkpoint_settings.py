@@ -221,7 +221,7 @@ def test_savepoint_directory_and_changelog_are_kept(env: StreamExecutionEnvironm
     assert env.enable_changelog_state_backend(True).is_changelog_state_backend_enabled() is True
 
 
-def test_who_asks_for_what_this_version_has_not_is_warned_once(
+def test_settings_that_this_version_has_not_are_warned_about_once(
     env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     env.enable_checkpointing(1000)
@@ -235,7 +235,7 @@ def test_who_asks_for_what_this_version_has_not_is_warned_once(
     ]
 
 
-def test_who_asks_for_nothing_special_is_not_warned(
+def test_settings_that_are_usual_are_not_warned_about(
     env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     env.enable_checkpointing(1000)

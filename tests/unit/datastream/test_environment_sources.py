@@ -98,7 +98,7 @@ def test_plans_say_which_sources_can_not_be_replayed(env: StreamExecutionEnviron
         (1000, CheckpointingMode.AT_LEAST_ONCE, False),
     ],
 )
-def test_who_asks_for_exactly_once_is_warned(
+def test_a_job_of_exactly_once_with_a_source_function_is_warned_about(
     env: StreamExecutionEnvironment,
     caplog: pytest.LogCaptureFixture,
     interval: int | None,

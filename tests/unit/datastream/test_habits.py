@@ -66,7 +66,9 @@ def test_a_missing_method_of_a_stream_is_answered_with_the_near_one(pairs: DataS
     assert not hasattr(pairs, name)
 
 
-def test_so_are_those_of_all_that_a_program_goes_through(env: StreamExecutionEnvironment, pairs: DataStream) -> None:
+def test_missing_methods_of_environments_and_other_streams_are_answered_with_near_ones(
+    env: StreamExecutionEnvironment, pairs: DataStream
+) -> None:
     keyed = pairs.key_by(key)
     steps: list[tuple[Any, str, str]] = [
         (env, "fromCollection", "from_collection"),

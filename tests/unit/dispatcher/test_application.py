@@ -41,7 +41,7 @@ def running(**fields: Any) -> Application:
     return application
 
 
-def test_it_is_finished_when_main_and_all_jobs_have_ended() -> None:
+def test_an_application_is_finished_when_main_and_all_jobs_have_ended() -> None:
     application = running()
     assert application.look(None, {}, 3) == []
     assert application.look(WELL, {"a": "FINISHED", "b": "RUNNING"}, 4) == []

@@ -94,7 +94,7 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Left]:
     left_behind.ha.close()
 
 
-def test_they_are_removed_and_the_job_is_forgotten(left: Left) -> None:
+def test_checkpoints_are_removed_and_the_job_is_forgotten(left: Left) -> None:
     assert left.files() >= {"chk-3", "chk-3/_metadata", "chk-4"}
     left.kill_jobmaster()
     left.run(CleanUp.REMOVE)
@@ -102,7 +102,7 @@ def test_they_are_removed_and_the_job_is_forgotten(left: Left) -> None:
     assert not left.ha.remembers_job(JOB)
 
 
-def test_those_that_are_to_stay_stay(left: Left) -> None:
+def test_checkpoints_that_are_to_stay_stay(left: Left) -> None:
     left.kill_jobmaster()
     left.run(CleanUp.KEEP)
     assert {name for name in left.files() if "chk" in name} == {"chk-3", "chk-3/_metadata"}

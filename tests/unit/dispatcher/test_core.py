@@ -32,9 +32,9 @@ from firesteel_dispatcher.job import JobConflictError, JobEndedError, JobPhase, 
 from tests.archives import job_row
 from tests.unit.jobmaster.jobs import two_by_two
 
-NAMED = {"duration": 0, "end-time": -1, "exceptions": []}
+WITHOUT_END = {"duration": 0, "end-time": -1, "exceptions": []}
 EMPTY: dict[str, Any] = {
-    "jid": "j", "name": "job", "start-time": 5, "timestamps": {"INITIALIZING": 5}, "vertices": [], **NAMED,
+    "jid": "j", "name": "job", "start-time": 5, "timestamps": {"INITIALIZING": 5}, "vertices": [], **WITHOUT_END,
 }  # fmt: skip
 JM = ("http://jm", "t")
 
@@ -50,21 +50,21 @@ def archive(job: str = "j", state: str = "FINISHED", at_ms: int = 9) -> dict[str
     return {**EMPTY, "jid": job, "state": state, "timestamps": {state: at_ms}, "end-time": at_ms}
 
 
-def submitted(core: DispatcherCore, job: str = "j", fingerprint: str = "f", **options: Any) -> list[Any]:
+def submit(core: DispatcherCore, job: str = "j", fingerprint: str = "f", **options: Any) -> list[Any]:
     return core.submitted(job, f"job {job}", fingerprint, {**EMPTY, "jid": job}, options.pop("now", NOW), **options)
 
 
-def restored(core: DispatcherCore, job: str = "j", **options: Any) -> None:
+def restore(core: DispatcherCore, job: str = "j", **options: Any) -> None:
     core.restored(job, f"job {job}", "f", {**EMPTY, "jid": job}, NOW, **options)
 
 
-def led(core: DispatcherCore, job: str = "j", **options: Any) -> None:
-    submitted(core, job, **options)
+def submit_and_start(core: DispatcherCore, job: str = "j", **options: Any) -> None:
+    submit(core, job, **options)
     assert core.may_start(job)
     core.started(job, *JM)
 
 
-def message(core: DispatcherCore, job: str = "j") -> str:
+def failure_message(core: DispatcherCore, job: str = "j") -> str:
     archive = core.job(job).archive
     assert archive is not None
     return str(archive["failure"]["message"])
@@ -72,23 +72,23 @@ def message(core: DispatcherCore, job: str = "j") -> str:
 
 def test_a_job_is_started_once_however_often_it_is_submitted() -> None:
     core = DispatcherCore()
-    assert submitted(core) == [SendStartJob("j")]
-    assert submitted(core) == []
+    assert submit(core) == [SendStartJob("j")]
+    assert submit(core) == []
     with pytest.raises(JobConflictError, match="another graph"):
-        submitted(core, fingerprint="other")
+        submit(core, fingerprint="other")
     assert core.is_known("j", "f")
     assert not core.is_known("k", "f")
 
 
 def test_a_job_that_had_ended_while_no_dispatcher_was_up_ends_without_another_jobmaster() -> None:
     core = DispatcherCore()
-    restored(core, jobmaster=JM, takes_over=True)
+    restore(core, jobmaster=JM, takes_over=True)
     assert core.had_ended("j", archive(), NOW) == [StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM)]
     assert core.job("j").state == "FINISHED"
     assert core.had_ended("j", archive(state="FAILED"), NOW) == []
     assert core.host_lists({}, NOW) == [], "the job runs again"
     assert core.jobmaster_lost("j", "gone", NOW, JM[1]) == [CleanUpCheckpoints("j")]
-    led(core, "k", takes_over=True)
+    submit_and_start(core, "k", takes_over=True)
     assert core.had_ended("k", archive("k"), NOW) == [], "its JobMaster says so itself"
     assert core.jobmaster_lost("k", "killed", NOW, JM[1]) == [ForgetJobMaster("k"), SendStartJob("k", 0.0)]
     assert core.had_ended("k", archive("k", "FAILED"), NOW) == [StoreEnd("k"), CleanUpCheckpoints("k")]
@@ -97,7 +97,7 @@ def test_a_job_that_had_ended_while_no_dispatcher_was_up_ends_without_another_jo
 
 def test_where_the_jobmaster_is_has_to_be_stored() -> None:
     core = DispatcherCore()
-    submitted(core)
+    submit(core)
     assert core.may_start("j")
     assert core.started("j", *JM) == [RememberJobMaster("j", *JM)]
     assert core.started("j", *JM) == []
@@ -107,7 +107,7 @@ def test_where_the_jobmaster_is_has_to_be_stored() -> None:
 
 def test_cancelling_waits_for_the_answer_of_a_host_that_was_asked() -> None:
     core = DispatcherCore()
-    submitted(core)
+    submit(core)
     assert core.may_start("j")
     assert core.cancel("j", NOW) == []
     assert core.started("j", *JM) == [RememberJobMaster("j", *JM), CancelJob("j", *JM)]
@@ -130,7 +130,7 @@ def test_events_of_a_job_without_a_jobmaster_say_who_submitted_and_who_cancelled
 
 def test_cancelling_a_job_that_nobody_was_asked_to_run_ends_it() -> None:
     core = DispatcherCore()
-    submitted(core)
+    submit(core)
     assert core.may_start("j")
     core.unreachable("j", "refused", NOW)
     assert core.cancel("j", NOW) == [StoreEnd("j"), CleanUpCheckpoints("j")]
@@ -142,7 +142,7 @@ def test_cancelling_a_job_that_nobody_was_asked_to_run_ends_it() -> None:
 
 def test_an_ended_job_can_not_be_cancelled_and_its_end_is_told_once() -> None:
     core = DispatcherCore()
-    led(core)
+    submit_and_start(core)
     core.state_changed("j", "RUNNING", {"RUNNING": 6})
     assert core.job("j").state == "RUNNING"
     assert core.finished("j", archive(), NOW) == [StoreEnd("j")]
@@ -164,7 +164,7 @@ def test_a_job_waits_for_a_host_for_ever_and_can_be_cancelled_meanwhile(
     lost: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     core = DispatcherCore()
-    submitted(core, takes_over=True)
+    submit(core, takes_over=True)
     if lost:
         core.may_start("j")
         core.started("j", *JM)
@@ -198,7 +198,7 @@ def test_a_job_that_a_host_refuses_fails_with_its_reason_and_keeps_its_checkpoin
         CleanUpCheckpoints("j"),
     ]
     assert core.job("j").state == "FAILED"
-    assert message(core).startswith("slot.request.timeout: soon is no duration. Its completed checkpoints stay")
+    assert failure_message(core).startswith("slot.request.timeout: soon is no duration. Its completed checkpoints stay")
     assert (core.job("j").archive or {})[CLEAN_UP] == closing.CleanUp.KEEP
 
 
@@ -207,7 +207,7 @@ def test_a_job_that_a_host_refuses_fails_with_its_reason_and_keeps_its_checkpoin
 
 def test_a_jobmaster_that_is_cut_off_is_neither_given_up_nor_cancelled_and_goes_on() -> None:
     core = DispatcherCore(Limits(silence=50))
-    led(core, takes_over=True)
+    submit_and_start(core, takes_over=True)
     assert core.jobmaster_silent("j", "no sign of life", at(50)) == [SendAdoptJob("j", *JM)]
     assert core.unreachable("j", "no answer", at(60)) == [AskHost()]
     for time in range(60, 1000, 10):  # the host is cut off as well
@@ -223,7 +223,7 @@ def test_a_jobmaster_that_is_cut_off_is_neither_given_up_nor_cancelled_and_goes_
 @pytest.mark.parametrize("follows", [True, False])
 def test_a_jobmaster_that_is_silent_while_its_host_answers_is_lost(follows: bool) -> None:
     core = DispatcherCore(Limits(silence=50))
-    led(core, takes_over=follows)
+    submit_and_start(core, takes_over=follows)
     core.jobmaster_silent("j", "no sign of life", at(50))
     assert core.unreachable("j", "no answer", at(60)) == [AskHost()]
     did = core.host_lists({"j": JM}, at(60))
@@ -233,14 +233,14 @@ def test_a_jobmaster_that_is_silent_while_its_host_answers_is_lost(follows: bool
         assert core.job("j").takeover_cause == "the JobMaster of the job gives no sign of life (no answer)"
     else:
         assert did == [StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM), CancelJob("j", *JM)]
-        assert "the cluster keeps nothing" in message(core)
+        assert "the cluster keeps nothing" in failure_message(core)
         assert (core.job("j").archive or {})[CLEAN_UP] == closing.CleanUp.KEEP
 
 
 def test_a_silent_jobmaster_is_followed_when_the_host_that_leads_by_now_knows_nothing_of_it() -> None:
     """Its machine is gone: to ask it a second time would take as long as the first."""
     core = DispatcherCore(Limits(silence=50))
-    led(core, takes_over=True)
+    submit_and_start(core, takes_over=True)
     assert core.jobmaster_silent("j", "no sign of life", at(50)) == [SendAdoptJob("j", *JM)]
     assert core.unreachable("j", "no answer", at(60)) == [AskHost()]
     assert core.host_lists({}, at(60)) == [ForgetJobMaster("j"), SendStartJob("j")]
@@ -250,7 +250,7 @@ def test_a_silent_jobmaster_is_followed_when_the_host_that_leads_by_now_knows_no
 @pytest.mark.parametrize("follows", [True, False])
 def test_a_jobmaster_whose_host_leads_no_more_is_looked_for_and_followed_if_nobody_is_reached(follows: bool) -> None:
     core = DispatcherCore(Limits(silence=50))
-    led(core, takes_over=follows)
+    submit_and_start(core, takes_over=follows)
     assert core.host_lists({"j": JM}, at(1)) == []
     did = core.host_lists({}, at(1))
     if follows:
@@ -264,7 +264,7 @@ def test_a_jobmaster_whose_host_leads_no_more_is_looked_for_and_followed_if_nobo
 
 def test_a_frozen_jobmaster_of_before_the_restart_is_followed_after_the_heartbeat_timeout() -> None:
     core = DispatcherCore(Limits(silence=50))
-    restored(core, jobmaster=JM, takes_over=True)
+    restore(core, jobmaster=JM, takes_over=True)
     assert core.host_lists({"j": JM}, at(1)) == [SendAdoptJob("j", *JM)]
     assert core.unreachable("j", "no answer", at(49)) == []
     assert core.unreachable("j", "no answer", at(50)) == [AskHost()]
@@ -273,7 +273,7 @@ def test_a_frozen_jobmaster_of_before_the_restart_is_followed_after_the_heartbea
 
 def test_a_job_whose_jobmaster_is_cut_off_can_be_cancelled() -> None:
     core = DispatcherCore(Limits(silence=50))
-    led(core, takes_over=True)
+    submit_and_start(core, takes_over=True)
     core.jobmaster_silent("j", "no sign of life", at(50))
     core.host_away("no route", at(60))
     assert core.cancel("j", at(100)) == []
@@ -287,7 +287,7 @@ def test_a_job_whose_jobmaster_is_cut_off_can_be_cancelled() -> None:
 
 def test_what_is_heard_of_a_jobmaster_that_was_followed_deposes_nobody() -> None:
     core = DispatcherCore()
-    led(core, takes_over=True)
+    submit_and_start(core, takes_over=True)
     core.jobmaster_lost("j", "killed", at(1), JM[1])
     core.may_start("j")
     core.started("j", "http://jm2", "t2")
@@ -298,7 +298,7 @@ def test_what_is_heard_of_a_jobmaster_that_was_followed_deposes_nobody() -> None
 
 def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
     core = DispatcherCore()
-    led(core)
+    submit_and_start(core)
     assert core.jobmaster_lost("j", "no sign of life", at(100)) == [
         StoreEnd("j"),
         CleanUpCheckpoints("j"),
@@ -308,7 +308,7 @@ def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
     assert core.jobmaster_lost("j", "again", at(200)) == []
     job = core.job("j")
     assert job.state == "FAILED"
-    assert message(core).startswith("no sign of life. The job is not started again")
+    assert failure_message(core).startswith("no sign of life. The job is not started again")
     assert job.archive is not None
     assert (job.archive["end-time"], job.archive["duration"]) == (100_000, 99_995)
     assert core.state_changed("j", "RUNNING", {}) == [CancelJob("j", *JM)]  # it lives
@@ -316,7 +316,7 @@ def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
 
 def test_a_job_that_was_given_up_and_runs_somewhere_is_looked_for() -> None:
     core = DispatcherCore()
-    submitted(core)
+    submit(core)
     assert core.may_start("j")
     core.cancel("j", NOW)
     core.unreachable("j", "no answer", at(2))
@@ -328,7 +328,7 @@ def test_a_job_that_was_given_up_and_runs_somewhere_is_looked_for() -> None:
 
 def test_what_a_jobmaster_had_still_to_do_behind_the_end_of_its_job_is_done_by_others() -> None:
     core = DispatcherCore()
-    led(core)
+    submit_and_start(core)
     core.finished("j", archive(), NOW)
     assert core.jobmaster_lost("j", "killed", at(7), JM[1]) == [CleanUpCheckpoints("j")]
     assert core.job("j").state == "FINISHED"
@@ -341,7 +341,7 @@ def test_what_a_jobmaster_had_still_to_do_behind_the_end_of_its_job_is_done_by_o
 
 def test_a_running_job_is_found_again() -> None:
     core = DispatcherCore()
-    restored(core, jobmaster=("http://old", "o"), cancel_wanted=True)
+    restore(core, jobmaster=("http://old", "o"), cancel_wanted=True)
     assert core.job("j").state == "RECONCILING"
     assert core.host_lists({"j": JM}, NOW) == [SendAdoptJob("j", *JM)]
     assert core.adopted("j", *JM) == [RememberJobMaster("j", *JM), CancelJob("j", *JM)]
@@ -352,7 +352,7 @@ def test_a_running_job_is_found_again() -> None:
 
 def test_another_jobmaster_follows_one_that_is_lost() -> None:
     core = DispatcherCore()
-    led(core, takes_over=True)
+    submit_and_start(core, takes_over=True)
     assert core.jobmaster_lost("j", "killed", at(5)) == [ForgetJobMaster("j"), SendStartJob("j")]
     job = core.job("j")
     assert (job.phase, job.state, job.takeovers, job.takeover_cause) == (JobPhase.WAITING, "INITIALIZING", 1, "killed")
@@ -364,7 +364,7 @@ def test_another_jobmaster_follows_one_that_is_lost() -> None:
 
 def test_a_jobmaster_that_dies_again_and_again_is_followed_for_ever() -> None:
     core = DispatcherCore()
-    led(core, takes_over=True)
+    submit_and_start(core, takes_over=True)
     delays: list[float] = []
     for number in range(1, 1101):
         started = core.jobmaster_lost("j", "killed", at(number))[-1]
@@ -376,7 +376,7 @@ def test_a_jobmaster_that_dies_again_and_again_is_followed_for_ever() -> None:
     assert set(delays[8:]) == {60.0}
 
 
-def test_one_that_is_lost_before_its_answer_has_come_is_followed_as_well() -> None:
+def test_a_jobmaster_that_is_lost_before_its_answer_has_come_is_followed_as_well() -> None:
     core = DispatcherCore()
     core.submitted("j", "job", "f", {}, NOW, takes_over=True)
     assert core.may_start("j")
@@ -390,7 +390,7 @@ def test_one_that_is_lost_before_its_answer_has_come_is_followed_as_well() -> No
 
 def test_a_jobmaster_that_was_given_up_has_no_say() -> None:
     core = DispatcherCore()
-    led(core, takes_over=True)
+    submit_and_start(core, takes_over=True)
     core.jobmaster_lost("j", "silent", at(5))
     assert core.is_former("j", "t")
     assert core.state_changed("j", "CANCELED", {}, "t") == []
@@ -418,7 +418,7 @@ def test_a_jobmaster_that_lives_beside_the_one_that_leads_has_no_say() -> None:
 
 def test_pauses_grow_while_jobmasters_die_one_after_another() -> None:
     core = DispatcherCore()
-    led(core, takes_over=True)
+    submit_and_start(core, takes_over=True)
     delays = []
     for time in (0, 10, 20, 30, 40, 50, 60, 70, 80, 1000):
         last = core.jobmaster_lost("j", "killed", at(time))[-1]
@@ -431,7 +431,7 @@ def test_pauses_grow_while_jobmasters_die_one_after_another() -> None:
 
 def test_a_cancelled_job_gets_no_other_jobmaster() -> None:
     core = DispatcherCore()
-    led(core, takes_over=True)
+    submit_and_start(core, takes_over=True)
     core.cancel("j", NOW)
     lost = core.jobmaster_lost("j", "killed", at(5))
     assert lost == [StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM), CancelJob("j", *JM)]
@@ -440,7 +440,7 @@ def test_a_cancelled_job_gets_no_other_jobmaster() -> None:
 
 def test_the_loss_of_another_jobmaster_than_the_stored_one_is_old_news() -> None:
     core = DispatcherCore()
-    restored(core, jobmaster=JM, takes_over=True)
+    restore(core, jobmaster=JM, takes_over=True)
     assert core.jobmaster_lost("j", "another one leads the job", NOW, "former") == []
     assert core.jobmaster_lost("j", "killed", NOW, JM[1]) == [ForgetJobMaster("j"), SendStartJob("j")]
 
@@ -466,7 +466,7 @@ def test_what_becomes_of_checkpoints_is_known_without_a_jobmaster(retention: str
 
 def test_a_restored_job_whose_jobmaster_is_gone_goes_on() -> None:
     core = DispatcherCore()
-    restored(core, jobmaster=JM, takes_over=True)
+    restore(core, jobmaster=JM, takes_over=True)
     assert core.host_lists({}, NOW) == [SendAdoptJob("j", *JM)]  # the host may be another machine's by now
     assert core.unreachable("j", "refused", NOW) == [ForgetJobMaster("j"), SendStartJob("j")]
     assert core.job("j").takeovers == 1
@@ -474,7 +474,7 @@ def test_a_restored_job_whose_jobmaster_is_gone_goes_on() -> None:
 
 def test_a_jobmaster_that_the_host_does_not_know_is_adopted_where_it_is() -> None:
     core = DispatcherCore()
-    restored(core, jobmaster=JM, takes_over=True)
+    restore(core, jobmaster=JM, takes_over=True)
     assert core.host_lists({}, NOW) == [SendAdoptJob("j", *JM)]
     assert core.adopted("j", *JM) == [RememberJobMaster("j", *JM)]
     core.jobmaster_silent("j", "silent", at(50))
@@ -483,7 +483,7 @@ def test_a_jobmaster_that_the_host_does_not_know_is_adopted_where_it_is() -> Non
 
 def test_the_silence_of_a_jobmaster_says_nothing_while_no_host_answers() -> None:
     core = DispatcherCore()
-    restored(core, jobmaster=JM, takes_over=True)
+    restore(core, jobmaster=JM, takes_over=True)
     core.host_lists({}, NOW)
     assert core.host_away("refused", at(1)) == [SendAdoptJob("j", *JM)]
     assert core.unreachable("j", "refused", at(2)) == []
@@ -492,9 +492,9 @@ def test_the_silence_of_a_jobmaster_says_nothing_while_no_host_answers() -> None
 
 def test_a_job_without_jobmaster_is_started_if_nobody_ran_it_and_else_fails() -> None:
     core = DispatcherCore()
-    restored(core, "new")
-    restored(core, "lost", jobmaster=JM)
-    restored(core, "unwanted", cancel_wanted=True)
+    restore(core, "new")
+    restore(core, "lost", jobmaster=JM)
+    restore(core, "unwanted", cancel_wanted=True)
     assert core.host_lists({}, NOW) == [
         SendStartJob("new"),
         SendAdoptJob("lost", *JM),  # another host may have led when it was started
@@ -503,14 +503,14 @@ def test_a_job_without_jobmaster_is_started_if_nobody_ran_it_and_else_fails() ->
     ended = core.unreachable("lost", "refused", NOW)
     assert ended == [StoreEnd("lost"), CleanUpCheckpoints("lost"), SendAdoptJob("lost", *JM), CancelJob("lost", *JM)]
     assert core.job("new").state == "INITIALIZING"
-    assert "ended while no Dispatcher ran" in message(core, "lost")
+    assert "ended while no Dispatcher ran" in failure_message(core, "lost")
     assert core.job("unwanted").state == "CANCELED"
 
 
 def test_without_a_host_jobmasters_are_looked_for_where_they_were() -> None:
     core = DispatcherCore()
-    restored(core, "new")
-    restored(core, "old", jobmaster=JM)
+    restore(core, "new")
+    restore(core, "old", jobmaster=JM)
     assert core.host_away("refused", at(1)) == [SendAdoptJob("old", *JM)]
     assert core.job("new").progress == "waiting: the JobMaster host can't be reached: refused"
     assert core.adopted("old", *JM) == [RememberJobMaster("old", *JM)]
@@ -521,7 +521,7 @@ def test_without_a_host_jobmasters_are_looked_for_where_they_were() -> None:
 
 def test_an_end_may_be_reported_before_the_adoption_is_answered() -> None:
     core = DispatcherCore()
-    restored(core)
+    restore(core)
     core.host_lists({"j": JM}, NOW)
     assert core.finished("j", archive(), NOW) == [StoreEnd("j")]
     assert core.adopted("j", *JM) == []
@@ -536,13 +536,13 @@ def test_a_job_that_runs_without_a_record_is_taken_over() -> None:
     core.adopted("j", *JM)
     assert core.job("j").phase is JobPhase.LED
     core.jobmaster_lost("j", "killed", at(5))
-    assert message(core).startswith("killed. The job is not started again, since there is no record of it")
+    assert failure_message(core).startswith("killed. The job is not started again, since there is no record of it")
 
 
 def test_jobs_that_ended_before_the_restart_are_known_for_the_rest_of_their_time() -> None:
     core = DispatcherCore(Limits(expiration=100))
     core.restored_end("j", "job", "f", job_row("j", "FINISHED"), ended_at=-30.0)
-    assert submitted(core) == []
+    assert submit(core) == []
     assert core.counts()["jobs-finished"] == 1
     assert core.tick(at(69)) == []
     assert core.tick(at(70)) == [DeleteStoredJob("j")]
@@ -555,8 +555,8 @@ def test_jobs_that_ended_before_the_restart_are_known_for_the_rest_of_their_time
 
 def test_a_job_ends_with_its_silent_client_if_that_was_asked_for() -> None:
     core = DispatcherCore()
-    led(core, client_timeout=30.0)
-    led(core, "free")
+    submit_and_start(core, client_timeout=30.0)
+    submit_and_start(core, "free")
     core.client_alive("j", 45.0, at(20))
     core.client_alive("free", 1.0, at(20))
     assert core.tick(at(64)) == []
@@ -604,7 +604,7 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
         did: list[Any] = []
         match event:
             case "submit" if job not in accepted:
-                did = submitted(core, job, now=moment, client_timeout=100.0 if job == "a" else None)
+                did = submit(core, job, now=moment, client_timeout=100.0 if job == "a" else None)
                 accepted.add(job)
             case "restore" if job not in accepted:
                 core.restored(job, job, "f", {**EMPTY, "jid": job}, moment, None, JM if pause > 25 else None)

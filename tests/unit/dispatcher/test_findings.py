@@ -133,7 +133,7 @@ def test_late_event_time_is_a_finding_unless_there_is_none(watermark: int, kind:
     assert findings(archive(vertex("v", watermark=watermark)))[0]["kind"] == kind
 
 
-def test_who_holds_event_time_back_is_a_finding_and_is_not_called_late_as_well() -> None:
+def test_a_vertex_that_holds_event_time_back_is_a_finding_and_is_not_called_late_as_well() -> None:
     late = NOW - 120_000
     row = {"input": 1, "members": 2, "idle": 0, "ended": 0, "watermark": late, "ahead": NOW, "still_ms": 100_000}
     held_back = {EVENT_TIME: {"subtask": 0, "inputs": [{**row, "source": "source", "subtask": 1}]}}

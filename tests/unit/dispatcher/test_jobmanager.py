@@ -77,7 +77,7 @@ def test_a_pod_that_is_stopped_leaves_the_cluster(
     assert DEPLOYMENT in server.objects
 
 
-def test_who_may_not_remove_the_deployment_is_told(
+def test_a_jobmanager_that_may_not_remove_its_deployment_says_so(
     server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Services, "says", {"over": True})

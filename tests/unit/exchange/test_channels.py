@@ -304,7 +304,7 @@ def test_an_unpicklable_record_raises_where_it_is_written(sender: Any) -> None:
     assert s.channel.queued_bytes == 0
 
 
-def test_or_else_is_told_to_the_task_or_the_link(sender: Any) -> None:
+def test_an_unpicklable_record_of_a_timed_flush_is_reported_to_the_task_or_the_link(sender: Any) -> None:
     s = sender(timeout_ms=10, credit=0)
     errors: list[Exception] = []
     s.channel.write(batch_of(threading.Lock()))

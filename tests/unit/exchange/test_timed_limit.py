@@ -101,7 +101,7 @@ def test_the_limit_follows_the_rate_and_grows_when_the_reader_finds_nothing() ->
     assert limit.bytes == pytest.approx(50_000, rel=0.15), "a time without records says nothing"
 
 
-def test_one_who_found_nothing_for_long_has_no_more_in_front_of_it_when_a_flood_comes() -> None:
+def test_a_reader_that_found_nothing_for_long_has_no_more_in_front_of_it_when_a_flood_comes() -> None:
     """Records that trickle are worked off at once: that says nothing about how many may wait."""
     clock = ManualClock()
     limit = TimedLimit(clock, 1.0)

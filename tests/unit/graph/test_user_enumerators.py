@@ -35,7 +35,7 @@ def program(source: Numbers, **settings: Any) -> tuple[JobGraph, dict[str, Any]]
     return build(p.graph(parallelism=3))
 
 
-def test_it_is_a_vertex_of_parallelism_one_in_the_group_of_its_source() -> None:
+def test_an_enumerator_is_a_vertex_of_parallelism_one_in_the_group_of_its_source() -> None:
     graph, chains = program(Own(), slot_sharing_group="readers")
     enumerator, source = graph.vertices[:2]
     assert (enumerator.name, enumerator.parallelism, enumerator.slot_sharing_group) == (

@@ -67,7 +67,7 @@ def lead(host: Host) -> int:
     return epoch
 
 
-def test_it_keeps_the_contracts(tmp_path: Path) -> None:
+def test_high_availability_on_kubernetes_keeps_the_contracts(tmp_path: Path) -> None:
     server, others = StandIn(), StandIn()
     check_cells(lambda: KubernetesCells(settings(), server))  # type: ignore[arg-type]
     check_high_availability(lambda: KubernetesServices(settings(tmp_path), None, others))  # type: ignore[arg-type]
@@ -188,7 +188,7 @@ def test_a_lease_that_was_granted_without_an_answer_is_led_in_the_next_campaign(
 
 
 @pytest.mark.parametrize("collection", ["leases", "configmaps"])
-def test_others_that_change_the_objects_all_the_time_are_in_nobodys_way(collection: str) -> None:
+def test_foreign_changes_of_the_objects_hold_nobody_up(collection: str) -> None:
     server = StandIn()
     with hosts(server) as (first, second):
         epoch = lead(first)

@@ -564,7 +564,7 @@ def test_how_many_tasks_there_may_be_is_planned_and_what_they_are_made_of() -> N
         (adapting("GLOBAL"), [None, (1, 4), None]),
     ],
 )
-def test_who_may_have_fewer_tasks(graph: JobGraph, expected: list[Any]) -> None:
+def test_which_vertices_may_have_fewer_tasks(graph: JobGraph, expected: list[Any]) -> None:
     stages = plan_stages(graph, create_enumerator)
     assert [stage.sizing and stage.sizing[:2] for stage in stages] == expected
     assert len(stages[0].tasks) == (4 if graph.config.get(f"{AUTO}.enabled") else 1), "it has one split"

@@ -26,7 +26,7 @@ class Gateway(DispatcherGateway):
     def __init__(self, *errors: RpcError, forever: RpcError | None = None) -> None:
         super().__init__(RpcClient(None, "secret", ManualClock()), "")  # type: ignore[arg-type]
         self.errors, self.forever = list(errors), forever
-        self.asked = 0
+        self.calls = 0
         self.heard: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -40,7 +40,7 @@ class Gateway(DispatcherGateway):
         return method.read_answer({})
 
     async def _answer(self, what: str) -> None:
-        self.asked += 1
+        self.calls += 1
         await self.gate.wait()
         if self.errors or self.forever:
             raise self.errors.pop(0) if self.errors else self.forever  # type: ignore[misc]
@@ -84,7 +84,7 @@ def test_states_are_told_in_order_and_overtaken_ones_are_left_out() -> None:
         w.gateway.gate.clear()
         for state in ("CREATED", "RUNNING", "FAILING"):
             w.reporter.state(state, {})
-            await w.until(lambda: w.gateway.asked > 0)
+            await w.until(lambda: w.gateway.calls > 0)
         w.reporter.end({"state": "FAILED"})
         w.reporter.state("late", {})
         w.gateway.gate.set()
@@ -98,7 +98,7 @@ def test_what_does_not_arrive_is_repeated() -> None:
     async def test(w: World) -> None:
         w.reporter.end({"state": "FINISHED"})
         await w.reporter.acknowledged.wait()
-        assert w.gateway.asked == 4
+        assert w.gateway.calls == 4
 
     run(test, gone(), RpcFault(RpcCode.INTERNAL, "bug"), RpcFault(RpcCode.UNAUTHORIZED, "clocks"))
 
@@ -109,7 +109,7 @@ def test_an_end_is_stored_only_if_the_dispatcher_took_it(code: RpcCode | None, s
         w.reporter.end({"state": "FINISHED"})
         await w.reporter.acknowledged.wait()
         assert w.reporter.is_end_stored is stored
-        assert w.gateway.asked == 1
+        assert w.gateway.calls == 1
 
     run(test, *([RpcFault(code, "another JobMaster has the job")] if code else []))
 
@@ -117,7 +117,7 @@ def test_an_end_is_stored_only_if_the_dispatcher_took_it(code: RpcCode | None, s
 def test_an_end_is_kept_for_the_dispatcher_that_adopts_the_job() -> None:
     async def test(w: World) -> None:
         w.reporter.end({"state": "FINISHED"})
-        await w.until(lambda: w.gateway.asked >= 2)
+        await w.until(lambda: w.gateway.calls >= 2)
         assert not w.reporter.acknowledged.is_set()
         following = Gateway()
         w.reporter.adopt(following)
@@ -132,7 +132,7 @@ def test_an_adoption_does_not_wait_for_the_next_try(monkeypatch: pytest.MonkeyPa
 
     async def test(w: World) -> None:
         w.reporter.end({"state": "FINISHED"})
-        await w.until(lambda: w.gateway.asked == 1)
+        await w.until(lambda: w.gateway.calls == 1)
         following = Gateway()
         w.reporter.adopt(following)
         async with asyncio.timeout(10):
@@ -146,7 +146,7 @@ def test_a_deposed_dispatcher_gets_no_more_states_until_the_next_one_adopts() ->
     async def test(w: World) -> None:
         w.reporter.state("RUNNING", {})
         await w.until(lambda: not len(w.tasks))
-        assert w.gateway.asked == 1
+        assert w.gateway.calls == 1
         following = Gateway()
         w.reporter.adopt(following)
         w.reporter.state("RUNNING", {})  # as the core has it said again
@@ -159,7 +159,7 @@ def test_a_dispatcher_that_leads_may_not_want_to_know() -> None:
     async def test(w: World) -> None:
         w.reporter.end({"state": "FINISHED"})
         await w.reporter.acknowledged.wait()
-        assert w.gateway.asked == 1
+        assert w.gateway.calls == 1
 
     run(test, forever=RpcFault(RpcCode.NOT_FOUND, "no such job"))
 
@@ -167,7 +167,7 @@ def test_a_dispatcher_that_leads_may_not_want_to_know() -> None:
 def test_an_end_that_nobody_takes_is_given_up_some_time() -> None:
     async def test(w: World) -> None:
         w.reporter.end({"state": "FINISHED"})
-        await w.until(lambda: w.gateway.asked >= 3)
+        await w.until(lambda: w.gateway.calls >= 3)
         assert not w.reporter.acknowledged.is_set()
         w.clock.advance(dispatcher.END_KEPT)
         await w.reporter.acknowledged.wait()
@@ -178,7 +178,7 @@ def test_an_end_that_nobody_takes_is_given_up_some_time() -> None:
 def test_a_host_that_stops_tries_once_more() -> None:
     async def test(w: World) -> None:
         w.reporter.end({"state": "FINISHED"})
-        await w.until(lambda: w.gateway.asked >= 2)
+        await w.until(lambda: w.gateway.calls >= 2)
         w.reporter.hurry()
         await w.reporter.acknowledged.wait()
         await w.until(lambda: not len(w.tasks))

@@ -158,7 +158,9 @@ def test_a_jobmaster_that_was_given_up_is_killed_before_another_follows() -> Non
     assert host.core.start_job(graph(), again) == (None, [h.ForkJobMaster(job_id)])
 
 
-def test_who_was_given_up_is_said_by_tokens_since_no_dispatcher_knows_what_another_one_has_counted() -> None:
+def test_jobmasters_that_were_given_up_are_said_by_tokens_since_no_dispatcher_knows_what_another_one_has_counted() -> (
+    None
+):
     host = Host()
     job_id = host.run()
     second = replace(start(graph()), takeover=1, given_up=("t1",))
@@ -173,7 +175,7 @@ def test_who_was_given_up_is_said_by_tokens_since_no_dispatcher_knows_what_anoth
         host.core.start_job(graph(), other)
 
 
-def test_one_that_was_given_up_is_not_answered_when_its_process_lingers_or_has_ended_in_order() -> None:
+def test_a_jobmaster_that_was_given_up_is_not_answered_when_its_process_lingers_or_has_ended_in_order() -> None:
     host = Host()
     job_id = host.run()
     host.core.ended(job_id)

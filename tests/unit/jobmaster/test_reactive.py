@@ -213,7 +213,7 @@ def begun(slots: int = 2, **others: Any) -> Reactive:
     return d
 
 
-def test_it_takes_what_there_is_and_begins_when_no_more_comes() -> None:
+def test_a_reactive_job_takes_the_slots_that_there_are_and_begins_when_no_more_come() -> None:
     d = Reactive()
     d.start()
     assert d.seen(do.DeclareSlots) == [do.DeclareSlots(1, (), 128)]
@@ -232,7 +232,7 @@ def test_it_takes_what_there_is_and_begins_when_no_more_comes() -> None:
     assert d.core.state.name == "FINISHED"
 
 
-def test_one_that_has_all_that_it_can_use_begins_at_once() -> None:
+def test_a_reactive_job_that_has_all_slots_that_it_can_use_begins_at_once() -> None:
     d = Reactive(job(limited(1, 2, splits=True), limited(2, 2)))
     d.start()
     d.offer(0)
@@ -495,7 +495,7 @@ def test_a_job_that_ends_rescales_no_more() -> None:
     assert causes(d) == [("INITIAL_SCHEDULE", "JOB_CANCELED")]
 
 
-def test_so_many_are_kept_and_all_are_counted() -> None:
+def test_the_last_rescales_are_kept_and_all_are_counted() -> None:
     d = begun(history=2)
     first = rescales_of(d)[0]["rescaleUuid"]
     for _ in range(3):

@@ -102,7 +102,7 @@ def test_a_failure_that_no_attempt_can_mend_ends_the_job_at_once() -> None:
     assert d.core.state.name == "FAILING"
 
 
-def test_such_a_failure_ends_a_job_that_is_being_restarted_too() -> None:
+def test_a_failure_that_no_attempt_can_mend_ends_a_job_that_is_being_restarted_too() -> None:
     d = Driver(two_by_two(), settings(attempts=9))
     d.running()
     first, second = d.ids()[:2]

@@ -88,7 +88,7 @@ def test_a_reader_may_ask_before_its_state_is_reported() -> None:
     assert events_of(d) == [(1, ["add_reader 0", "request_split 0"])]
 
 
-def test_it_shares_a_slot_and_a_region_with_its_readers() -> None:
+def test_an_enumerator_shares_a_slot_and_a_region_with_its_readers() -> None:
     by_one = JobGraph(
         **{**jobs.two_by_two().__dict__, "edges": (JobEdge(0, vertex_id(1), vertex_id(2), vertex_id(1), 0,
            "FORWARD"),)}
@@ -149,7 +149,7 @@ def test_nobody_else_may_hand_out_splits() -> None:
         send_events(d, 1, events.assign_splits(0, [A]), by=MAPS)
 
 
-def test_it_ends_when_its_readers_have() -> None:
+def test_an_enumerator_ends_when_its_readers_have() -> None:
     d = Driver(graph())
     d.running()
     events_of(d)

@@ -32,7 +32,7 @@ def last_failure(job: FakeJob) -> str:
     return str(at_once(job.coordinator.statistics.in_slices())["latest"]["FAILED"]["message"])
 
 
-def test_one_that_takes_too_long_names_who_has_not_acknowledged() -> None:
+def test_a_checkpoint_that_takes_too_long_names_tasks_that_have_not_acknowledged() -> None:
     job = FakeJob(timeout=30.0, tolerable_failures=1).run()
     checkpoint_id = job.begin()
     job.acknowledge(job.execution(1, 0), checkpoint_id)
@@ -95,7 +95,7 @@ def test_a_slow_checkpoint_is_told_before_it_expires(caplog: pytest.LogCaptureFi
     assert not job.failed
 
 
-def test_one_that_is_overtaken_does_not_come_behind_a_later_one() -> None:
+def test_a_checkpoint_that_is_overtaken_does_not_come_behind_a_later_one() -> None:
     job = FakeJob(max_concurrent=2, retained=1).run()
     first, second = job.begin(), job.begin()
     job.acknowledge_all(second)  # it is on its way into the store
@@ -106,7 +106,7 @@ def test_one_that_is_overtaken_does_not_come_behind_a_later_one() -> None:
     assert [notice.checkpoint_id for notice in job.instructions_of(do.NotifyCheckpointComplete)] == [second, second]
 
 
-def test_older_ones_are_dropped_when_a_newer_one_is_complete() -> None:
+def test_older_checkpoints_are_dropped_when_a_newer_one_is_complete() -> None:
     job = FakeJob(max_concurrent=2, tolerable_failures=9).run()
     older, newer = job.begin(), job.begin()
     job.acknowledge_all(newer)
@@ -117,7 +117,7 @@ def test_older_ones_are_dropped_when_a_newer_one_is_complete() -> None:
     assert job.completed.ids() == job.storage.store == [newer]
 
 
-def test_an_older_one_completes_after_a_newer_one_was_taken_back() -> None:
+def test_an_older_checkpoint_completes_after_a_newer_one_was_taken_back() -> None:
     job = FakeJob(max_concurrent=2, tolerable_failures=9).run()
     older, newer = job.begin(), job.begin()
     job.acknowledge_all(newer)
@@ -132,7 +132,7 @@ def test_an_older_one_completes_after_a_newer_one_was_taken_back() -> None:
     assert job.take() > newer
 
 
-def test_an_older_one_is_dropped_while_a_newer_one_may_be_in_the_store() -> None:
+def test_an_older_checkpoint_is_dropped_while_a_newer_one_may_be_in_the_store() -> None:
     job = FakeJob(max_concurrent=2, tolerable_failures=9).run()
     older, newer = job.begin(), job.begin()
     job.acknowledge_all(newer)
@@ -147,7 +147,7 @@ def test_an_older_one_is_dropped_while_a_newer_one_may_be_in_the_store() -> None
 
 
 @pytest.mark.parametrize("hung", ["Prepare", "Complete", "Undo", "Discard"])
-def test_what_is_left_of_a_newer_one_is_removed_although_an_older_one_completes_first(hung: str) -> None:
+def test_files_of_a_newer_checkpoint_are_removed_although_an_older_one_completes_first(hung: str) -> None:
     job = FakeJob(max_concurrent=2, tolerable_failures=9).run()
     older = job.begin()
     job.advance(job.settings.interval)
@@ -181,7 +181,7 @@ def test_partly_finished_operators_with_union_state_are_refused_with_the_reason(
     assert job.failed == []  # it does not count
 
 
-def test_fully_finished_operators_with_union_state_are_not() -> None:
+def test_fully_finished_operators_with_union_state_are_completed() -> None:
     job = FakeJob(jobs.job(jobs.vertex(1, 2, splits=["a"]), jobs.vertex(2, 1))).run()
     checkpoint_id = job.begin()
     for subtask in (0, 1):
@@ -205,7 +205,7 @@ def test_checkpoints_go_on_after_tasks_have_finished_and_begin_behind_them() -> 
     assert job.storage.store == [checkpoint_id]
 
 
-def test_or_not_if_that_is_switched_off() -> None:
+def test_no_checkpoint_begins_after_tasks_have_finished_if_that_is_switched_off() -> None:
     job = FakeJob(after_tasks_finish=False).run()
     job.move(job.execution(1, 0), ExecutionState.FINISHED)
     job.advance(35)

@@ -34,7 +34,7 @@ class Away:
 
     def __init__(self, job_cluster: Cluster) -> None:
         self.unreadable = self.holds = False
-        self.held: list[WorkResult] = []
+        self.results: list[WorkResult] = []
         self._found, self._inner = job_cluster, job_cluster.worker.do
         job_cluster.worker.do = self.do  # type: ignore[method-assign]
 
@@ -43,17 +43,17 @@ class Away:
             return WorkResult(work, error=str(CheckpointStorageError("the storage is away")))
         done = self._inner(work)
         if self.holds and isinstance(work, Complete):
-            self.held.append(done)
+            self.results.append(done)
             return WorkResult(type("Nothing", (), {})())
         return done
 
     def answer(self) -> None:
         self.holds = False
-        self._found.do(self._found.core.checkpoint_work_done(self.held.pop()))
+        self._found.do(self._found.core.checkpoint_work_done(self.results.pop()))
 
     def lose(self) -> None:
         """The store has done what it was asked for, and its answer is lost."""
-        self.held.append(replace(self.held.pop(), error="no answer", hung=True))
+        self.results.append(replace(self.results.pop(), error="no answer", hung=True))
         self.answer()
 
 
@@ -78,7 +78,7 @@ def completing(directory: Path, before: int, **more: Any) -> tuple[Cluster, Away
     away = Away(job_cluster)
     away.holds = True
     job_cluster.advance(10)
-    assert len(away.held) == 1
+    assert len(away.results) == 1
     return job_cluster, away
 
 
@@ -330,7 +330,7 @@ def test_sinks_files_of_a_checkpoint_that_is_given_up_while_it_is_completed_go(t
     away = Away(job_cluster)
     away.holds = True
     job_cluster.advance(8)
-    assert len(away.held) == 1
+    assert len(away.results) == 1
     job_cluster.do(job_cluster.core.cancel("by a test"))
     assert job_cluster.state == "CANCELED"
     assert released(job_cluster) == {1}

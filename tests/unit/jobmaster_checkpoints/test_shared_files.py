@@ -47,7 +47,7 @@ def take_checkpoint(job: FakeJob, builds_on: tuple[int, ...]) -> int:
 
 
 @pytest.mark.parametrize("retained", [1, 2])
-def test_they_go_with_the_last_checkpoint_that_names_them(retained: int) -> None:
+def test_shared_files_go_with_the_last_checkpoint_that_names_them(retained: int) -> None:
     job = FakeJob(retained=retained).run()
     first = take_checkpoint(job, ())
     assert base_of(job) == {None}
@@ -61,7 +61,7 @@ def test_they_go_with_the_last_checkpoint_that_names_them(retained: int) -> None
     assert stored_checkpoints(job) == {fourth, fifth}
 
 
-def test_one_that_is_asked_for_with_all_state_builds_on_none() -> None:
+def test_a_full_checkpoint_builds_on_none() -> None:
     job = FakeJob(tolerable_failures=9).run()
     first = take_checkpoint(job, ())
     for full, bases in ((True, {None}), (False, {str(first)})):
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_is_given_up_takes_its_own_files_only() -> None:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_so_does_one_that_can_not_be_completed(stored: bool) -> None:
+def test_a_checkpoint_that_can_not_be_completed_takes_its_own_files_only(stored: bool) -> None:
     job = FakeJob(tolerable_failures=9).run()
     first = take_checkpoint(job, ())
     second = job.begin()

@@ -200,6 +200,6 @@ def test_wrong_options_are_said_before_anything_is_made(settings: dict[str, str]
     assert server.objects == {}
 
 
-def test_it_has_to_have_a_name() -> None:
+def test_a_cluster_has_to_have_a_name() -> None:
     with pytest.raises(ConfigurationError, match=r"say which cluster: -Dkubernetes.cluster-id=NAME"):
         KubernetesCluster(Settings({}), StandIn())  # type: ignore[arg-type]

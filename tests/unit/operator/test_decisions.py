@@ -43,9 +43,9 @@ class World:
     """
 
     def __init__(self, desired: Spec, *, crashes: bool = False) -> None:
-        self.wanted, self.crashes = desired, crashes
+        self.desired, self.crashes = desired, crashes
         self.status, self.seen, self.now = Status(), ObservedObject(), 1000.0
-        self.made: list[o.Create] = []
+        self.deployments: list[o.Create] = []
         self.actions: list[o.Action] = []
         self.events: list[str] = []
         self.savepoints: dict[str, OperationSeen] = {}
@@ -57,12 +57,12 @@ class World:
         """One look; what was decided is done."""
         if self.crashes:
             before = self.see()
-            once = decide(UID, self.wanted, before, self.status, self.now)
-            again = decide(UID, self.wanted, before, once.status, self.now)
+            once = decide(UID, self.desired, before, self.status, self.now)
+            again = decide(UID, self.desired, before, once.status, self.now)
             if once.status.step:  # the status was written, and nothing was done: all of it is decided again
                 assert set(map(repr, once.actions)) <= set(map(repr, again.actions)), (once, again)
             self.status = once.status
-        decision = decide(UID, self.wanted, self.see(), self.status, self.now)
+        decision = decide(UID, self.desired, self.see(), self.status, self.now)
         self.status = Status.from_plain(decision.status.to_plain())
         self.events += [event.reason for event in decision.events]
         for action in decision.actions:
@@ -86,7 +86,7 @@ class World:
         match action:
             case o.Create():
                 if not self.seen.exists:
-                    self.made.append(action)
+                    self.deployments.append(action)
                     self.records = True
                     self.state = "RUNNING"
                     self.seen = running(action.incarnation)
@@ -113,16 +113,16 @@ def crashes(request: pytest.FixtureRequest) -> bool:
 def deployed(desired: Spec, crashes: bool = False) -> World:
     world = World(desired, crashes=crashes)
     world.settle()
-    assert [deployment.incarnation for deployment in world.made] == [1]
+    assert [deployment.incarnation for deployment in world.deployments] == [1]
     return world
 
 
 def test_an_object_becomes_a_cluster_once(crashes: bool) -> None:
     world = deployed(spec(initialSavepointPath="s3://b/s/old"), crashes)
-    assert world.made[0].restore == "s3://b/s/old"
-    assert world.made[0].claim is False
+    assert world.deployments[0].restore == "s3://b/s/old"
+    assert world.deployments[0].claim is False
     assert lifecycle(world.status) == "STABLE"
-    assert world.status.stable == world.wanted.plain
+    assert world.status.stable == world.desired.plain
     assert world.status.job == "RUNNING"
 
 
@@ -136,9 +136,9 @@ def test_nothing_is_done_while_nothing_changes() -> None:
 
 def test_an_upgrade_by_savepoint_goes_on_from_it(crashes: bool) -> None:
     world = deployed(spec(), crashes)
-    world.wanted = spec(image="two")
+    world.desired = spec(image="two")
     world.settle(15)
-    first, second = world.made
+    first, second = world.deployments
     assert second.incarnation == 2
     assert second.job_id != first.job_id
     assert second.spec["image"] == "two"
@@ -151,7 +151,7 @@ def test_an_upgrade_by_savepoint_goes_on_from_it(crashes: bool) -> None:
 
 def test_nothing_is_removed_before_its_savepoint_is_complete() -> None:
     world = deployed(spec())
-    world.wanted = spec(image="two")
+    world.desired = spec(image="two")
     world.savepoints = _Pending()
     for _ in range(5):
         world.look()
@@ -168,9 +168,9 @@ class _Pending(dict[str, OperationSeen]):
 
 def test_a_savepoint_that_fails_leaves_the_job_alone_and_is_taken_again() -> None:
     world = deployed(spec())
-    world.wanted = spec(image="two")
-    number = 1 * 1000
-    world.savepoints[o.operation_id_of(UID, "stop", number)] = OperationSeen(failure="disk full")
+    world.desired = spec(image="two")
+    first_attempt = 1000  # of the first incarnation, each of which has a thousand attempts
+    world.savepoints[o.operation_id_of(UID, "stop", first_attempt)] = OperationSeen(failure="disk full")
     world.look()
     world.look()
     assert world.status.step == ""
@@ -178,83 +178,83 @@ def test_a_savepoint_that_fails_leaves_the_job_alone_and_is_taken_again() -> Non
     assert "SavepointError" in world.events
     world.look()
     assert "soon" in world.status.error
-    assert len(world.made) == 1
+    assert len(world.deployments) == 1
     world.now += o.AGAIN_SECONDS
     world.settle()
-    assert len(world.made) == 2
+    assert len(world.deployments) == 2
 
 
 def test_last_state_finds_the_checkpoint_when_all_is_gone(crashes: bool) -> None:
     world = deployed(spec("last-state"), crashes)
-    world.wanted = spec("last-state", image="two")
+    world.desired = spec("last-state", image="two")
     world.settle()
-    assert world.made[1].restore == "s3://b/c/chk-9"
-    assert world.made[1].claim is True, "it was the job's own, and goes when there is another"
+    assert world.deployments[1].restore == "s3://b/c/chk-9"
+    assert world.deployments[1].claim is True, "it was the job's own, and goes when there is another"
     kinds = [type(action).__name__ for action in world.actions]
     assert kinds.index("Remove") < kinds.index("Forget") < len(kinds) - 1 - kinds[::-1].index("Create")
 
 
 def test_pods_that_are_still_there_are_waited_for() -> None:
     world = deployed(spec("last-state"))
-    world.wanted = spec("last-state", image="two")
+    world.desired = spec("last-state", image="two")
     world.look()
     world.seen = ObservedObject(is_going=True, incarnation=1)
     for _ in range(3):
-        decision = decide(UID, world.wanted, world.seen, world.status, world.now)
+        decision = decide(UID, world.desired, world.seen, world.status, world.now)
         assert [type(action) for action in decision.actions] == [o.Remove]
         world.status = decision.status
-    assert len(world.made) == 1
+    assert len(world.deployments) == 1
 
 
 def test_a_checkpoint_that_can_not_be_told_is_waited_for() -> None:
     world = deployed(spec("last-state"))
-    world.wanted = spec("last-state", image="two")
+    world.desired = spec("last-state", image="two")
     world.last = LastCheckpoint(error="no answer")
     for _ in range(5):
         world.look()
     assert "no answer" in world.status.error
-    assert len(world.made) == 1
+    assert len(world.deployments) == 1
     assert world.records, "what tells it stays"
     world.last = LastCheckpoint("s3://b/c/chk-3")
     world.settle()
-    assert world.made[1].restore == "s3://b/c/chk-3"
+    assert world.deployments[1].restore == "s3://b/c/chk-3"
 
 
 def test_a_job_without_any_checkpoint_begins_with_what_it_began_with() -> None:
     world = deployed(spec("last-state", initialSavepointPath="s3://b/s/old"))
-    world.wanted = spec("last-state", image="two", initialSavepointPath="s3://b/s/old")
+    world.desired = spec("last-state", image="two", initialSavepointPath="s3://b/s/old")
     world.last = LastCheckpoint("")
     world.settle()
-    assert world.made[1].restore == "s3://b/s/old"
-    assert world.made[1].claim is False
+    assert world.deployments[1].restore == "s3://b/s/old"
+    assert world.deployments[1].claim is False
 
 
 def test_stateless_begins_anew(crashes: bool) -> None:
     world = deployed(spec("stateless", initialSavepointPath="s3://b/s/old"), crashes)
-    world.wanted = spec("stateless", image="two")
+    world.desired = spec("stateless", image="two")
     world.settle()
-    assert world.made[1].restore == ""
+    assert world.deployments[1].restore == ""
 
 
 def test_a_job_that_does_not_run_is_upgraded_by_its_last_state() -> None:
     world = deployed(spec("savepoint"))
     world.state = "RESTARTING"
-    world.wanted = spec("savepoint", image="two")
+    world.desired = spec("savepoint", image="two")
     world.settle()
-    assert world.made[1].restore == "s3://b/c/chk-9"
+    assert world.deployments[1].restore == "s3://b/c/chk-9"
     assert "UpgradeByLastState" in world.events
 
 
 def test_without_high_availability_a_job_that_does_not_run_is_waited_for() -> None:
     world = deployed(spec("savepoint", ha=False))
     world.state = "RESTARTING"
-    world.wanted = spec("savepoint", image="two", ha=False)
+    world.desired = spec("savepoint", image="two", ha=False)
     world.settle()
-    assert len(world.made) == 1
+    assert len(world.deployments) == 1
     assert "RESTARTING" in world.status.error
     world.state = "RUNNING"
     world.settle()
-    assert world.made[1].restore == "s3://b/s/0"
+    assert world.deployments[1].restore == "s3://b/s/0"
 
 
 def test_a_job_that_has_failed_goes_on_from_its_last_checkpoint() -> None:
@@ -262,56 +262,56 @@ def test_a_job_that_has_failed_goes_on_from_its_last_checkpoint() -> None:
     world.state = "FAILED"
     world.look()
     assert lifecycle(world.status) == "FAILED"
-    world.wanted = spec("savepoint", image="two")
+    world.desired = spec("savepoint", image="two")
     world.settle()
-    assert world.made[1].restore == "s3://b/c/chk-1", "REST has told it: nothing comes after a job's end"
+    assert world.deployments[1].restore == "s3://b/c/chk-1", "REST has told it: nothing comes after a job's end"
 
 
 def test_suspended_and_resumed(crashes: bool) -> None:
     world = deployed(spec(), crashes)
-    world.wanted = spec(state="suspended")
+    world.desired = spec(state="suspended")
     world.settle()
     assert lifecycle(world.status) == "SUSPENDED"
     assert not world.seen.exists
-    shown = status_of(world.status, world.wanted)
+    shown = status_of(world.status, world.desired)
     assert shown["jobStatus"]["upgradeSavepointPath"] == "s3://b/s/0"
     world.actions.clear()
     world.settle()
     assert world.actions == []
-    world.wanted = spec()
+    world.desired = spec()
     world.settle()
-    assert world.made[1].restore == "s3://b/s/0"
+    assert world.deployments[1].restore == "s3://b/s/0"
 
 
-def test_one_that_is_suspended_from_its_beginning_is_not_made() -> None:
+def test_an_object_that_is_suspended_from_its_beginning_is_not_deployed() -> None:
     world = World(spec(state="suspended", initialSavepointPath="s3://b/s/1"))
     world.settle()
-    assert not world.made
-    world.wanted = spec(initialSavepointPath="s3://b/s/1")
+    assert not world.deployments
+    world.desired = spec(initialSavepointPath="s3://b/s/1")
     world.settle()
-    assert world.made[0].restore == "s3://b/s/1"
+    assert world.deployments[0].restore == "s3://b/s/1"
 
 
 def test_a_nonce_takes_one_savepoint(crashes: bool) -> None:
     world = deployed(spec(), crashes)
-    world.wanted = spec(savepointTriggerNonce=7)
+    world.desired = spec(savepointTriggerNonce=7)
     world.settle()
     savepoints = {action.operation_id for action in world.actions if isinstance(action, o.TakeSavepoint)}
     assert len(savepoints) == 1
-    assert len(world.made) == 1, "the job goes on"
+    assert len(world.deployments) == 1, "the job goes on"
     assert world.status.savepoint is not None
     assert world.status.savepoint["triggerType"] == "MANUAL"
     world.actions.clear()
     world.settle()
     assert world.actions == []
-    world.wanted = spec(savepointTriggerNonce=8)
+    world.desired = spec(savepointTriggerNonce=8)
     world.settle()
     assert {type(action) for action in world.actions} == {o.TakeSavepoint}
 
 
-def requested_while_the_cluster_does_not_answer() -> World:
+def world_whose_cluster_does_not_answer_a_savepoint() -> World:
     world = deployed(spec())
-    world.wanted = spec(savepointTriggerNonce=7)
+    world.desired = spec(savepointTriggerNonce=7)
     world.look()  # requests the savepoint
     world.savepoints.clear()
     world.seen = replace(world.seen, is_ready=False, job=None)
@@ -321,7 +321,7 @@ def requested_while_the_cluster_does_not_answer() -> World:
 
 
 def test_a_savepoint_of_a_nonce_outlives_a_cluster_that_does_not_answer() -> None:
-    world = requested_while_the_cluster_does_not_answer()
+    world = world_whose_cluster_does_not_answer_a_savepoint()
     assert "SavepointError" not in world.events
     world.seen = running()
     world.settle()
@@ -330,7 +330,7 @@ def test_a_savepoint_of_a_nonce_outlives_a_cluster_that_does_not_answer() -> Non
 
 
 def test_a_savepoint_of_a_nonce_is_given_up_once_its_job_is_known_to_be_gone() -> None:
-    world = requested_while_the_cluster_does_not_answer()
+    world = world_whose_cluster_does_not_answer_a_savepoint()
     world.seen = replace(world.seen, is_ready=True)
     world.settle()
     assert world.events.count("SavepointError") == 1
@@ -338,17 +338,17 @@ def test_a_savepoint_of_a_nonce_is_given_up_once_its_job_is_known_to_be_gone() -
 
 
 def test_a_cluster_that_does_not_answer_is_upgraded_without_the_savepoint_of_its_nonce() -> None:
-    world = requested_while_the_cluster_does_not_answer()
-    world.wanted = spec(image="two", savepointTriggerNonce=7)
+    world = world_whose_cluster_does_not_answer_a_savepoint()
+    world.desired = spec(image="two", savepointTriggerNonce=7)
     world.settle()
-    assert [deployment.incarnation for deployment in world.made] == [1, 2]
-    assert world.made[1].restore == world.last.location
+    assert [deployment.incarnation for deployment in world.deployments] == [1, 2]
+    assert world.deployments[1].restore == world.last.location
 
 
 def test_a_savepoint_of_a_nonce_that_fails_is_told_once() -> None:
     world = deployed(spec())
     world.savepoints[o.operation_id_of(UID, "savepoint", 7)] = OperationSeen(failure="no disk")
-    world.wanted = spec(savepointTriggerNonce=7)
+    world.desired = spec(savepointTriggerNonce=7)
     world.settle()
     assert world.events.count("SavepointError") == 1
     assert world.status.nonce == 7
@@ -356,25 +356,25 @@ def test_a_savepoint_of_a_nonce_that_fails_is_told_once() -> None:
 
 def test_another_restart_nonce_is_an_upgrade() -> None:
     world = deployed(spec())
-    world.wanted = Spec.from_plain({**world.wanted.plain, "restartNonce": 1})
+    world.desired = Spec.from_plain({**world.desired.plain, "restartNonce": 1})
     world.settle()
-    assert len(world.made) == 2
+    assert len(world.deployments) == 2
 
 
 def test_another_redeploy_nonce_begins_from_the_named_savepoint(crashes: bool) -> None:
     world = deployed(spec(), crashes)
-    world.wanted = spec(savepointRedeployNonce=1, initialSavepointPath="s3://b/s/named")
+    world.desired = spec(savepointRedeployNonce=1, initialSavepointPath="s3://b/s/named")
     world.settle()
-    assert world.made[1].restore == "s3://b/s/named"
-    assert len(world.made) == 2
+    assert world.deployments[1].restore == "s3://b/s/named"
+    assert len(world.deployments) == 2
 
 
 def test_what_is_gone_by_itself_is_made_again_from_its_last_checkpoint(crashes: bool) -> None:
     world = deployed(spec("last-state"), crashes)
     world.seen = GONE
     world.settle()
-    assert world.made[1].restore == "s3://b/c/chk-9"
-    assert world.made[1].spec == world.made[0].spec
+    assert world.deployments[1].restore == "s3://b/c/chk-9"
+    assert world.deployments[1].spec == world.deployments[0].spec
     assert crashes or "Missing" in world.events, "an event may be lost with the operator"
 
 
@@ -382,45 +382,45 @@ def test_without_high_availability_one_that_is_gone_is_not_guessed_about() -> No
     world = deployed(spec("savepoint", ha=False))
     world.seen = GONE
     world.settle()
-    assert len(world.made) == 1
+    assert len(world.deployments) == 1
     assert "savepointRedeployNonce" in world.status.error
 
 
 def test_an_upgrade_that_does_not_run_is_rolled_back(crashes: bool) -> None:
     world = deployed(spec(rollback=True), crashes)
-    world.wanted = spec(image="broken", rollback=True)
+    world.desired = spec(image="broken", rollback=True)
     for _ in range(40):
         world.look()
-        if len(world.made) == 2:
+        if len(world.deployments) == 2:
             world.state = "RESTARTING"
     assert world.status.state == o.UPGRADING
     world.now += 300
     for _ in range(12):
         world.look()
-    assert [deployment.spec["image"] for deployment in world.made] == ["one", "broken", "one"]
-    assert world.made[2].restore == "s3://b/c/chk-9", "the last checkpoint of the one that did not become stable"
+    assert [deployment.spec["image"] for deployment in world.deployments] == ["one", "broken", "one"]
+    assert world.deployments[2].restore == "s3://b/c/chk-9", "the last checkpoint of the one that did not become stable"
     assert lifecycle(world.status) == "ROLLED_BACK"
     world.settle()
-    assert len(world.made) == 3, "the same spec is not tried again"
-    world.wanted = spec(image="mended", rollback=True)
+    assert len(world.deployments) == 3, "the same spec is not tried again"
+    world.desired = spec(image="mended", rollback=True)
     world.settle(20)
-    assert world.made[3].spec["image"] == "mended"
+    assert world.deployments[3].spec["image"] == "mended"
     assert lifecycle(world.status) == "STABLE"
 
 
-def test_one_that_never_ran_is_replaced_by_the_mended_one() -> None:
+def test_a_deployment_that_never_ran_is_replaced_by_the_mended_one() -> None:
     world = deployed(spec("savepoint", ha=False))
-    world.wanted = spec("savepoint", image="misspelled", ha=False)
+    world.desired = spec("savepoint", image="misspelled", ha=False)
     for _ in range(4):
         world.look()
     world.status = replace(world.status, job="", step="", state=o.UPGRADING)
     world.seen = ObservedObject(True, 2, trouble="ErrImagePull")
     world.look()
     assert world.status.error == "ErrImagePull"
-    world.wanted = spec("savepoint", image="mended", ha=False)
+    world.desired = spec("savepoint", image="mended", ha=False)
     world.settle()
-    assert world.made[-1].spec["image"] == "mended"
-    assert world.made[-1].restore == "s3://b/s/0", "what the misspelled one was to begin with"
+    assert world.deployments[-1].spec["image"] == "mended"
+    assert world.deployments[-1].restore == "s3://b/s/0", "what the misspelled one was to begin with"
 
 
 def test_a_job_that_has_ended_is_not_run_again_when_its_session_forgets_it() -> None:
@@ -429,20 +429,20 @@ def test_a_job_that_has_ended_is_not_run_again_when_its_session_forgets_it() -> 
     world.look()
     world.seen = GONE
     world.settle()
-    assert len(world.made) == 1
+    assert len(world.deployments) == 1
     assert world.status.job == "FINISHED"
 
 
 def test_without_the_option_nothing_is_rolled_back() -> None:
     world = deployed(spec())
-    world.wanted = spec(image="broken")
+    world.desired = spec(image="broken")
     for _ in range(20):
         world.look()
-        if len(world.made) == 2:
+        if len(world.deployments) == 2:
             world.state = "RESTARTING"
     world.now += 3000
     world.settle()
-    assert len(world.made) == 2
+    assert len(world.deployments) == 2
     assert lifecycle(world.status) == "DEPLOYED"
 
 
@@ -450,9 +450,9 @@ def test_a_session_is_replaced_as_it_is() -> None:
     world = World(Spec.from_plain({"image": "one"}))
     world.settle()
     assert world.status.state == o.DEPLOYED
-    world.wanted = Spec.from_plain({"image": "two"})
+    world.desired = Spec.from_plain({"image": "two"})
     world.settle()
-    assert [deployment.restore for deployment in world.made] == ["", ""]
+    assert [deployment.restore for deployment in world.deployments] == ["", ""]
 
 
 def test_something_else_of_the_same_name_is_left_alone() -> None:
@@ -525,16 +525,16 @@ def ended(last: LastCheckpoint, state: str = "FAILED") -> ObservedObject:
 @pytest.mark.parametrize("mode", ["savepoint", "last-state"])
 def test_what_a_job_that_has_ended_stands_on_is_asked_of_high_availability_where_nobody_else_knows(mode: str) -> None:
     world = deployed(spec(mode, initialSavepointPath="s3://b/s/old"))
-    world.wanted = spec(mode, image="two", initialSavepointPath="s3://b/s/old")
+    world.desired = spec(mode, image="two", initialSavepointPath="s3://b/s/old")
     world.seen, world.state = ended(UNKNOWN), "FAILED"
     world.settle()
-    assert world.made[1].restore == "s3://b/c/chk-9", "the old savepoint is no answer to what is not known"
+    assert world.deployments[1].restore == "s3://b/c/chk-9", "the old savepoint is no answer to what is not known"
 
 
 def test_what_nobody_knows_is_waited_for_and_what_runs_is_not_removed() -> None:
     initial: dict[str, Any] = {"initialSavepointPath": "s3://b/s/old"}
     world = deployed(spec(ha=False, **initial))
-    world.wanted = spec(image="two", ha=False, **initial)
+    world.desired = spec(image="two", ha=False, **initial)
     world.seen, world.state = ended(UNKNOWN), "FAILED"
     world.actions.clear()
     for _ in range(3):
@@ -544,31 +544,31 @@ def test_what_nobody_knows_is_waited_for_and_what_runs_is_not_removed() -> None:
     assert "initialSavepointPath" in world.status.error
     world.seen = ended(LastCheckpoint("s3://b/c/chk-4"))
     world.settle()
-    assert world.made[1].restore == "s3://b/c/chk-4"
+    assert world.deployments[1].restore == "s3://b/c/chk-4"
 
 
 def test_a_checkpoint_that_is_never_found_gives_way_to_one_that_its_user_names() -> None:
     world = deployed(spec("last-state"))
-    world.wanted, world.last = spec("last-state", image="two"), UNKNOWN
+    world.desired, world.last = spec("last-state", image="two"), UNKNOWN
     for _ in range(5):
         world.look()
     assert "no JobMaster has read them" in world.status.error
-    assert len(world.made) == 1
+    assert len(world.deployments) == 1
     named: dict[str, Any] = {"initialSavepointPath": "s3://b/s/mine", "savepointRedeployNonce": 1}
-    world.wanted = spec("last-state", image="two", **named)
+    world.desired = spec("last-state", image="two", **named)
     world.settle()
-    assert world.made[1].restore == "s3://b/s/mine"
+    assert world.deployments[1].restore == "s3://b/s/mine"
 
 
 @pytest.mark.parametrize("state", ["RESTARTING", "FAILED"])
 def test_a_rollback_begins_from_nothing_that_is_only_unknown(state: str) -> None:
     world = deployed(spec(rollback=True, initialSavepointPath="s3://b/s/old"))
     world.status = replace(world.status, state=o.UPGRADING, reconciled=spec(image="two", rollback=True).plain)
-    world.wanted = spec(image="two", rollback=True)
+    world.desired = spec(image="two", rollback=True)
     world.seen, world.state = ended(UNKNOWN), state
     world.now += 10_000
     world.settle()
-    assert world.made[-1].restore == "s3://b/c/chk-9"
+    assert world.deployments[-1].restore == "s3://b/c/chk-9"
 
 
 @pytest.mark.parametrize(

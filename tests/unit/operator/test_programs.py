@@ -25,7 +25,7 @@ def test_a_program_is_read_in_the_operators_pod(tmp_path: Path) -> None:
         "local:///opt/",
     ],
 )
-def test_nothing_else_is_read_for_whoever_makes_objects(uri: str) -> None:
+def test_nothing_else_is_read_for_users_who_make_objects(uri: str) -> None:
     with pytest.raises(SpecError, match=r"is no program: it has to end with \.py, \.zip, \.whl"):
         read_program(uri)
 

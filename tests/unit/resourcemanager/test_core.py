@@ -397,7 +397,7 @@ def test_a_jobmaster_that_another_one_follows_has_no_say() -> None:
 
 
 @pytest.mark.parametrize("how", ["silent", "gone"])
-def test_one_that_comes_back_when_its_follower_has_left_is_refused_all_the_same(how: str) -> None:
+def test_a_former_jobmaster_that_comes_back_when_its_follower_has_left_is_refused_all_the_same(how: str) -> None:
     core = make(now=-100.0)
     add_taskmanager(core, 1)
     core.register_jobmaster("j", "j", "http://new", "new", 0.0, epoch=2)

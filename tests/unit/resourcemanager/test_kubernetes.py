@@ -64,7 +64,7 @@ def set_status(server: StandIn, worker: str, status: dict[str, Any]) -> None:
     server.tell()
 
 
-def test_it_keeps_the_contract(tmp_path: Path) -> None:
+def test_the_provider_for_kubernetes_keeps_the_contract(tmp_path: Path) -> None:
     server = StandIn()
 
     def kill(worker: str) -> None:

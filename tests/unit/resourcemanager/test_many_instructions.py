@@ -41,7 +41,7 @@ class Service(ResourceManagerService):
     wanted = 0
 
 
-def test_others_have_their_turn_and_the_order_stays() -> None:
+def test_other_tasks_have_their_turn_and_the_order_stays() -> None:
     async def run() -> Service:
         service = Service()
         many = 3 * PERFORMED_AT_ONCE + 7

@@ -16,25 +16,25 @@ JOB, RUN = "ab" * 16, "ab" * 16 + "-0-1"
 
 
 class Fleet:
-    """As ``FleetDriver``; notes what it is told."""
+    """As ``FleetDriver``; notes its calls."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.calls: list[Any] = []
         self.results = [b"x" * (3 << 20), b"y" * (3 << 20), b"z"]
 
     async def start_stages(self, run: StageRun) -> None:
-        self.told.append(run)
+        self.calls.append(run)
 
     async def look_at_stages(self, run_id: str, places: Places | None, known: Collection[str]) -> RunLook:
-        self.told.append((run_id, places, known))
+        self.calls.append((run_id, places, known))
         return RunLook("running", "", {"v": StageProgress(2, 1, 0, 0, 7, (TaskProgress(1, "RUNNING", 5),))})
 
     async def stage_results(self, run_id: str) -> list[bytes]:
-        self.told.append(("results", run_id))
+        self.calls.append(("results", run_id))
         return self.results
 
     async def drop_stages_of(self, owner: str) -> None:
-        self.told.append(("drop", owner))
+        self.calls.append(("drop", owner))
 
 
 def test_runs_are_where_the_job_has_slots_now_and_go_with_the_job() -> None:
@@ -44,11 +44,11 @@ def test_runs_are_where_the_job_has_slots_now_and_go_with_the_job() -> None:
 
     async def story() -> None:
         await runs.run(m.RunStages(JOB, RUN, "a job", 2, (stage.to_plain(),), (), "http://nowhere"))
-        run = fleet.told.pop()
+        run = fleet.calls.pop()
         assert (run.owner, run.places, run.cores, run.stages) == (JOB, {"1": (1, 2)}, 2, (stage,))
         places["2"] = (1, 2)
         look = await runs.look(m.StageRunRef(JOB, RUN, known=("u",)))
-        assert fleet.told.pop() == (RUN, {"1": (1, 2), "2": (1, 2)}, ("u",))
+        assert fleet.calls.pop() == (RUN, {"1": (1, 2), "2": (1, 2)}, ("u",))
         assert StageProgress.from_plain(look.progress["v"]).subtasks == (TaskProgress(1, "RUNNING", 5),)
         texts: list[str] = []
         while True:
@@ -57,10 +57,10 @@ def test_runs_are_where_the_job_has_slots_now_and_go_with_the_job() -> None:
             if some.end:
                 break
         assert [base64.b64decode(text) for text in texts] == fleet.results
-        assert fleet.told == [("results", RUN)], "asked for once"
+        assert fleet.calls == [("results", RUN)], "asked for once"
         await runs.job_left(JOB)
         await runs.results(RUN, 0)
-        assert fleet.told == [("results", RUN), ("drop", JOB), ("results", RUN)], "nothing is kept of a job that left"
+        assert fleet.calls == [("results", RUN), ("drop", JOB), ("results", RUN)], "nothing is kept of a job that left"
 
     asyncio.run(story())
 

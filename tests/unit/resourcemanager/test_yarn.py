@@ -169,7 +169,7 @@ class StandInYarn:
     def exclude(self, more: list[str], less: list[str]) -> None: ...
 
 
-def test_it_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_provider_for_yarn_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = StandInYarn()
 
     def hang_up(gateway: StandInYarn) -> None:

@@ -84,21 +84,21 @@ class HoldBack(FlatMapFunction[Any, Any], CheckpointedFunction):
     """Gives records two at a time; what waits is operator state."""
 
     def __init__(self) -> None:
-        self.held: list[Any] = []
+        self.waiting: list[Any] = []
 
     def initialize_state(self, context: Any) -> None:
         self.state = context.get_operator_state_store().get_list_state(
             ListStateDescriptor("held", Types.PICKLED_BYTE_ARRAY())
         )
-        self.held = list(self.state.get())
+        self.waiting = list(self.state.get())
 
     def snapshot_state(self, context: Any) -> None:
-        self.state.update(self.held)
+        self.state.update(self.waiting)
 
     def flat_map(self, value: Any) -> Any:
-        self.held.append(value)
-        if len(self.held) >= 2:
-            batch, self.held = self.held, []
+        self.waiting.append(value)
+        if len(self.waiting) >= 2:
+            batch, self.waiting = self.waiting, []
             yield from batch
 
 

@@ -17,15 +17,15 @@ from firesteel.state.heap import HeapKeyedState
 
 class Asked(HeapKeyedState):
     fetches_ahead: ClassVar[bool] = True
-    __slots__ = ("asked", "error")
+    __slots__ = ("error", "keys_ahead")
 
     def __init__(self, parameters: KeyedStateParameters) -> None:
         super().__init__(parameters)
-        self.asked: list[list[Any]] = []
+        self.keys_ahead: list[list[Any]] = []
         self.error: Exception | None = None
 
     def fetch_ahead(self, keys: Callable[[], Sequence[Any]]) -> None:
-        self.asked.append(list(keys()))
+        self.keys_ahead.append(list(keys()))
         if self.error is not None:
             raise self.error
 
@@ -51,19 +51,19 @@ def test_the_keys_of_a_slice_are_told() -> None:
     operator, state = reduced(lambda value: value % 10)
     assert operator.looks_ahead
     operator.look_ahead(list(range(20)), 0)
-    assert state.asked == [[n % 10 for n in range(20)]]
+    assert state.keys_ahead == [[n % 10 for n in range(20)]]
 
 
 def test_few_are_not_worth_it() -> None:
     operator, state = reduced(lambda value: value)
     operator.look_ahead(list(range(15)), 0)
-    assert state.asked == []
+    assert state.keys_ahead == []
 
 
 def test_a_selector_that_raises_does_so_when_the_record_comes() -> None:
     operator, state = reduced(lambda value: 1 // value)
     operator.look_ahead(list(range(20)), 0)
-    assert state.asked == []
+    assert state.keys_ahead == []
 
 
 def test_errors_of_the_database_are_told() -> None:

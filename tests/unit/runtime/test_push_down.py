@@ -255,7 +255,7 @@ def test_what_reads_no_column_gets_one_that_is_there(steps: Callable[[DataStream
     assert ran(timed)[2] == ran(timed, push_down=False)[2] != []
 
 
-def test_it_can_be_switched_off() -> None:
+def test_push_down_can_be_switched_off() -> None:
     requested, edges, _, _, _ = ran(lambda s: s.key_by("b").aggregate(max_("c")), push_down=False)
     assert requested == {NAMES}
     assert edges == [None]

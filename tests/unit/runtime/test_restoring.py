@@ -170,7 +170,7 @@ def test_a_cancel_is_heard_while_the_storage_does_not_answer(bench_of: Callable[
     assert bench.output.closed
 
 
-def test_who_is_cancelled_reads_no_further_chunk(bench_of: Callable[..., Bench]) -> None:
+def test_a_task_that_is_cancelled_reads_no_further_chunk(bench_of: Callable[..., Bench]) -> None:
     class Watched(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             if self.tell() > 0 and bench.task.state is E.INITIALIZING:

@@ -58,20 +58,20 @@ def writing(snapshot: Large, token: CancelToken) -> TaskCheckpoints:
 @pytest.mark.parametrize(
     ("records_took", "slices"), [(0.0, 1), (0.0004, 1), (0.0009, 2), (0.0014, 3), (0.002, 4), (60.0, 4)]
 )
-def test_it_takes_a_multiple_of_the_time_of_the_records(clock: Clock, records_took: float, slices: int) -> None:
+def test_a_snapshot_takes_a_multiple_of_the_time_of_the_records(clock: Clock, records_took: float, slices: int) -> None:
     snapshot = Large(clock)
     writing(snapshot, CancelToken()).write_out(records_took)
     assert snapshot.slices == slices
 
 
-def test_it_stops_when_the_task_is_cancelled(clock: Clock) -> None:
+def test_a_snapshot_stops_when_the_task_is_cancelled(clock: Clock) -> None:
     snapshot, token = Large(clock), CancelToken()
     token.cancelled = True
     writing(snapshot, token).write_out(60.0)
     assert snapshot.slices == 1
 
 
-def test_it_stops_when_the_writing_thread_is_behind(clock: Clock) -> None:
+def test_a_snapshot_stops_when_the_writing_thread_is_behind(clock: Clock) -> None:
     snapshot = Large(clock)
     snapshot.upload = SimpleNamespace(room=False)
     writing(snapshot, CancelToken()).write_out(60.0)

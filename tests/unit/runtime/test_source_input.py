@@ -109,13 +109,13 @@ class Bench:
     def __init__(self, source: AnySource) -> None:
         self.clock = ManualClock()
         self.loop = TaskLoop(self.clock)
-        self.asked = self.woken = 0
+        self.split_requests = self.woken = 0
         self.input = SourceInput("src", source, INFO, self.clock, CancelToken(), self._ask, self._wake, 1000)
         self.input.run_on(self.loop, InterruptGuard())
         self.reader = source.reader
 
     def _ask(self) -> None:
-        self.asked += 1
+        self.split_requests += 1
 
     def _wake(self) -> None:
         self.woken += 1
@@ -148,7 +148,7 @@ def test_splits_are_asked_for_once(bench: Bench) -> None:
     bench.reader.script.extend([NEED_SPLITS, batch(1, 2), END])
     assert bench.input.poll() is None
     assert bench.input.poll() is None
-    assert bench.asked == 1
+    assert bench.split_requests == 1
     bench.input.add_splits([Split("s", {})], False)
     assert bench.woken == 1
     assert bench.reader.splits == [Split("s", {})]
@@ -243,11 +243,11 @@ def test_an_answer_without_splits_is_asked_for_again(bench: Bench) -> None:
     bench.input.poll()
     bench.input.add_splits([], False)
     assert bench.input.poll() is None
-    assert bench.asked == 1
+    assert bench.split_requests == 1
     bench.clock.now += 1
     bench.run()
     assert bench.input.poll() is None
-    assert bench.asked == 2
+    assert bench.split_requests == 2
 
 
 def test_no_more_splits_is_told_once(bench: Bench) -> None:
@@ -452,7 +452,7 @@ class AsyncBench(Bench):
     def poll_until(self, item: Any) -> Any:
         while True:
             got = self.input.poll()
-            if got is not None or (item is None and self.asked):
+            if got is not None or (item is None and self.split_requests):
                 return got
             self.loop.run_once(block=True)
 
@@ -461,12 +461,12 @@ def test_a_reader_on_asyncio_runs_ahead_only_a_little_and_is_closed_on_its_threa
     bench = AsyncBench(AnySource(AsyncReader))
     bench.input.open()
     bench.poll_until(None)
-    assert bench.asked == 1
+    assert bench.split_requests == 1
     bench.input.add_splits([Split(str(i), {}) for i in range(5)], True)
     got = [bench.poll_until(1) for _ in range(6)]
     assert [fed.batch.values[0] for fed in got[:5]] == list(range(5))
     assert got[5] is END_OF_INPUT
-    assert bench.asked == 1
+    assert bench.split_requests == 1
     assert bench.reader.polls <= 10, "it does not poll while it waits for splits"
     bench.input.close()
     assert bench.reader.story == ["open", "close"]

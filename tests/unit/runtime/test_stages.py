@@ -302,7 +302,7 @@ def test_results_of_timers_are_inserted() -> None:
         spec(OperatorKind.SINK_FUNCTION, lambda value: None),
     ],
 )
-def test_who_would_take_a_deleted_row_for_an_inserted_one_refuses_it(operator: OperatorSpec) -> None:
+def test_operators_that_would_take_a_deleted_row_for_an_inserted_one_refuse_it(operator: OperatorSpec) -> None:
     stage = one_stage(operator)
     stage.push(Batch([Row(n=1, m=1)], None, [INSERT]))
     stepped(stage)

@@ -127,7 +127,7 @@ def test_against_a_look_at_all_channels(updates: list[Any]) -> None:
             assert last <= max(max(mark for mark, _ in state), MIN_WATERMARK)
 
 
-def test_who_holds_the_watermark_back_is_named_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_input_that_holds_the_watermark_back_is_named_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     clock = ManualClock()
     marks = channels(0, 0, clock=clock)
@@ -369,7 +369,7 @@ def test_a_supplier_has_to_give_a_generator() -> None:
         WatermarkStrategy.for_generator(Punctuated())  # type: ignore[arg-type]
 
 
-def test_who_has_no_split_or_no_record_holds_back_no_alignment_group() -> None:
+def test_a_source_without_a_split_or_a_record_holds_back_no_alignment_group() -> None:
     time = source(MONOTONOUS.with_watermark_alignment("group", Duration.of_millis(50)))
     assert time.watermark == MAX_WATERMARK, "there may be fewer splits than subtasks"
     time.add("empty")

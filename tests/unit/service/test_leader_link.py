@@ -54,12 +54,12 @@ class World:
         """Addresses where nobody ever answers."""
         self.calls: list[tuple[str, str, str]] = []
         """Address, method and token of each call."""
-        self.told: list[str] = []
+        self.reports: list[str] = []
         self.needed = True
         self.link = LeaderLink(
             self.leaders, lambda: self, self.register, SETTINGS, SystemClock(), lambda: self.needed,
-            lambda: self.told.append("registered"), lambda cause: self.told.append(f"lost: {cause}"),
-            lambda cause: self.told.append(f"ended: {cause}"), address,
+            lambda: self.reports.append("registered"), lambda cause: self.reports.append(f"lost: {cause}"),
+            lambda cause: self.reports.append(f"ended: {cause}"), address,
         )  # fmt: skip
 
     async def call(
@@ -81,7 +81,7 @@ class World:
                 await asyncio.sleep(0)
 
     async def registered(self, times: int = 1) -> None:
-        await self.until(lambda: self.told.count("registered") == times)
+        await self.until(lambda: self.reports.count("registered") == times)
 
 
 def run(test: Callable[[World], Awaitable[None]], leader: Leader | None, address: str = "") -> None:
@@ -102,7 +102,7 @@ def run(test: Callable[[World], Awaitable[None]], leader: Leader | None, address
 ELECTED = Leader(3, "http://rm1", "of http://rm1")
 
 
-def test_it_registers_until_it_is_known_and_says_things_under_that() -> None:
+def test_a_link_registers_until_it_is_known_and_calls_under_that_registration() -> None:
     async def test(w: World) -> None:
         w.errors += [PeerUnreachableError("away"), RpcFault(RpcCode.INTERNAL, "busy"), FencedError("not yet")]
         await w.registered()
@@ -110,7 +110,7 @@ def test_it_registers_until_it_is_known_and_says_things_under_that() -> None:
         assert w.calls == [("http://rm1", "register_jobmaster", "of http://rm1")] * 4 + [
             ("http://rm1", "slot_available", "of http://rm1")
         ]
-        assert w.told == ["registered"]
+        assert w.reports == ["registered"]
 
     run(test, ELECTED)
 
@@ -130,7 +130,7 @@ def test_what_is_said_reaches_the_next_leader_if_this_one_leads_no_more() -> Non
         w.errors += [FencedError("another one leads")]
         w.leaders.now = Leader(4, "http://rm2", "of http://rm2")
         telling = asyncio.ensure_future(w.link.tell("a slot", lambda g: g.slot_available(FREED), (0.001,)))
-        await w.until(lambda: "lost: another ResourceManager leads" in w.told)
+        await w.until(lambda: "lost: another ResourceManager leads" in w.reports)
         w.leaders.change(Leader(4, "http://rm2", "of http://rm2"))
         await telling
         assert w.calls[-1] == ("http://rm2", "slot_available", "of http://rm2")
@@ -154,30 +154,30 @@ def test_another_leader_breaks_the_bond_and_the_same_one_does_not() -> None:
     async def test(w: World) -> None:
         await w.registered()
         w.leaders.change(Leader(5, "http://rm1", "of http://rm1"))
-        assert w.told == ["registered"]
+        assert w.reports == ["registered"]
         w.leaders.change(Leader(6, "http://rm2", "of http://rm2"))
         await w.registered(2)
-        assert w.told == ["registered", "lost: the ResourceManager at http://rm2 leads", "registered"]
+        assert w.reports == ["registered", "lost: the ResourceManager at http://rm2 leads", "registered"]
 
     run(test, ELECTED)
 
 
-def test_who_is_followed_by_another_one_registers_no_more() -> None:
+def test_a_jobmaster_that_is_followed_by_another_one_registers_no_more() -> None:
     async def test(w: World) -> None:
         w.errors += [RpcFault(RpcCode.GONE, "another JobMaster leads the job")]
-        await w.until(lambda: bool(w.told))
-        assert w.told == ["ended: another JobMaster leads the job"]
+        await w.until(lambda: bool(w.reports))
+        assert w.reports == ["ended: another JobMaster leads the job"]
         assert w.link.is_closed
 
     run(test, ELECTED)
 
 
-def test_it_ends_when_nobody_is_there_and_nothing_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_ends_when_nobody_is_there_and_nothing_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(w: World) -> None:
         w.needed = False
         w.errors += [PeerUnreachableError("away")]
-        await w.until(lambda: bool(w.told))
-        assert w.told[0].startswith("ended: could not register at the ResourceManager for 0 s")
+        await w.until(lambda: bool(w.reports))
+        assert w.reports[0].startswith("ended: could not register at the ResourceManager for 0 s")
 
     monkeypatch.setattr("tests.unit.service.test_leader_link.SETTINGS", RegistrationSettings(timeout=0.0))
     run(test, ELECTED)
@@ -190,7 +190,7 @@ def test_a_bond_that_breaks_again_and_again_is_renewed_more_slowly() -> None:
             w.link.lost("unknown here")
         await w.registered(6)
         w.link.bond.heard()
-        assert w.told.count("lost: unknown here") == 5
+        assert w.reports.count("lost: unknown here") == 5
 
     run(test, ELECTED)
 

@@ -71,7 +71,7 @@ def run(make: Callable[[], MetricReporter], times: int, filtered: Callable[[Iter
     asyncio.run(main())
 
 
-def test_it_reports_in_each_interval_on_its_own_thread_and_is_closed() -> None:
+def test_a_reporter_reports_in_each_interval_on_its_own_thread_and_is_closed() -> None:
     reporters: list[Kept] = []
 
     def make() -> Kept:
@@ -99,7 +99,7 @@ def test_what_it_raises_is_said_now_and_then_and_harms_nobody(caplog: pytest.Log
     assert reporter.closed == 1
 
 
-def test_one_that_cannot_be_made_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reporter_that_cannot_be_made_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     def make() -> Kept:
         raise LookupError("no such key")
 

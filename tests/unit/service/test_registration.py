@@ -75,7 +75,7 @@ def test_an_acceptance_begins_the_pauses_anew() -> None:
     assert pause_after(bond, clock, RegistrationFailure.NONE) == pytest.approx(0.1)
 
 
-def test_it_ends_when_it_could_not_register_for_five_minutes_and_says_why() -> None:
+def test_a_registration_is_given_up_after_five_minutes_with_a_reason() -> None:
     clock = Clock()
     bond = Registration(SETTINGS, clock)
     begin = clock.now

@@ -30,7 +30,7 @@ def test_a_name_that_no_uri_can_have_is_replaced_by_its_address(
     assert spark_host(host, "taskmanager.host") == for_spark
 
 
-def test_one_without_an_address_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_an_address_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 

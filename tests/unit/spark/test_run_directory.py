@@ -31,7 +31,7 @@ def dead_pid() -> int:
     return ended.pid
 
 
-def test_it_is_private_and_named_after_its_owner(root: Path) -> None:
+def test_a_run_directory_is_private_and_named_after_its_owner(root: Path) -> None:
     directory = RunDirectory.create(root)
     assert directory.path.parent == root
     assert directory.path.name.startswith(f"{os.getpid():x}-{myself().start:x}-")
@@ -201,7 +201,7 @@ def test_remove_leaves_it_to_those_who_outlive_its_owner(root: Path) -> None:
     assert [entry.name for entry in root.iterdir()] == [".lock"]
 
 
-def test_who_sweeps_waits_for_those_who_are_just_ending(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_waits_for_processes_that_are_just_ending(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = RunDirectory.create(root)
     used = directory.path.rename(root / f"{dead_pid():x}-1f-0")
     waits: list[float] = []

@@ -16,7 +16,7 @@ from tests.examples import examples
 from tests.unit.state.file_backend import DONE, FileBackend, FileKeyedState
 
 
-def test_it_keeps_the_contract() -> None:
+def test_the_backend_on_files_keeps_the_contract() -> None:
     check_state_backend(FileBackend(), seeds=range(examples(6)))
     assert DONE["put"]
     assert DONE["kept"]

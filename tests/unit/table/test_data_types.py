@@ -59,7 +59,7 @@ def test_there_and_back(type_info: Any) -> None:
     assert from_type_info(again) == from_type_info(type_info)
 
 
-def test_some_have_a_nearest_one() -> None:
+def test_some_types_have_a_nearest_one() -> None:
     assert to_type_info(DataTypes.MULTISET(DataTypes.STRING())) == Types.MAP(Types.STRING(), Types.INT())
     assert from_type_info(Types.TUPLE([Types.INT()])) == DataTypes.ROW([DataTypes.FIELD("f0", DataTypes.INT())])
     assert from_type_info(Types.LIST(Types.INT())) == DataTypes.ARRAY(DataTypes.INT())

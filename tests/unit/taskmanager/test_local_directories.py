@@ -18,7 +18,7 @@ def settings(*parents: Path) -> Settings:
     return Settings({KEY: " , ".join(map(str, parents))}, "cluster")
 
 
-def test_they_go_with_their_job_and_with_the_taskmanager(tmp_path: Path) -> None:
+def test_local_directories_go_with_their_job_and_with_the_taskmanager(tmp_path: Path) -> None:
     disks = [tmp_path / "a", tmp_path / "b" / "deep"]
     local, other = LocalDirectories(settings(*disks)), LocalDirectories(settings(*disks))
     local.open()
@@ -37,7 +37,9 @@ def test_they_go_with_their_job_and_with_the_taskmanager(tmp_path: Path) -> None
     assert [list(disk.iterdir()) for disk in disks] == [[], []]
 
 
-def test_those_of_a_taskmanager_that_was_killed_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_directories_of_a_taskmanager_that_was_killed_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     killed = LocalDirectories(settings(tmp_path))
     monkeypatch.setattr(attempt_directories, "_started", lambda pid: 1)
     killed.open()
@@ -50,7 +52,7 @@ def test_those_of_a_taskmanager_that_was_killed_are_removed(tmp_path: Path, monk
     local.close()
 
 
-def test_one_that_can_not_be_made_is_named(tmp_path: Path) -> None:
+def test_a_local_directory_that_can_not_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     local = LocalDirectories(settings(tmp_path / "good", tmp_path / "file"))
     with pytest.raises(ConfigurationError, match=rf"{KEY}: {tmp_path / 'file'} can't be used: "):

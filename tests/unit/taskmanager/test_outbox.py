@@ -62,7 +62,7 @@ def test_an_acknowledgement_that_is_refused_becomes_a_decline_that_says_why() ->
     assert declined.failure["message"] == "its acknowledgement of 99 characters was refused: The body is too large."
 
 
-def test_one_of_an_attempt_that_is_over_does_not() -> None:
+def test_an_acknowledgement_of_an_attempt_that_is_over_becomes_no_decline() -> None:
     assert delivered(RpcCode.UNKNOWN_EXECUTION) == []
 
 

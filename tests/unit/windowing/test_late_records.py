@@ -108,7 +108,7 @@ def test_times_beyond_the_calendar_are_numbers(
     assert words in caplog.text
 
 
-def test_it_names_the_subtask_that_the_watermark_follows(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_names_the_subtask_that_the_watermark_follows(caplog: pytest.LogCaptureFixture) -> None:
     channels = [(ChannelId(edge, up, 0), 0) for edge, up in ((3, 0), (3, 1), (4, 0))]
     marks = ChannelWatermarks(channels, "Task", ManualClock(), {3: "Source: clicks"})
     context = OperatorContext(INFO, Clock(), watermark_origin=marks.origin)
@@ -123,7 +123,7 @@ def test_it_names_the_subtask_that_the_watermark_follows(caplog: pytest.LogCaptu
     assert "which comes from channel 4:0->0. A record whose time" in caplog.text, "of an edge without a name"
 
 
-def test_it_names_the_source_behind_several_exchanges() -> None:
+def test_the_warning_names_the_source_behind_several_exchanges() -> None:
     """The subtask in front has said where its own watermark comes from, so the log need not stop there."""
     channels = [(ChannelId(3, up, 0), 0) for up in (0, 1)]
     marks = ChannelWatermarks(channels, "Task", ManualClock(), {3: "Count"})
@@ -139,7 +139,7 @@ def test_it_names_the_source_behind_several_exchanges() -> None:
 def nothing() -> None: ...
 
 
-def test_it_names_the_source_and_split_of_its_own_chain() -> None:
+def test_the_warning_names_the_source_and_split_of_its_own_chain() -> None:
     strategy = WatermarkStrategy.for_monotonous_timestamps()
     time = SourceTime("clicks", "task", strategy, ManualClock(), None)
     source = DataGeneratorSource(lambda index: index, 10)

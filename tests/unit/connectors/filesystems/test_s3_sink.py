@@ -153,9 +153,9 @@ def test_parts_go_up_while_they_come_and_are_shown_by_the_commit(store: FakeStor
     expected = many("a") + many("b") + ["end"]
     for some in (many("a"), many("b"), ["end"]):
         writer.write(some, None)
-    assert store.asked("POST uploads") == 1, "there was enough for parts"
+    assert store.request_count("POST uploads") == 1, "there was enough for parts"
     prepared, states = barrier(writer)
-    assert (store.asked("PUT part"), states, lines(store)) == (3, [], [])
+    assert (store.request_count("PUT part"), states, lines(store)) == (3, [], [])
     assert list(subtask.temporary.values()) == ["kept"]
     assert outcomes(commit(subtask, prepared)) == [C.COMMITTED]
     assert lines(store) == expected
@@ -343,7 +343,7 @@ def test_parquet_goes_up_in_parts(store: FakeStore, monkeypatch: pytest.MonkeyPa
     writer = writer_of(subtask, rolling=ENDS, file_format=bulk)
     rows = [Row(n=number, text=f"{number:040d}") for number in range(70_000)]
     writer.write(rows, None)
-    assert store.asked("PUT part") > 0
+    assert store.request_count("PUT part") > 0
     assert outcomes(commit(subtask, barrier(writer)[0])) == [C.COMMITTED]
     (key,) = store.keys
     import io

@@ -29,7 +29,7 @@ class Context(SplitEnumeratorContext):
         self.readers = {
             number: ReaderInfo(number, "here") for number in range(parallelism if readers is None else readers)
         }
-        self.given: dict[int, list[Split]] = {}
+        self.assigned: dict[int, list[Split]] = {}
         self.no_more: set[int] = set()
         self.waiting: deque[tuple[int, Callable[[], Any], Callable[..., None]]] = deque()
 
@@ -42,7 +42,7 @@ class Context(SplitEnumeratorContext):
     def assign_split(self, split: Split, subtask_id: int) -> None:
         assert subtask_id in self.readers
         assert subtask_id not in self.no_more
-        self.given.setdefault(subtask_id, []).append(split)
+        self.assigned.setdefault(subtask_id, []).append(split)
 
     def signal_no_more_splits(self, subtask_id: int) -> None:
         self.no_more.add(subtask_id)
@@ -66,7 +66,7 @@ class Context(SplitEnumeratorContext):
         return delay
 
     def ids(self) -> dict[int, list[str]]:
-        return {subtask: [split.id for split in splits] for subtask, splits in sorted(self.given.items())}
+        return {subtask: [split.id for split in splits] for subtask, splits in sorted(self.assigned.items())}
 
 
 def make(
@@ -90,8 +90,8 @@ def test_partitions_go_round_with_their_offsets() -> None:
     context = Context(2)
     make(context, FakeCluster(partitions("t", 4)))
     assert context.look() == 0
-    assert sorted(map(len, context.given.values())) == [2, 2]
-    assigned = [split for splits in context.given.values() for split in splits]
+    assert sorted(map(len, context.assigned.values())) == [2, 2]
+    assigned = [split for splits in context.assigned.values() for split in splits]
     assert {split.id: (split.data["start"], split.data["stop"]) for split in assigned} == {
         "t-0": (10, None), "t-1": (11, None), "t-2": (12, None), "t-3": (13, None),
     }  # fmt: skip
@@ -101,11 +101,11 @@ def test_readers_that_come_later_get_theirs() -> None:
     context = Context(2, readers=0)
     enumerator = make(context, FakeCluster(partitions("t", 4)))
     context.look()
-    assert not context.given
+    assert not context.assigned
     for subtask in (1, 0):
         context.readers[subtask] = ReaderInfo(subtask, "here")
         enumerator.add_reader(subtask)
-        assert len(context.given[subtask]) == 2
+        assert len(context.assigned[subtask]) == 2
         assert not context.no_more
 
 
@@ -115,9 +115,9 @@ def test_new_partitions_are_found_and_read_from_their_first_record() -> None:
     context.look()
     cluster.bounds = partitions("t", 3)
     assert context.look() == 1000
-    starts = {split.id: split.data["start"] for splits in context.given.values() for split in splits}
+    starts = {split.id: split.data["start"] for splits in context.assigned.values() for split in splits}
     assert starts == {"t-0": 10, "t-1": 1, "t-2": 2}
-    assert sum(map(len, context.given.values())) == 3
+    assert sum(map(len, context.assigned.values())) == 3
 
 
 def test_without_an_interval_there_is_one_look() -> None:
@@ -139,7 +139,7 @@ def test_a_bounded_source_ends_and_looks_once() -> None:
     context.readers[1] = ReaderInfo(1, "here")
     enumerator.add_reader(1)
     assert context.no_more == {0, 1}
-    assert [(split.data["start"], split.data["stop"]) for splits in context.given.values() for split in splits] == [
+    assert [(split.data["start"], split.data["stop"]) for splits in context.assigned.values() for split in splits] == [
         (0, 10)
     ]
 
@@ -155,7 +155,7 @@ def test_topics_of_a_pattern_may_come_later() -> None:
     context, cluster = Context(1), FakeCluster({})
     make(context, cluster, subscription=Subscription(pattern="t.*"))
     context.look()
-    assert not context.given
+    assert not context.assigned
     cluster.bounds = partitions("t1", 1)
     context.look()
     assert context.ids() == {0: ["t1-0"]}
@@ -193,7 +193,7 @@ def test_partitions_that_vanish_are_reported_once(caplog: pytest.LogCaptureFixtu
     assert caplog.text.count("no longer has these partitions: t-1") == 1
     cluster.bounds = partitions("t", 2)
     context.look()
-    assert sum(map(len, context.given.values())) == 2, "it is read by its reader already"
+    assert sum(map(len, context.assigned.values())) == 2, "it is read by its reader already"
 
 
 def test_state_has_what_is_known_and_what_waits() -> None:
@@ -202,7 +202,7 @@ def test_state_has_what_is_known_and_what_waits() -> None:
     first = Context(1)
     make(first, cluster, state)
     assert first.look() == 0
-    assert {split.data["start"] for split in first.given[0]} == {10, 11}, "the first look is still to be made"
+    assert {split.data["start"] for split in first.assigned[0]} == {10, 11}, "the first look is still to be made"
 
     enumerator = make(context, cluster)
     context.waiting.popleft()
@@ -213,12 +213,12 @@ def test_state_has_what_is_known_and_what_waits() -> None:
     restored = make(later, cluster, state)
     later.look()
     restored.add_reader(0)
-    assert {split.data["start"] for split in later.given[0]} == {10, 11}, "latest was found out once"
-    assert sum(map(len, later.given.values())) == 2
+    assert {split.data["start"] for split in later.assigned[0]} == {10, 11}, "latest was found out once"
+    assert sum(map(len, later.assigned.values())) == 2
     again = Context(1)
     make(again, cluster, restored.snapshot_state(3))
     again.look()
-    assert not again.given
+    assert not again.assigned
 
 
 def test_splits_that_come_back_are_given_out_again() -> None:
@@ -226,13 +226,13 @@ def test_splits_that_come_back_are_given_out_again() -> None:
     enumerator = make(context, cluster)
     context.look()
     state = enumerator.snapshot_state(1)
-    (split,) = context.given[0]
+    (split,) = context.assigned[0]
     later = Context(1, readers=0)
     restored = make(later, cluster, state)
     restored.add_splits_back([split], 0)
     later.readers[0] = ReaderInfo(0, "here")
     restored.add_reader(0)
-    assert later.given[0] == [split]
+    assert later.assigned[0] == [split]
 
 
 def test_other_topics_after_a_restore(caplog: pytest.LogCaptureFixture) -> None:
@@ -245,5 +245,5 @@ def test_other_topics_after_a_restore(caplog: pytest.LogCaptureFixture) -> None:
     restored.add_reader(0)
     later.look()
     assert later.ids() == {0: ["u-0"]}
-    assert later.given[0][0].data["start"] == 0
+    assert later.assigned[0][0].data["start"] == 0
     assert "partition t-0 of the checkpoint is not subscribed to any more" in caplog.text

@@ -81,7 +81,7 @@ def test_aborted_transactions_are_left_out_up_to_their_markers() -> None:
     assert pieces[-1].next_offset == 7
 
 
-def test_who_reads_uncommitted_sees_all_but_markers() -> None:
+def test_a_reader_of_uncommitted_records_sees_all_but_markers() -> None:
     pieces = everything(fetched(transactions(), aborted=[(A, 0)], read_committed=False))
     assert values(pieces) == [b"aborted", b"kept", b"plain", b"later"]
 

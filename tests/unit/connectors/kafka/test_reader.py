@@ -97,7 +97,7 @@ def test_records_come_with_positions_and_timestamps(drive: Callable[..., Driven]
     assert driven.reader.snapshot()[0].position == 3
 
 
-def test_it_goes_on_at_a_position(drive: Callable[..., Driven]) -> None:
+def test_a_reader_goes_on_at_a_position(drive: Callable[..., Driven]) -> None:
     driven = drive({P0: [batch(0, [b"a", b"b", b"c"])]})
     driven.add(P0, at=2)
     (only,) = driven.batches(1)
@@ -374,7 +374,7 @@ def test_commits_that_fail_are_counted_and_nothing_else(
     assert driven.poll().values == ["b"]
 
 
-def test_who_commits_nothing_keeps_nothing(drive: Callable[..., Driven]) -> None:
+def test_a_reader_that_commits_nothing_keeps_no_positions(drive: Callable[..., Driven]) -> None:
     driven = drive({P0: [batch(0, [b"a"])]}, commits=False)
     driven.add(P0)
     driven.poll()

@@ -36,7 +36,7 @@ def test_the_reason_is_given_whoever_is_away(monkeypatch: pytest.MonkeyPatch) ->
     assert "cannot contact any KDC" in asyncio.run(refusals.raise_if_refused(SERVERS))
 
 
-def test_who_connects_this_time_has_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_accept_this_time_give_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = answers(monkeypatch)
     assert asyncio.run(refusals.raise_if_refused(SERVERS)) == ""
     assert sorted(closed) == ["a", "b", "c"]

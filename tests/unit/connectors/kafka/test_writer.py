@@ -231,7 +231,9 @@ def test_the_next_transaction_is_started_while_records_go_into_this_one(brokers:
     assert "started p-0-2" not in brokers.log
 
 
-def test_who_needs_the_next_one_before_it_is_started_waits_for_it(brokers: Brokers, subtask: Subtask) -> None:
+def test_a_writer_that_needs_the_next_producer_before_it_is_started_waits_for_it(
+    brokers: Brokers, subtask: Subtask
+) -> None:
     go_on = brokers.hold("p-0-1")
     subtask.writer.write(["a"], None)
     brokers.wait_for("asked p-0-1")

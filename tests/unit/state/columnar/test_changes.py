@@ -77,23 +77,23 @@ class Checkpoints:
         self.keyed, self.state = empty()
         self.model: Model = {}
         self._ratio = ratio
-        self.taken: dict[int, SnapshotContents] = {}
+        self.contents: dict[int, SnapshotContents] = {}
         self.pieces: dict[int, int] = {}
 
     def take(self, number: int, base: int, rng: random.Random | None = None) -> int:
         """Returns how many rows are written."""
-        purpose = Purpose(number, True, base if base in self.taken else None, self._ratio)
-        taking = RunningSnapshot(self.keyed.snapshot(purpose=purpose), range(GROUPS), self.taken.get(base))
+        purpose = Purpose(number, True, base if base in self.contents else None, self._ratio)
+        taking = RunningSnapshot(self.keyed.snapshot(purpose=purpose), range(GROUPS), self.contents.get(base))
 
         def between() -> None:
             if rng is not None and rng.random() < 0.3:
                 change(self.state, self.model, rng, 20)
 
-        self.taken[number] = taking.rest(between)
+        self.contents[number] = taking.rest(between)
         built_on = taking.snapshot.base
         self.pieces[number] = 1 if built_on is None else 1 + self.pieces[built_on]
-        before = 0 if built_on is None else len(self.taken[built_on].chunks)
-        return sum(chunk.count for chunk in self.taken[number].chunks[before:])
+        before = 0 if built_on is None else len(self.contents[built_on].chunks)
+        return sum(chunk.count for chunk in self.contents[number].chunks[before:])
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -110,7 +110,7 @@ def test_checkpoints_that_build_on_each_other_are_the_state_of_their_moment(
         change(job.state, job.model, rng, rng.choice([2, 10, 60]))
         expected = dict(job.model)
         job.take(number, base, rng)
-        assert restored(job.taken[number], rng.choice([1, 2, 3, 8])) == expected
+        assert restored(job.contents[number], rng.choice([1, 2, 3, 8])) == expected
         assert content(job.state) == job.model
         if rng.random() < 0.7:  # else it is given up
             base = number
@@ -148,4 +148,4 @@ def test_what_was_given_up_is_in_the_next_one() -> None:
     put(job.state, job.model, {"d": 4})
     job.take(3, 1)
     assert job.pieces[3] == 2
-    assert restored(job.taken[3], 1) == {"a": 10, "c": 3, "d": 4}
+    assert restored(job.contents[3], 1) == {"a": 10, "c": 3, "d": 4}

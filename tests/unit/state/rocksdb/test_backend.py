@@ -77,7 +77,7 @@ def counts(keyed: RocksDBKeyedState, keys: range) -> list[Any]:
     return values
 
 
-def test_it_keeps_the_contract() -> None:
+def test_the_backend_on_rocksdb_keeps_the_contract() -> None:
     check_state_backend(load_state_backend("rocksdb"), seeds=range(examples(5)), steps=200)
 
 

@@ -143,7 +143,7 @@ def test_a_snapshot_has_them_in_files_and_writes_what_is_new(make: Make) -> None
         raise AssertionError("each snapshot has all its files anew")
 
 
-def test_they_move_between_memory_and_disk_and_to_other_subtasks(make: Make) -> None:
+def test_timers_move_between_memory_and_disk_and_to_other_subtasks(make: Make) -> None:
     keyed = make()
     timers = set(many(6_000, 1_000))
     for timer in timers:
