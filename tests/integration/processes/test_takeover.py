@@ -66,6 +66,10 @@ def test_a_job_goes_on_from_its_checkpoint_whoever_of_its_coordinators_dies() ->
         wait_until(lambda: restored(cluster, job) >= 2, "another JobMaster has restored a checkpoint")
         wait_until(lambda: completed(cluster, job) >= restored(cluster, job) + 2, "it takes further checkpoints")
         assert attempts(cluster, job) == {1}
+        events = cluster.rest("GET", f"/jobs/{job}/events")[1]["events"]
+        story = [event["type"] for event in events if not event["type"].startswith("CHECKPOINTS")]
+        assert story == ["SUBMITTED", "SCHEDULED", "RUNNING", "JOBMASTER_LOST", "SCHEDULED", "RUNNING"]
+        assert " from 127.0.0.1" in events[0]["by"]
         second = {pid for _, pid in lines_of(read)} - first
         assert 0 not in {value for value, pid in lines_of(read) if pid in second}, "it began anew"
 

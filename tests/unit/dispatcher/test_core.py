@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -116,11 +117,13 @@ def test_cancelling_waits_for_the_answer_of_a_host_that_was_asked() -> None:
 
 def test_events_of_a_job_without_a_jobmaster_say_who_submitted_and_who_cancelled_it() -> None:
     core = DispatcherCore()
-    archive = submitted_archive(two_by_two(), Settings({}), 5, "ann from 10.0.0.1")
+    graph = replace(two_by_two(), config={"firesteel.application.upload": "0f0e_job.py"})
+    archive = submitted_archive(graph, Settings({}), 5, "ann from 10.0.0.1")
     core.submitted("j", "job", "f", archive, NOW, takes_over=True)
     core.cancel("j", NOW, "eve from 10.0.0.3")
     core.unreachable("j", "refused", NOW)
     events = job_events(core.job("j").archive or {})["events"]
+    assert events[0]["text"] == "submitted by the uploaded program job.py"
     assert [(event["type"], event["by"]) for event in events] == [
         ("SUBMITTED", "ann from 10.0.0.1"),
         ("CANCELLING", "eve from 10.0.0.3"),

@@ -69,7 +69,7 @@ def test_a_job_that_has_ended_says_its_program_without_secrets_and_what_it_has_l
     }  # fmt: skip
     savepoint = {"kind": "savepoint", "id": 6, "path": "/s/savepoint-6"}
     assert shown["firesteel-restore-choices"] == [savepoint, {"kind": "checkpoint", "id": 8, "path": "/c/chk-8"}]
-    assert program_of(archive(**{CLEAN_UP: "remove"}))["firesteel-restore-choices"] == [savepoint]
+    assert program_of({**archive(), CLEAN_UP: "remove"})["firesteel-restore-choices"] == [savepoint]
     assert program_of(archive(checkpoints=None))["firesteel-restore-choices"] == []
     assert program_of(archive("RUNNING")) == {}
-    assert "firesteel-program" not in program_of(archive(**{"firesteel-settings": {}}))
+    assert "firesteel-program" not in program_of({**archive(), "firesteel-settings": {}})

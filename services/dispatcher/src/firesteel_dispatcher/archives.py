@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from firesteel.checkpoint.closing import CleanUp, clean_up_of
-from firesteel.config import Settings
+from firesteel.config import Settings, options
 from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel.graph.job_archive import CLEAN_UP, EVENTS, IF_CANCELLED, archive_of
 from firesteel.graph.job_events import EventType, JobEvents
@@ -37,7 +37,8 @@ def submitted_archive(graph: JobGraph, cluster: Settings, submitted_ms: int, by:
         by: who has submitted it, and from which address; empty = that is not known any more.
     """
     events = JobEvents(lambda: submitted_ms)
-    events.add(EventType.SUBMITTED, "submitted", by)
+    upload = graph.config.get(options.APPLICATION_UPLOAD.key, "").partition("_")[2]
+    events.add(EventType.SUBMITTED, f"submitted by the uploaded program {upload}" if upload else "submitted", by)
     archive = archive_of(ExecutionGraph(graph, _Standing(submitted_ms)))
     settings = cluster.with_layer("program", dict(graph.config))
     if_cancelled = str(clean_up_of(settings, "CANCELED"))
