@@ -116,12 +116,16 @@ def test_not_in_is_empty_once_there_is_a_null_and_whole_while_there_is_nothing()
         left = ChangingTable(rng, lambda rng: (rng.randrange(3), rng.choice((None, 1, 2, 3, 4)), "a"))
         right = ChangingTable(rng, lambda rng: (rng.randrange(3), rng.choice((None, 1, 2, 3, 3, 3))))
         run = run_of(JoinPlan(JoinKind.ANTI, (3, 2), (False,), may_be_equal=(1, 1)))
-        for step in range(8):
+        for step in range(12):
             index = rng.randrange(2)
             run.push((left, right)[index].changes(8), index)
             assert run.table == Counter(
                 row for row in left.rows if not_in(row[1], [value for key, value in right.rows if key == row[0]])
             ), (seed, step)
+            if step in (2, 5):
+                run.restart(rng.randrange(1, 4))
+        for _, _, function in run._subtasks:
+            assert function._excluded._groups.size <= len({key for key, _ in right.rows})  # type: ignore[attr-defined]
 
 
 def not_in(value: int | None, values: Sequence[int | None]) -> bool:

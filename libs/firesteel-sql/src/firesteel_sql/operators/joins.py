@@ -25,6 +25,7 @@ from firesteel.runtime.operators.changelog import (
     ChangelogStates,
 )
 from firesteel.runtime.records.batch import Batch
+from firesteel.runtime.records.columns import columns_of
 from firesteel.state.columnar.growing import GrowingArray
 from firesteel.state.columnar.row_table import RowTable
 from firesteel_sql.operators.changes import (
@@ -39,6 +40,7 @@ from firesteel_sql.operators.changes import (
     unknown_row,
 )
 from firesteel_sql.operators.expiry import ExpiryQueue
+from firesteel_sql.operators.not_in import ExcludedValues
 from firesteel_sql.operators.pair_condition import PairCondition
 from firesteel_sql.operators.plans import JoinPlan
 from firesteel_sql.plan.stateful_relations import JoinKind
@@ -103,10 +105,16 @@ class JoinFunction(ChangelogFunction):
     @override
     def create_state(self, states: ChangelogStates) -> None:
         self._sides = []
+        places, value_types = self._plan.may_be_equal, []
+        if places is not None and self._condition is None and self._plan.bounds is None:
+            value_types = [self._schemas[0].field(places[0]).type]
         for index, schema in enumerate(self._schemas):
             numbers = [_DEGREE] * self._degrees[index] + [ExpiryQueue.NUMBER] * self._has_times
-            table = states.rows("left" if index == 0 else "right", schema, numbers)
+            table = states.rows("left" if index == 0 else "right", schema, numbers, value_types)
             self._sides.append(_Side(index, schema, self._degrees[index], self._padded[index], table))
+        self._excluded = None
+        if value_types:
+            self._excluded = ExcludedValues(self._sides[0].table, self._sides[1].table, states.columns("groups"))
 
     @override
     def open(self, context: ChangelogContext) -> None:
@@ -124,6 +132,9 @@ class JoinFunction(ChangelogFunction):
     @override
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
         side = self._sides[input_index]
+        if self._excluded is not None:
+            assert self._plan.may_be_equal is not None
+            keys = [*keys, columns_of(batch).column(self._plan.may_be_equal[input_index])]
         changes = net_changes(keys, batch, self._plan.widths[input_index])
         if self._plan.window_ends is not None:
             changes = self._without_late(side, changes)
@@ -179,8 +190,16 @@ class JoinFunction(ChangelogFunction):
                 self._unmatched.inc(len(unknown))  # it expired: so did all results that it had a part in
                 known = np.flatnonzero(own_rows >= 0)
                 own_rows, changes = own_rows[known], changes.at(known)
-        positions, partners = self._pairs(side, changes)
-        degrees = np.bincount(positions, minlength=len(changes))
+        if self._excluded is None:
+            positions, partners = self._pairs(side, changes)
+            degrees = np.bincount(positions, minlength=len(changes))
+        elif side.index == 0:
+            positions, partners = np.empty(0, np.int64), np.empty(0, np.int64)
+            degrees = self._excluded.degrees(changes.keys)
+        else:
+            positions, partners = self._excluded.excluded(changes.keys)
+            degrees = np.empty(0, np.int64)  # of no use: only left rows have one
+            self._excluded.count(changes.keys, sign)
         partner_rows, partner_counts = np.unique(partners, return_counts=True)
         turned = np.empty(0, np.int64)  # the partners that have their first partner now, or none any more
         if other.has_degree:

@@ -29,7 +29,7 @@ from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import StreamColumns, as_array, columns_of
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters
 from firesteel.state.columnar.row_table import RowTable
-from firesteel.state.columnar.store import ColumnarState
+from firesteel.state.columnar.store import ColumnarState, by_first
 
 Kinds = npt.NDArray[np.int8]
 Weights = npt.NDArray[np.int64]
@@ -63,16 +63,24 @@ class ChangelogStates:
         """State with one row for each key, or for each key with values of these further types."""
         return self.backend.columns(name, [*self.key_types, *more_key_types], len(self.key_types))
 
-    def rows(self, name: str, schema: pa.Schema, numbers: Sequence[str] = ()) -> RowTable:
+    def rows(
+        self,
+        name: str,
+        schema: pa.Schema,
+        numbers: Sequence[str] = (),
+        more_key_types: Sequence[pa.DataType] = (),
+    ) -> RowTable:
         """State with any number of rows for each key.
 
         Args:
             name: of the state.
             schema: of the rows.
             numbers: names of the numbers beside each row.
+            more_key_types: of further columns of the key.
         """
-        parameters = self.parameters
-        table = RowTable(name, self.key_types, schema, numbers, parameters.key_groups_of, parameters.key_groups)
+        key_types, parameters = [*self.key_types, *more_key_types], self.parameters
+        groups_of = by_first(parameters.key_groups_of, len(self.key_types))
+        table = RowTable(name, key_types, schema, numbers, groups_of, parameters.key_groups)
         self.backend.attach(table)
         return table
 
