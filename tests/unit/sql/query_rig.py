@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +26,7 @@ from firesteel.runtime.operators import KeyedColumns, TimedColumns, create_opera
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import StreamColumns, columns_of, take
 from firesteel.runtime.records.rows import to_rows
+from firesteel.state.backend import StateBackend
 from firesteel.state.heap import HeapStateBackend
 from firesteel.testing.snapshots import SnapshotContents, take_snapshot
 from firesteel_sql import TableEnvironment
@@ -79,13 +82,14 @@ class _Node:
         count = self._rig.parallelism if self.spec.key_selectors else 1
         self.operators = [self._operator(self.spec, subtask, count, written) for subtask in range(count)]
 
-    @staticmethod
-    def _operator(spec: OperatorSpec, subtask: int, count: int, written: Sequence[SnapshotContents]) -> Any:
+    def _operator(self, spec: OperatorSpec, subtask: int, count: int, written: Sequence[SnapshotContents]) -> Any:
+        rig = self._rig
         info = TaskInfo("1" * 32, "job", "v_0_0", spec.name, subtask, count, MAX_PARALLELISM, 0)
         clock = Clock()
         operator = create_operator(spec)
         if isinstance(operator, KeyedColumns):
-            operator.use_backend(HeapStateBackend(), state_parameters(spec, info, clock))
+            directory = "" if rig.directory is None else tempfile.mkdtemp(dir=rig.directory)
+            operator.use_backend(rig.backend, state_parameters(spec, info, clock, directory=directory))
             operator.backend.restore([contents.of(operator.key_groups) for contents in written])
         operator.open(OperatorContext(info, clock, metrics=MetricRegistry(clock)))
         return operator
@@ -106,18 +110,27 @@ class QueryRig:
         environment: with the tables.
         query: a SELECT.
         parallelism: of operators with state.
+        backend: of the state.
+        directory: for backends that store state in files.
 
     Attributes:
         table: the result, by the changes so far.
         changes: of the result that the last call gave: kind and row.
     """
 
-    def __init__(self, environment: TableEnvironment, query: str, parallelism: int = 1) -> None:
+    def __init__(
+        self,
+        environment: TableEnvironment,
+        query: str,
+        parallelism: int = 1,
+        backend: StateBackend | None = None,
+        directory: Path | None = None,
+    ) -> None:
         (relation,) = optimised([environment.sql_query(query)._relation], table_mode)
         stream = StreamBuilder(environment._for_a_job()).build(relation)
         ends = [part.source for part in stream._inputs]
         graph = StreamGraph.from_transformations(ends, GraphSettings(parallelism=parallelism))
-        self.parallelism = parallelism
+        self.parallelism, self.backend, self.directory = parallelism, backend or HeapStateBackend(), directory
         self._nodes = {node.id: _Node(node, self) for node in graph.nodes.values()}
         self._ends = {end.id for end in ends}
         self.table: Table = Counter()

@@ -173,7 +173,7 @@ class RandomQueries:
 
     def _set_operation(self) -> str:
         left, right = self._table(), self._table()
-        word = self._random.choice(("UNION ALL", "UNION", "INTERSECT", "EXCEPT"))
+        word = self._random.choice(("UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL"))
         first = f"SELECT t.k FROM {left} AS t{self._where(left, 't')}"
         second = f"SELECT u.k FROM {right} AS u{self._where(right, 'u')}"
         return f"{first} {word} {second}"

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
+from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
+from firesteel_rocksdb.backend import RocksDBStateBackend
 from firesteel_sql import TableEnvironment
 from tests.unit.sql.query_rig import Change, QueryRig, Table, tables_of, use_changes_connector
 from tests.unit.sql.random_queries import TABLES, RandomQueries
@@ -64,14 +68,22 @@ class RandomTables:
         return Counter(tuple(row) for row in self.duckdb.execute(query).fetchall())
 
 
-def _check(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+class LittleMemory(StateBackend):
+    """State on disk, with as few keys in memory as there may be."""
+
+    def create_keyed_state(self, parameters: KeyedStateParameters) -> KeyedStateBackend:
+        return RocksDBStateBackend().create_keyed_state(replace(parameters, memory=1))
+
+
+def _check(seed: int, monkeypatch: pytest.MonkeyPatch, directory: Path | None = None) -> None:
     random_numbers = random.Random(seed)
     use_changes_connector(monkeypatch)
     environment = TableEnvironment.create()
     tables_of(environment, TABLES)
     tables = RandomTables(random_numbers)
     query = RandomQueries(random_numbers).query()
-    rig = QueryRig(environment, query, random_numbers.randint(1, 3))
+    backend = None if directory is None else LittleMemory()
+    rig = QueryRig(environment, query, random_numbers.randint(1, 3), backend, directory)
     for step in range(BATCHES):
         table = random_numbers.choice(list(TABLES))
         result = rig.change(table, tables.change(table, random_numbers.choice((1, 2, 15))))
@@ -90,6 +102,11 @@ def _is_row_of_nothing(result: Table, answer: Table) -> bool:
 @pytest.mark.parametrize("seed", range(30))
 def test_the_changes_of_a_query_add_up_to_its_answer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     _check(seed, monkeypatch)
+
+
+@pytest.mark.parametrize("seed", range(500, 512))
+def test_state_on_disk_gives_the_same_changes(seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _check(seed, monkeypatch, tmp_path)
 
 
 @pytest.mark.long

@@ -99,9 +99,10 @@ class GroupAggregate(ChangelogFunction):
     def open(self, context: ChangelogContext) -> None:
         super().open(context)
         self._late = context.metrics.counter("numLateRecordsDropped")
-        self._gave = self._state.size > 0
+        if self._plan.is_global and self._owns_constant:
+            self._gave = self._state.find(self._constant_key())[0] >= 0
         end = self._plan.window_end
-        if end is not None and self._state.size:
+        if end is not None:
             ends = [_ends(self._state.index.keys(slots)[end]) for slots in self._state.pieces() if len(slots)]
             self._next_end = min((int(part.min()) for part in ends), default=None)
 
@@ -175,9 +176,12 @@ class GroupAggregate(ChangelogFunction):
         elif watermark == _END_OF_INPUT and self._plan.is_global and self._owns_constant and not self._gave:
             yield self._row_of_nothing()
 
+    def _constant_key(self) -> list[pa.Array]:
+        return [pa.array([0], self._state.key_types[0])]
+
     def _row_of_nothing(self) -> Batch:
         self._gave = True
-        slots = self._state.slots([pa.array([0], self._state.key_types[0])])
+        slots = self._state.slots(self._constant_key())
         results = self._results(slots)
         self._state.release(slots)
         return inserted(self._output, results)
