@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -221,6 +222,25 @@ def test_changes_are_read_and_written(name: str) -> None:
     messages = make(name).encoder(row_type(ID), list(ID.values())).encode(decoded.rows, decoded.kinds)
     # As in Flink, an update is written as a delete and an insert.
     assert read(reader, *messages) == [(INSERT, [1, "a"]), (DELETE, [1, "a"]), (INSERT, [1, "b"]), (DELETE, [1, "b"])]
+
+
+@pytest.mark.parametrize("name", ["debezium-json", "ogg-json"])
+def test_whole_rows_are_read_at_once_where_nobody_needs_metadata(name: str) -> None:
+    slow, quick = decoder(name), decoder(name)
+    quick.gives_metadata = False
+    expected = slow.decode(CHANGES[name])
+    found = quick.decode(CHANGES[name])
+    assert expected is not None
+    assert found is not None
+    assert vars(quick)["_quick"] is not None
+    assert found.rows.equals(expected.rows)
+    assert np.array_equal(found.kinds, expected.kinds)  # type: ignore[arg-type]
+    quoted = b'{"before":null,"after":{"id":"1","name":5},"op":"c","op_type":"I"}'
+    assert read(quick, quoted) == read(slow, quoted) == [(INSERT, [1, "5"])], (
+        "msgspec refuses them, the slow way does not"
+    )
+    with pytest.raises(ValueError, match="field 'id'"):
+        quick.changes(quoted.replace(b'"1"', b'"x"'))
 
 
 def test_a_field_that_was_null_before_an_update_is_not_one_that_did_not_change() -> None:

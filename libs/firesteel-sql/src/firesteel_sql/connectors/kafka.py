@@ -226,6 +226,8 @@ class KafkaConnector(TableConnector):
             named = [replace(column, name=key_fields[column.name]) for column in self._key_columns(context)]
             key = key_format.decoder(row_type_of(named), _types(named))
         value = self._value_format(context).decoder(row_type_of(values), _types(values)) if values else None
+        if value is not None:
+            value.gives_metadata = any(key.startswith("value.") for key in columns.metadata.values())
         builder = KafkaSource.builder().set_deserializer(TableRecordsSchema(columns, key, value))
         topics, pattern = options.get(TOPIC), options.get(TOPIC_PATTERN)
         if (topics is None) == (pattern is None):

@@ -67,6 +67,9 @@ class RowDecoder(ABC):
         row_type: type of the rows.
     """
 
+    gives_metadata: bool = True
+    """Whether the metadata of messages is read; False where no column holds some."""
+
     def __init__(self, row_type: RowTypeInfo) -> None:
         self.row_type = row_type
 

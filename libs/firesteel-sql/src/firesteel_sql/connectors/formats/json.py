@@ -15,12 +15,12 @@ from typing_extensions import override
 
 from firesteel.common.serialization import SerializationSchema
 from firesteel.common.time import Instant
-from firesteel.common.typeinfo import RowTypeInfo
+from firesteel.common.typeinfo import RowTypeInfo, Types
 from firesteel.config.option import BOOL, STRING, Option, enum_of
 from firesteel.connectors.file_format import FileFormat
 from firesteel.connectors.formats.json_columns import JsonColumns
 from firesteel.connectors.formats.json_rows import JsonLinesFormat, JsonRowSerializationSchema, json_parser
-from firesteel.connectors.formats.json_values import json_reader
+from firesteel.connectors.formats.json_values import json_reader, quick_parser
 from firesteel.expressions.values import row_values
 from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.connectors.changelog import ALL_CHANGES, ChangelogMode
@@ -228,6 +228,9 @@ class ChangeJsonFormat(TableFormat):
     MODE: ClassVar[ChangelogMode] = ALL_CHANGES
     METADATA: ClassVar[Mapping[str, DataType]] = {}
 
+    ROWS: tuple[str, str, str] | None = None
+    """Names of the row before, the row after, and the kind of change, where whole rows are in a message."""
+
     @classmethod
     def option(cls, end: str) -> Option[Any]:
         """The option that ends like this, behind the name of the format."""
@@ -274,9 +277,32 @@ class ChangeJsonDecoder(RowDecoder):
         json_reader(row_type)  # raises at once if a type can't be in JSON
         self._read: Callable[[Any], Any] | None = None
         self._parse: Callable[[bytes], Any] | None = None
+        self._quick: Callable[[bytes], Any] | None = None
+
+    @override
+    def decode(self, messages: Sequence[bytes]) -> DecodedRows | None:
+        if self._quick is None and self._format.ROWS is not None and not (self._ignores or self.gives_metadata):
+            wide = with_any_decimals(self.row_type)
+            envelope = Types.ROW_NAMED(list(self._format.ROWS), [wide, wide, Types.STRING()])
+            self._quick = quick_parser(envelope, fail_on_missing_field=False)
+        return super().decode(messages)
+
+    def _quick_changes(self, message: bytes) -> list[Change] | None:
+        """The rows of a message whose rows msgspec reads; None = it has to be read in the way that finds errors."""
+        names, fields = tuple(self.row_type.field_names), self._format.ROWS
+        if self._quick is None or fields is None:
+            return None
+        try:
+            envelope = dict(zip(fields, row_values(self._quick(message), fields), strict=True))
+            return [Change(kind, row_values(row, names), {}) for kind, row in self._format.changes_of(envelope)]
+        except (ValueError, ArithmeticError, RecursionError):
+            return None
 
     @override
     def changes(self, message: bytes) -> list[Change]:
+        quick = self._quick_changes(message)
+        if quick is not None:
+            return quick
         if self._read is None or self._parse is None:
             self._read = json_reader(with_any_decimals(self.row_type), nulls_errors=self._ignores)
             self._parse = msgspec.json.Decoder(float_hook=Decimal).decode
@@ -285,7 +311,7 @@ class ChangeJsonDecoder(RowDecoder):
             envelope = self._parse(message)
             if not isinstance(envelope, dict):
                 raise ValueError("an object is expected")
-            metadata = self._format.metadata_of(envelope)
+            metadata = self._format.metadata_of(envelope) if self.gives_metadata else {}
             return [
                 Change(kind, row_values(self._read(row), names), metadata)
                 for kind, row in self._format.changes_of(envelope)
@@ -296,7 +322,7 @@ class ChangeJsonDecoder(RowDecoder):
             raise _malformed(message, error) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_read": None, "_parse": None}
+        return {**self.__dict__, "_read": None, "_parse": None, "_quick": None}
 
 
 class ChangeJsonEncoder(RowEncoder):
@@ -354,9 +380,13 @@ class DebeziumJsonFormat(ChangeJsonFormat):
         "source.properties": DataTypes.MAP(DataTypes.STRING(), DataTypes.STRING()),
     }
 
+    ROWS: tuple[str, str, str] | None = ("before", "after", "op")
+
     def __init__(self, options: TableOptions) -> None:
         super().__init__(options)
         self._in_payload = options.get(_SCHEMA_INCLUDE)
+        if self._in_payload:
+            self.ROWS = None  # they are inside of the payload
 
     def _payload(self, envelope: Mapping[str, Any]) -> Mapping[str, Any]:
         return _row(envelope, "payload", "there is no payload") if self._in_payload else envelope
@@ -526,6 +556,7 @@ class OggJsonFormat(ChangeJsonFormat):
 
     NAME = "ogg-json"
     OPTIONS = _options("ogg-json")
+    ROWS = ("before", "after", "op_type")
 
     @override
     def changes_of(self, envelope: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
