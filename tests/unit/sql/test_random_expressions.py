@@ -36,6 +36,9 @@ numbers: st.SearchStrategy[str] = st.deferred(
         st.tuples(numbers, numbers).map("NULLIF({0[0]}, {0[1]})".format),
         numbers.map("ABS({})".format),
         texts.map("CHAR_LENGTH({})".format),
+        numbers.map("SIGN({})".format),
+        st.tuples(numbers, st.sampled_from([3, -4])).map("({0[0]} % {0[1]})".format),
+        st.tuples(st.sampled_from(["'a'", "'ab'"]), texts).map("POSITION({0[0]} IN {0[1]})".format),
     )
 )
 texts: st.SearchStrategy[str] = st.deferred(
@@ -43,6 +46,18 @@ texts: st.SearchStrategy[str] = st.deferred(
         st.sampled_from(["s", "'ab'", "'%'", "''"]),
         st.tuples(texts, texts).map("({0[0]} || {0[1]})".format),
         texts.map("UPPER({})".format),
+        texts.map("LOWER({})".format),
+        texts.map("REVERSE({})".format),
+        texts.map("MD5({})".format),
+        st.tuples(texts, st.sampled_from(["a", "ab", "%"]), texts).map("REPLACE({0[0]}, '{0[1]}', {0[2]})".format),
+        st.tuples(texts, st.integers(0, 3)).map("LEFT({0[0]}, {0[1]})".format),
+        st.tuples(texts, st.integers(0, 3)).map("RIGHT({0[0]}, {0[1]})".format),
+        st.tuples(texts, st.integers(0, 5)).map("LPAD({0[0]}, {0[1]}, 'xy')".format),
+        st.tuples(texts, st.integers(0, 5)).map("RPAD({0[0]}, {0[1]}, 'xy')".format),
+        st.tuples(texts, st.integers(0, 2)).map("REPEAT({0[0]}, {0[1]})".format),
+        st.tuples(texts, st.sampled_from(["ab", "aA"]), st.sampled_from(["x", "xy"])).map(
+            "TRANSLATE({0[0]}, '{0[1]}', '{0[2]}')".format
+        ),
         st.tuples(texts, st.integers(1, 4), st.integers(0, 3)).map("SUBSTRING({0[0]}, {0[1]}, {0[2]})".format),
         st.tuples(conditions, texts, texts).map("(CASE WHEN {0[0]} THEN {0[1]} ELSE {0[2]} END)".format),
     )
@@ -60,11 +75,23 @@ conditions: st.SearchStrategy[str] = st.deferred(
         st.tuples(numbers, numbers, numbers).map("({0[0]} NOT IN ({0[1]}, {0[2]}))".format),
         st.tuples(numbers, numbers).map("({0[0]} IN ({0[1]}, 3, NULL))".format),
         st.tuples(texts, st.sampled_from(["'a%'", "'_b'", "'%'", "s"])).map("({0[0]} LIKE {0[1]})".format),
+        st.tuples(texts, texts).map("STARTSWITH({0[0]}, {0[1]})".format),
+        st.tuples(texts, texts).map("ENDSWITH({0[0]}, {0[1]})".format),
+        st.tuples(texts, st.sampled_from(["'a.'", "'^[ab]+$'", "'(a|b)A?'", "'[^a%]'"])).map(
+            "REGEXP({0[0]}, {0[1]})".format
+        ),
         st.tuples(numbers, numbers).map("({0[0]} IS DISTINCT FROM {0[1]})".format),
         st.tuples(st.one_of(numbers, conditions)).map("({0[0]} IS NULL)".format),
         conditions.map("({} IS NOT TRUE)".format),
     )
 )
+OTHER_NAMES = {
+    "CHAR_LENGTH": "LENGTH",
+    "STARTSWITH": "STARTS_WITH",
+    "ENDSWITH": "ENDS_WITH",
+    "REGEXP(": "REGEXP_MATCHES(",
+}
+"""Functions that DuckDB has under another name."""
 small = st.one_of(st.none(), st.integers(-9, 9))
 rows = st.lists(
     st.tuples(small, small, st.one_of(st.none(), st.booleans()), st.one_of(st.none(), st.booleans()),
@@ -94,6 +121,8 @@ def test_an_expression_has_the_values_of_duckdb(expression: str, data: list[tupl
     batch = pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
     with duckdb.connect() as other:
         other.register("t", pa.Table.from_batches([batch]))
-        theirs = expression.replace("CHAR_LENGTH", "LENGTH")
+        theirs = expression
+        for name, other_name in OTHER_NAMES.items():
+            theirs = theirs.replace(name, other_name)
         expected = [row[0] for row in other.execute(f"SELECT {theirs} FROM t").fetchall()]
     assert ours(expression, batch) == expected

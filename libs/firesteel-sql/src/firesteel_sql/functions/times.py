@@ -73,7 +73,7 @@ def _timestamp_add(operands: Sequence[RowExpression], session: Session) -> RowEx
 @declare("TIMESTAMPDIFF", operands=3)
 def _timestamp_diff(operands: Sequence[RowExpression], session: Session) -> RowExpression:
     unit = constant_of(operands[0], "the unit")
-    if unit not in MONTHS and unit not in MILLIS:
+    if unit not in MONTHS and unit not in MILLIS and unit != "MICROSECOND":
         raise OperandsRefused(f"TIMESTAMPDIFF has no {unit}")
     parts = [moment(operand, session) for operand in operands[1:]]
     if (parts[0].type.name == "TIME") != (parts[1].type.name == "TIME"):

@@ -177,6 +177,7 @@ class Reading:
 
 _MONTHS: Final = [name.lower() for name in calendar.month_name]
 _SHORT_MONTHS: Final = [name.lower() for name in calendar.month_abbr]
+_DAY_NAMES: Final = [name.lower() for name in calendar.day_abbr]
 _DAYS: Final = "|".join([*calendar.day_name, *calendar.day_abbr])
 
 
@@ -250,6 +251,8 @@ def parsed(text: str, pattern: str, *, is_simple: bool = False) -> datetime | No
         if letter in "ML" and count >= 3:
             name = found.lower()
             values["M"] = _MONTHS.index(name) if name in _MONTHS else _SHORT_MONTHS.index(name)
+        elif letter == "E" or (letter in "ec" and count >= 3):
+            values["E"] = _DAY_NAMES.index(found[:3].lower())
         elif letter == "a":
             values["a"] = found.lower() == "pm"
         elif letter in "ZXx":
@@ -305,9 +308,12 @@ def _strict_moment(values: dict[str, int]) -> datetime | None:
         if not 1 <= of_month <= 31:
             return None
         day = datetime(year, month, min(of_month, calendar.monthrange(year, month)[1]))
-    return day.replace(
-        hour=_hour(values, False), minute=values.get("m", 0), second=values.get("s", 0), microsecond=values.get("S", 0)
-    )
+    if values.get("E", day.weekday()) != day.weekday():
+        return None
+    hour = _hour(values, False)
+    if hour == 24 and not any(values.get(letter) for letter in "msS"):
+        hour = 0
+    return day.replace(hour=hour, minute=values.get("m", 0), second=values.get("s", 0), microsecond=values.get("S", 0))
 
 
 def _simple_moment(values: dict[str, int]) -> datetime:

@@ -157,10 +157,11 @@ parse_url = values_kernel(_parse_url)
 
 
 def _inet_aton(text: str) -> int | None:
-    if not re.fullmatch(r"\d{1,10}(\.\d{1,10}){0,3}", text, re.ASCII):
+    """The last part stands for the last byte, and missing bytes in front of it are 0: 127.1 is 127.0.0.1."""
+    if not re.fullmatch(r"\d{1,3}(\.\d{1,3}){0,3}", text, re.ASCII):
         return None
     *front, last = map(int, text.split("."))
-    if any(part > 255 for part in front) or last >= 1 << 8 * (4 - len(front)):
+    if max(*front, last, 0) > 255:
         return None
     return sum(part << 8 * (3 - place) for place, part in enumerate(front)) + last
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
-from firesteel.common.value_texts import java_double_text, java_float_text
+from firesteel.common.value_texts import java_double_text
 from firesteel.expressions.registry import Kernel
 from firesteel_sql.kernels.casts import CastError, read_text
 from firesteel_sql.kernels.definition import KernelCall, by_value, kernel, values_kernel
@@ -53,25 +53,27 @@ def parse(text: str) -> Any:
 
 
 def written(value: Any) -> str:
-    """A value as JSON, without blanks, as Jackson writes it."""
+    """A value as JSON, without blanks and with the keys in order, as Flink writes it."""
     match value:
         case None:
             return "null"
         case bool():
             return "true" if value else "false"
         case float():
-            return _real(java_double_text(value))
+            return _real(value)
         case int() | Decimal():
             return str(value)
         case str():
             return quoted(value)
         case list():
             return f"[{','.join(map(written, value))}]"
-    return "{" + ",".join(f"{quoted(key)}:{written(item)}" for key, item in value.items()) + "}"
+    return "{" + ",".join(f"{quoted(key)}:{written(item)}" for key, item in sorted(value.items())) + "}"
 
 
-def _real(text: str) -> str:
-    return f'"{text}"' if text[-1] in "Ny" else text
+def _real(number: float) -> str:
+    """As Java's ``BigDecimal.valueOf(number).toString()``; a FLOAT has the digits of the DOUBLE that it is."""
+    text = java_double_text(number)
+    return f'"{text}"' if text[-1] in "Ny" else str(Decimal(text))
 
 
 _ESCAPED: Final = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -100,11 +102,14 @@ def json_of(data_type: pa.DataType) -> Callable[[Any], str]:
             + ",".join(f"{quoted(name)}:{'null' if row[name] is None else write(row[name])}" for name, write in fields)
             + "}"
         )
-    if data_type == pa.float32():
-        return lambda number: _real(java_float_text(number))
     if pt.is_timestamp(data_type):
-        return lambda moment: f'"{moment.replace(tzinfo=None).isoformat()}{"Z" if data_type.tz else ""}"'
+        return lambda moment: f'"{_moment_text(moment)}{"Z" if data_type.tz else ""}"'
     return _scalar_json
+
+
+def _moment_text(moment: datetime) -> str:
+    text = moment.replace(tzinfo=None).isoformat()
+    return text.rstrip("0") if "." in text else text
 
 
 def _scalar_json(value: Any) -> str:
@@ -330,8 +335,12 @@ json_ = values_kernel(lambda text: written(parse(text)))
 
 
 def _json_quoted(text: str) -> str:
-    """As ``quoted``, with all that is not ASCII as ``\\uXXXX``."""
-    return json.dumps(text)
+    """As ``quoted``, with all that is not ASCII as ``\\uXXXX``, and with ``/`` escaped."""
+    return json.dumps(text).replace("/", "\\/")
+
+
+_ESCAPES: Final = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_UNESCAPED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 def _json_unquoted(text: str) -> str:
@@ -339,10 +348,17 @@ def _json_unquoted(text: str) -> str:
     if len(text) < 2 or text[0] != '"' or text[-1] != '"':
         return text
     try:
-        value = json.loads(text)
-    except ValueError:
+        parse(text)
+    except JsonError:
         return text
-    return value if isinstance(value, str) else text
+    units = _ESCAPES.sub(
+        lambda match: (
+            chr(int(match.group(1), 16)) if match.group(1) else _UNESCAPED.get(match.group(2), match.group(2))
+        ),
+        text[1:-1],
+    )
+    # Two escapes may be the halves of one character.
+    return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 json_quote = values_kernel(_json_quoted)

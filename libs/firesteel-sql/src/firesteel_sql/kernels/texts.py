@@ -154,7 +154,11 @@ position = values_kernel(lambda part, text, start=1: text.find(part, max(start -
 
 def _found(text: str, part: str, start: int = 1, occurrence: int = 1) -> int:
     """The position of an occurrence; from the end, if the start is negative."""
-    if start == 0 or occurrence < 1:
+    if occurrence < 1:
+        raise ValueError(f"INSTR looks for an occurrence from 1 on, not for {occurrence}")
+    if not part:
+        return 1
+    if start == 0:
         return 0
     if start > 0:
         place = start - 2
@@ -236,7 +240,7 @@ ends_with = _by_column(lambda value, end: value.endswith(end), _testing(pc.ends_
 
 
 def _split(text: str, separator: str) -> list[str]:
-    return text.split(separator) if separator else list(text)
+    return text.split(separator) if separator and text else list(text)
 
 
 split = values_kernel(_split)

@@ -232,7 +232,9 @@ def _calendar(unit: str, day: date, up: bool) -> date:
         case "MONTH" | "QUARTER" | "YEAR":
             months = MONTHS[unit]
             first = day.replace(month=(day.month - 1) // months * months + 1, day=1)
-            return _with_months(first, months) if up and first != day else first
+            # Flink looks at the month of the year: CEIL of the first of April TO QUARTER is the first of July.
+            is_first = day == (day.replace(month=1, day=1) if unit == "QUARTER" else first)
+            return _with_months(first, months) if up and not is_first else first
         case "DECADE":
             return date((day.year // 10 + up) * 10, 1, 1)
         case "CENTURY" | "MILLENNIUM":
@@ -293,7 +295,8 @@ def timestamp_diff(call: KernelCall) -> Kernel:
 
     def compute(start: Any, end: Any) -> Any:
         micros = pc.cast(pc.subtract(wall(end), wall(start)), pa.int64())
-        return pc.cast(pc.divide(micros, MILLIS[unit] * 1000), call.result, safe=False)
+        size = 1 if unit == "MICROSECOND" else MILLIS[unit] * 1000
+        return pc.cast(pc.divide(micros, size), call.result, safe=False)
 
     return compute
 
@@ -361,14 +364,15 @@ def _usual(text: str) -> datetime | None:
 
 
 def _read(text: str, pattern: str) -> datetime | None:
-    """A moment by a pattern of ``DateTimeFormatter``; without the zone that stands in the text."""
-    if pattern == USUAL:
-        return _usual(text)
+    """A moment by a pattern of ``DateTimeFormatter``, or, as in Flink, by the usual one if it does not fit.
+
+    The zone that stands in a text does not count.
+    """
     try:
-        moment = parsed(text, pattern)
+        moment = None if pattern == USUAL else parsed(text, pattern)
     except PatternRefused:
-        return None
-    return None if moment is None else moment.replace(tzinfo=None)
+        moment = None
+    return _usual(text) if moment is None else moment.replace(tzinfo=None)
 
 
 def _milliseconds(moment: datetime | None) -> datetime | None:
