@@ -178,3 +178,37 @@ def test_jobs_are_listed_described_and_stopped(tmp_path: Path) -> None:
     assert list(tables.execute_sql(f"STOP JOB '{jobs[1]}'").collect()) == [Row("OK")]
     with pytest.raises(SqlError, match="has ended: it is FINISHED"):
         tables.execute_sql(f"STOP JOB '{jobs[0]}'")
+
+
+def test_windows_joins_and_aggregates_are_exact_though_a_slot_is_killed(tmp_path: Path) -> None:
+    tables = new_tables()
+    tables.execute_sql("SET 'execution.checkpointing.interval' = '100ms'")
+    tables.execute_sql("SET 'restart-strategy.type' = 'fixed-delay'")
+    tables.execute_sql("SET 'restart-strategy.fixed-delay.delay' = '0s'")
+    tables.execute_sql("CREATE FUNCTION passed AS 'tests.integration.embedded.sql_functions.passed' LANGUAGE PYTHON")
+    tables.execute_sql(
+        "CREATE TABLE numbers (id BIGINT, ts AS TO_TIMESTAMP_LTZ(id, 3), WATERMARK FOR ts AS ts) WITH "
+        "('connector' = 'datagen', 'fields.id.kind' = 'sequence', 'fields.id.start' = '0', "
+        "'fields.id.end' = '19999', 'rows-per-second' = '10000')"
+    )
+    tables.execute_sql(
+        f"CREATE TABLE sums (start TIMESTAMP(3), name STRING, n BIGINT, most BIGINT, different BIGINT) WITH "
+        f"('connector' = 'filesystem', 'path' = '{tmp_path / 'sums'}', 'format' = 'json')"
+    )
+    insert = tables.execute_sql(
+        "INSERT INTO sums SELECT start, name, n, most, different FROM ("
+        "SELECT window_start AS start, k, COUNT(*) AS n, MAX(id) AS most, COUNT(DISTINCT MOD(id, 7)) AS different FROM "
+        f"(SELECT *, MOD(passed(id, '{tmp_path / 'killed'}'), 3) AS k FROM TABLE("
+        "TUMBLE(TABLE numbers, DESCRIPTOR(ts), INTERVAL '1' SECOND))) GROUP BY window_start, window_end, k) AS sums "
+        "JOIN (VALUES (0, 'a'), (1, 'b'), (2, 'c')) AS names (code, name) ON k = code"
+    )
+    insert.wait(120_000)
+    rows = sorted(tuple(row) for row in tables.execute_sql("SELECT * FROM sums").collect())
+    expected = []
+    for second in range(20):
+        for remainder, name in enumerate("abc"):
+            ids = [number for number in range(1000 * second, 1000 * (second + 1)) if number % 3 == remainder]
+            start = datetime(1970, 1, 1, 0, 0, second)
+            expected.append((start, name, len(ids), max(ids), 7))
+    assert (tmp_path / "killed").exists()
+    assert rows == expected
