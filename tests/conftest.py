@@ -50,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Archives of Java classes are made by the tests that are about them; elsewhere who makes some is a leak."""
+    item.stash[_BEGAN] = _processor_seconds()
     if _below(item.path, (TESTS / "unit",)):
         os.environ.pop(leaks.NO_ARCHIVES, None)
     else:
@@ -121,6 +122,10 @@ def pytest_runtest_makereport(
         item.user_properties.append(("node", item.nodeid))
         if item.get_closest_marker("exact"):
             item.user_properties.append(("exact", ""))
+    if call.when == "teardown":
+        now = _processor_seconds()
+        spent = now - item.stash.get(_BEGAN, now)
+        item.user_properties.append(("processor seconds", f"{spent:.2f}"))
     if call.excinfo is not None and not isinstance(call.excinfo.value, pytest.skip.Exception):
         item.user_properties.append(("timed out" if _timed_out(call.excinfo.value) else "went wrong", ""))
     report = yield
@@ -141,6 +146,15 @@ def pytest_make_collect_report(
         report.outcome = "failed"
         report.longrepr = f"{collector.nodeid} skips itself: {report.longrepr}"
     return report
+
+
+_BEGAN = pytest.StashKey[float]()
+"""Processor time of this process when a test began."""
+
+
+def _processor_seconds() -> float:
+    """Spent by this process and by those that it has waited for: a busy machine does not change it much."""
+    return sum(os.times()[:4])
 
 
 _TIMED_OUT = (TimeoutError, NotInTimeError, subprocess.TimeoutExpired)

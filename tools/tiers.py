@@ -18,10 +18,11 @@ import sys
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO
@@ -206,6 +207,8 @@ class Case:
     skipped: str | None
     properties: frozenset[str]
     """See ``tests/conftest.py``: ``exact``, ``timed out``, ``went wrong``."""
+    processor_seconds: float = 0.0
+    """Spent by the process of the test and by those that it has waited for; not by those that go on or are orphans."""
 
     def count(self, result: Result) -> None:
         """Add it to its tier."""
@@ -265,7 +268,8 @@ def cases_of(report: Path) -> list[Case]:
         failed = failed or (node in found and found[node].failed)
         skip = element.find("skipped")
         skipped = None if skip is None or failed else re.sub(r"\s+", " ", skip.get("message", ""))
-        found[node] = Case(node, float(element.get("time", "0")), failed, skipped, frozenset(named))
+        spent = float(named.pop("processor seconds", "0"))
+        found[node] = Case(node, float(element.get("time", "0")), failed, skipped, frozenset(named), spent)
     return list(found.values())
 
 
@@ -455,18 +459,23 @@ def conclude(results: dict[str, Result]) -> int:
 
 
 def slowest(count: int = 40) -> int:
-    """Prints the slowest files and tests of the last run."""
+    """Prints what took longest in the last run, and most of the processors: files and tests."""
     reports = [BUILD / f"junit-{session.name}.xml" for session in SESSIONS]
     cases = [case for report in reports if report.exists() for case in cases_of(report)]
-    files: Counter[str] = Counter()
-    for case in cases:
-        files[case.node.partition("::")[0]] += case.seconds  # type: ignore[assignment] # a Counter of seconds
     if not cases:
         sys.exit("dev: there is no report in build/; run ./dev test first")
-    for title, rows in (("files", files.most_common(count)), ("tests", [(c.node, c.seconds) for c in cases])):
-        print(f"\nthe slowest {title} of {len(cases)} tests")
-        for name, seconds in sorted(rows, key=lambda row: -row[1])[:count]:
-            print(f"{seconds:8.1f} s  {name}")
+    for what, seconds_of in (
+        ("the slowest", attrgetter("seconds")),
+        ("most processor time of", attrgetter("processor_seconds")),
+    ):
+        files: defaultdict[str, float] = defaultdict(float)
+        for case in cases:
+            files[case.node.partition("::")[0]] += seconds_of(case)
+        tests = {case.node: seconds_of(case) for case in cases}
+        for title, rows in (("files", files), ("tests", tests)):
+            print(f"\n{what} {title} of {len(cases)} tests")
+            for name, seconds in sorted(rows.items(), key=lambda row: -row[1])[:count]:
+                print(f"{seconds:8.1f} s  {name}")
     return 0
 
 
