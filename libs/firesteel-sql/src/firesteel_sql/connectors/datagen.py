@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -107,7 +108,8 @@ def _column(name: str, data_type: DataType, options: TableOptions) -> tuple[Call
         raise options.refuse(f"fields.{name}.min", f"is {low}, which is above .max, {high}")
     length, varies = options.get(LENGTH, name), options.get(VARIES, name)
     past, nulls = options.get(MAX_PAST, name), options.get(NULL_RATE, name)
-    return _Random(data_type, low, high, length, varies, past, nulls), None
+    seed = crc32(name.encode())  # columns of one type have different values
+    return _Random(data_type, seed, low, high, length, varies, past, nulls), None
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,7 @@ class _Random:
     """Random values of a type; the same ones for the same rows."""
 
     data_type: DataType
+    seed: int
     low: Decimal | None
     high: Decimal | None
     length: int | None
@@ -139,7 +142,7 @@ class _Random:
 
     def __call__(self, start: int, count: int) -> Any:
         name = self.data_type.name
-        generator = np.random.default_rng((start, count))
+        generator = np.random.default_rng((self.seed, start, count))
         mask = generator.random(count) < self.nulls if self.nulls else None
         if name in _BITS:
             half = 1 << (_BITS[name] - 1)
@@ -153,7 +156,7 @@ class _Random:
             return pa.array(fractions.astype(np.float32 if name == "FLOAT" else np.float64), mask=mask)
         if name == "BOOLEAN":
             return pa.array(generator.random(count) < 0.5, mask=mask)
-        choose = random.Random(start * 2_654_435_761 + count)
+        choose = random.Random((self.seed << 96) + (start << 32) + count)
         values = [self._value(self.data_type, choose) for _ in range(count)]
         return [None if mask is not None and mask[place] else value for place, value in enumerate(values)]
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
-from firesteel.config.option import BOOL, DURATION, INT, STRING, Option, Secret
+from firesteel.config.option import BOOL, DURATION, INT, STRING, Option, Secret, enum_of
 from firesteel.config.option import SECRET as SECRET_TYPE
 from firesteel.datastream import DataStream, StreamExecutionEnvironment
 from firesteel_sql.catalog.tables import TableColumn
@@ -49,6 +49,17 @@ BUFFER_INTERVAL: Final = Option(
     "sink.buffer-flush.interval", DURATION, timedelta(seconds=1), "Longest time for which changes wait; 0 = no limit."
 )
 MAX_RETRIES: Final = Option("sink.max-retries", INT, 3, "Attempts to write again after an error.", at_least=0)
+_FOR_LOOKUPS: Final = "Of lookup joins; reading the whole table does not look at it."
+LOOKUP_CACHE: Final = Option("lookup.cache", enum_of("NONE", "PARTIAL", "FULL"), "NONE", _FOR_LOOKUPS)
+LOOKUP_MAX_ROWS: Final[Option[int | None]] = Option("lookup.partial-cache.max-rows", INT, None, _FOR_LOOKUPS)
+LOOKUP_AFTER_WRITE: Final[Option[timedelta | None]] = Option(
+    "lookup.partial-cache.expire-after-write", DURATION, None, _FOR_LOOKUPS
+)
+LOOKUP_AFTER_ACCESS: Final[Option[timedelta | None]] = Option(
+    "lookup.partial-cache.expire-after-access", DURATION, None, _FOR_LOOKUPS
+)
+LOOKUP_MISSING: Final = Option("lookup.partial-cache.cache-missing-key", BOOL, True, _FOR_LOOKUPS)
+LOOKUP_RETRIES: Final = Option("lookup.max-retries", INT, 3, _FOR_LOOKUPS, at_least=0)
 _BOUNDS: Final = (PARTITION_COLUMN, PARTITION_NUM, LOWER_BOUND, UPPER_BOUND)
 _UPSERTS: Final = ("postgresql", "postgres", "sqlite", "duckdb")
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -60,6 +71,7 @@ class JdbcConnector(TableConnector):
     OPTIONS: ClassVar[Sequence[Option[Any]]] = (
         URL, TABLE_NAME, DRIVER, USERNAME, PASSWORD, PARTITION_COLUMN, PARTITION_NUM, LOWER_BOUND, UPPER_BOUND,
         FETCH_SIZE, AUTO_COMMIT, SCAN_PARALLELISM, BUFFER_ROWS, BUFFER_INTERVAL, MAX_RETRIES, SINK_PARALLELISM,
+        LOOKUP_CACHE, LOOKUP_MAX_ROWS, LOOKUP_AFTER_WRITE, LOOKUP_AFTER_ACCESS, LOOKUP_MISSING, LOOKUP_RETRIES,
     )  # fmt: skip
     makes_watermarks = True
 
