@@ -18,10 +18,13 @@ import pytest
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel_rocksdb.backend import RocksDBStateBackend
 from firesteel_sql import TableEnvironment
+from tests.unit.sql.nested_queries import NestedQueries
 from tests.unit.sql.query_rig import Change, QueryRig, Table, tables_of, use_changes_connector
 from tests.unit.sql.random_queries import TABLES, RandomQueries
 
 BATCHES = 12
+NESTED = {"a": ("id", "k", "v"), "b": ("id", "k", "w"), "c": ("id", "k")}
+"""Columns of whole numbers for queries within queries."""
 
 
 class RandomTables:
@@ -75,13 +78,16 @@ class LittleMemory(StateBackend):
         return RocksDBStateBackend().create_keyed_state(replace(parameters, memory=1))
 
 
-def _check(seed: int, monkeypatch: pytest.MonkeyPatch, directory: Path | None = None) -> None:
+def _check(
+    seed: int, monkeypatch: pytest.MonkeyPatch, directory: Path | None = None, *, is_nested: bool = False
+) -> None:
     random_numbers = random.Random(seed)
     use_changes_connector(monkeypatch)
     environment = TableEnvironment.create()
     tables_of(environment, TABLES)
     tables = RandomTables(random_numbers)
-    query = RandomQueries(random_numbers).query()
+    queries = NestedQueries(random_numbers, NESTED) if is_nested else RandomQueries(random_numbers)
+    query = queries.query()
     backend = None if directory is None else LittleMemory()
     rig = QueryRig(environment, query, random_numbers.randint(1, 3), backend, directory)
     for step in range(BATCHES):
@@ -107,6 +113,18 @@ def test_the_changes_of_a_query_add_up_to_its_answer(seed: int, monkeypatch: pyt
 @pytest.mark.parametrize("seed", range(500, 512))
 def test_state_on_disk_gives_the_same_changes(seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _check(seed, monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_changes_of_queries_within_queries_add_up(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _check(seed, monkeypatch, is_nested=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(8, 308, 50))
+def test_the_changes_of_many_queries_within_queries_add_up(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(first, first + 50):
+        _check(seed, monkeypatch, is_nested=True)
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ import pytest
 
 from firesteel_sql.plan.optimizer import optimised
 from tests.unit.sql.interpreter import Row, rows_of
+from tests.unit.sql.nested_queries import NestedQueries
 from tests.unit.sql.planning import bound, declared
 
 TABLES = {
@@ -48,8 +49,11 @@ def random_rows(seed: int) -> dict[str, list[Row]]:
     }
 
 
+Worlds = list[tuple[dict[str, list[Row]], duckdb.DuckDBPyConnection]]
+
+
 @pytest.fixture(scope="module")
-def worlds() -> list[tuple[dict[str, list[Row]], duckdb.DuckDBPyConnection]]:
+def worlds() -> Worlds:
     """Tables, as rows and in DuckDB."""
     found = []
     for seed in range(6):
@@ -63,10 +67,8 @@ def worlds() -> list[tuple[dict[str, list[Row]], duckdb.DuckDBPyConnection]]:
     return found
 
 
-@pytest.mark.parametrize("sql", QUERIES)
-def test_a_plan_means_what_the_query_means(
-    sql: str, worlds: list[tuple[dict[str, list[Row]], duckdb.DuckDBPyConnection]]
-) -> None:
+def check(sql: str, worlds: Worlds) -> None:
+    """Compute a query's plan over all tables, as it was bound and as it is optimised."""
     relation = bound(sql, CATALOGS)
     (better,) = optimised([relation])
     assert [(column.name, column.type) for column in better.columns] == [
@@ -74,5 +76,26 @@ def test_a_plan_means_what_the_query_means(
     ]
     for tables, database in worlds:
         expected = Counter(database.execute(sql).fetchall())
-        assert Counter(rows_of(relation, tables)) == expected
-        assert Counter(rows_of(better, tables)) == expected
+        assert Counter(rows_of(relation, tables)) == expected, sql
+        assert Counter(rows_of(better, tables)) == expected, sql
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_a_plan_means_what_the_query_means(sql: str, worlds: Worlds) -> None:
+    check(sql, worlds)
+
+
+NUMBERS = {"a": ("id", "k", "v"), "b": ("id", "k", "w"), "c": ("k", "x")}
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_plans_of_random_queries_within_queries(first: int, worlds: Worlds) -> None:
+    for seed in range(first, first + 10):
+        check(NestedQueries(random.Random(seed), NUMBERS).query(), worlds[:3])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(1000, 3000, 100))
+def test_plans_of_many_random_queries_within_queries(first: int, worlds: Worlds) -> None:
+    for seed in range(first, first + 100):
+        check(NestedQueries(random.Random(seed), NUMBERS).query(), worlds[:3])

@@ -32,7 +32,7 @@ from firesteel_sql.functions.signature import boolean
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.plan.projections import column_at, extended, projected
 from firesteel_sql.plan.pushdown import filtered
-from firesteel_sql.plan.relations import Column, ConstantRows, Projection, Relation, Union
+from firesteel_sql.plan.relations import Column, ConstantRows, Filter, Projection, Relation, Union
 from firesteel_sql.plan.row_expressions import Constant, InputColumn, RowExpression, replaced
 from firesteel_sql.plan.stateful_relations import Aggregate, AggregateCall, Frame, Over, OverCall, SortKey
 from firesteel_sql.plan.windows import window_bounds
@@ -604,6 +604,11 @@ def nulls_first(item: n.OrderItem) -> bool:
 
 def distinct(relation: Relation) -> Relation:
     """Each different row of a relation once."""
+    source = relation
+    while isinstance(source, (Filter, Projection)):
+        source = source.input
+    if isinstance(source, Aggregate) and not source.groups:
+        return relation  # there is one row at most
     return _grouped(relation, range(len(relation.columns)), (), {})
 
 

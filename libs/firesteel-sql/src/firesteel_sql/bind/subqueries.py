@@ -415,8 +415,8 @@ class QueryJoiner:
     def _single_row(self, query: QueryResult, relation: Relation) -> tuple[list[RowExpression], list[RowExpression]]:
         """The columns of a query that is an aggregate of all its rows, and the conditions of its HAVING.
 
-        The aggregate is there for outer rows without a partner, too, where a join has none: COUNT is 0 then. So what
-        stands above the aggregate is computed behind the join.
+        The aggregate is there for outer rows without a partner, and while there is no row at all, where a join has
+        none: COUNT is 0 then. So what stands above the aggregate is computed behind the join.
         """
         width = len(self.relation.columns)
         steps: list[Filter | Projection] = []
@@ -424,14 +424,12 @@ class QueryJoiner:
             steps.append(relation)
             relation = relation.input
         assert isinstance(relation, Aggregate)
-        is_correlated_aggregate = is_correlated_query(relation)
         inner, conditions = self._decorrelated(query, relation)
-        kind = JoinKind.LEFT if is_correlated_aggregate else JoinKind.INNER
-        self.relation = joined(self.relation, inner, kind, conditions)
+        self.relation = joined(self.relation, inner, JoinKind.LEFT, conditions)
         row: list[RowExpression] = []
         for place, call in enumerate(relation.calls):
             column: RowExpression = column_at(self.relation, width + place)
-            if is_correlated_aggregate and call.function in ("COUNT", "$SUM0"):
+            if call.function in ("COUNT", "$SUM0"):
                 column = self._binder.call(query.node, "COALESCE", column, Constant(call.type, 0))
             row.append(column)
         having: list[RowExpression] = []

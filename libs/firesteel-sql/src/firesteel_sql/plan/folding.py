@@ -16,6 +16,7 @@ from firesteel_sql.plan.row_expressions import (
     is_deterministic,
     to_expression,
 )
+from firesteel_sql.plan.stateful_relations import Join, JoinKind
 from firesteel_sql.plan.traversal import with_expressions, with_inputs
 from firesteel_sql.types import rules
 from firesteel_sql.types.intervals import DAY_TIME, YEAR_MONTH
@@ -29,7 +30,7 @@ _FOLDED: Final = frozenset(
 def with_constants(relation: Relation) -> Relation:
     """The relation with constants in place of expressions that are always the same.
 
-    A filter that is never true has no rows; one that is always true goes.
+    A filter or an inner join that is never true has no rows; a filter that is always true goes.
     """
     known: dict[int, Relation] = {}
 
@@ -39,6 +40,8 @@ def with_constants(relation: Relation) -> Relation:
             done = with_inputs(part, tuple(folded_filters(inner) for inner in part.inputs))
             if isinstance(done, Filter):
                 done = _filter(done)
+            elif isinstance(done, Join) and done.kind in (JoinKind.INNER, JoinKind.SEMI) and _is_never(done.condition):
+                done = ConstantRows(done.columns, ())
             known[id(part)] = done
         return done
 
@@ -46,11 +49,15 @@ def with_constants(relation: Relation) -> Relation:
 
 
 def _filter(relation: Filter) -> Relation:
-    parts = conjuncts_of(relation.condition)
-    if any(isinstance(part, Constant) and not part.value for part in parts):
+    if _is_never(relation.condition):
         return ConstantRows(relation.columns, ())
-    condition = conjunction_of(parts)
+    condition = conjunction_of(conjuncts_of(relation.condition))
     return relation.input if condition is None else Filter(relation.columns, relation.input, condition)
+
+
+def _is_never(condition: RowExpression | None) -> bool:
+    """Whether a condition is FALSE or NULL for each row."""
+    return any(isinstance(part, Constant) and not part.value for part in conjuncts_of(condition))
 
 
 def folded(expression: RowExpression) -> RowExpression:

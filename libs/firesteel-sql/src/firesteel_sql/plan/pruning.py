@@ -300,7 +300,7 @@ def _rebuilt_join(relation: Join, needed: Places, inputs: Sequence[_Pruned], rea
     left_kept, right_kept = inputs[0].kept(read[0]), inputs[1].kept(read[1])
     left, right = _numbered(left_kept), _numbered(right_kept)
     if relation.kind is JoinKind.LEFT and all(place < width for place in needed):
-        equal = {key.right for key in relation.keys if not key.nulls_equal}
+        equal = {key.right for key in relation.keys}
         if any(key <= equal for key in unique_keys(relation.right)):  # one partner at most, and nobody reads it
             return _Pruned(inputs[0].narrowed(left_kept), left)
     both = _both(left, right, width)
