@@ -303,3 +303,34 @@ def test_a_statement_set_of_several_statements(tables: TableEnvironment) -> None
     assert "there is no connector 'none'" in refused(tables, "BEGIN STATEMENT SET; INSERT INTO t SELECT 1; END;")
     assert "sum" in names(tables, "SHOW FUNCTIONS LIKE 's%'")
     assert rows(tables, "DESCRIBE FUNCTION SUM")[0] == ("is system function", "true")
+
+
+TYPES = [
+    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "CHAR(3)", "VARCHAR(5)", "STRING",
+    "BINARY(2)", "VARBINARY(5)", "BYTES", "DATE", "DECIMAL(38, 5)", "TIME(3)", "TIMESTAMP(6)", "TIMESTAMP_LTZ(3)",
+    "INTERVAL YEAR TO MONTH", "INTERVAL DAY TO SECOND(3)", "ARRAY<INT NOT NULL>", "MAP<STRING, ARRAY<INTERVAL DAY>>",
+    "MULTISET<INT>", "ROW<`x ``y` INT 'it''s', z ROW<a DATE>>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data_type", TYPES)
+def test_a_file_catalog_keeps_each_type(tables: TableEnvironment, tmp_path: Path, data_type: str) -> None:
+    use_files(tables, tmp_path)
+    run(tables, f"CREATE TABLE t (a {data_type}, b {data_type} NOT NULL)")
+    run(tables, f"CREATE TEMPORARY TABLE t (a {data_type}, b {data_type} NOT NULL)")
+    hidden = rows(tables, "DESCRIBE t")
+    run(tables, "DROP TEMPORARY TABLE t")
+    assert rows(tables, "DESCRIBE t") == hidden
+
+
+def test_what_a_file_would_not_keep_is_refused(tmp_path: Path) -> None:
+    catalog = FileCatalog("files", {"path": str(tmp_path)})
+    strange = CatalogFunction("a.b", "COBOL")
+    with pytest.raises(CatalogError, match="can't be written as a statement that declares it again"):
+        catalog.add("default", ObjectKind.FUNCTION, "f", strange)
+    assert catalog.list_objects("default", ObjectKind.FUNCTION) == []
+
+
+def test_former_names_of_options_are_known(tables: TableEnvironment) -> None:
+    run(tables, "SET 'restart-strategy' = 'none'", "SET 'state.backend' = 'hashmap'", "RESET 'state.backend'")
+    assert "COMPILE PLAN is not supported yet" in refused(tables, "COMPILE PLAN '/tmp/x' FOR INSERT INTO s SELECT 1")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from firesteel_sql.functions.absent import ABSENT
+from firesteel_sql.functions.aggregates import AGGREGATES
 from firesteel_sql.functions.builtin import FUNCTIONS
 from firesteel_sql.parse.errors import SqlError
 from tests.unit.sql.test_values import computed
@@ -45,7 +46,7 @@ def test_a_function_that_is_not_there_is_refused_with_what_to_do() -> None:
 
 def test_functions_that_advice_names_are_there() -> None:
     named = {word for advice in ABSENT.values() for word in re.findall(r"([A-Z][A-Z0-9_]+)\(", advice)}
-    assert named - set(FUNCTIONS) == {"CAST", "TRY_CAST", "ROW", "DECIMAL"}
+    assert named - {*FUNCTIONS, *AGGREGATES} == {"CAST", "TRY_CAST", "ROW", "DECIMAL"}
 
 
 def test_random_numbers_of_a_seed_are_those_of_flink_and_differ_from_row_to_row() -> None:

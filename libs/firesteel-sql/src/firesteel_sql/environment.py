@@ -11,7 +11,6 @@ from typing import Any
 from firesteel.common import Configuration
 from firesteel.common.types import Row
 from firesteel.config.values import parse_duration
-from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.core.sensitive import MASK, is_sensitive
 from firesteel.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from firesteel.table.types import DataType, DataTypes
@@ -250,7 +249,8 @@ class TableEnvironment:
 
     @singledispatchmethod
     def _run(self, statement: s.Statement, sql: str) -> TableResult:
-        raise UnsupportedFeatureError(f"{type(statement).__name__} is not supported yet")
+        what = " ".join(sql[statement.at :].split()[:2]).upper()
+        raise error_at(sql, statement.at, f"{what} is not supported yet")
 
     # -- queries and inserts
 

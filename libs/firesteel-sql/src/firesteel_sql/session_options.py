@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from firesteel.config.keys import flink_keys, is_flink_key, near
+from firesteel.config.keys import current_name, flink_keys, is_flink_key, near
 from firesteel.config.options import ENVIRONMENT_PREFIXES, OPTIONS, REPORTER_PREFIXES
 from firesteel.config.values import parse_bool, parse_duration
 from firesteel.core.errors import ProgramError
@@ -28,6 +28,7 @@ def check_key(key: str) -> None:
     Raises:
         OptionRefused: near keys are named.
     """
+    key = current_name(key)
     if key in _KNOWN or key.startswith(_PREFIXES) or is_flink_key(key):
         return
     alike = near(key, [*_KNOWN, *flink_keys()], 1)
@@ -41,7 +42,7 @@ def check_option(key: str, value: str) -> None:
         OptionRefused: says what is wrong.
     """
     check_key(key)
-    option = OPTIONS.get(key)
+    option = OPTIONS.get(current_name(key))
     parse = _VALUES.get(key) if option is None else option.parse
     if parse is None:
         return

@@ -77,6 +77,15 @@ def row_text(row: Any, types: Sequence[DataType | None]) -> str:
 
 
 def type_text(data_type: DataType) -> str:
-    """A type as DESCRIBE shows it: STRING and BYTES by their short names."""
+    """A type as DESCRIBE shows it, and as statements write it."""
     text = str(data_type)
-    return text.replace("VARCHAR(2147483647)", "STRING").replace("VARBINARY(2147483647)", "BYTES")
+    for name, written in _WRITTEN.items():
+        text = text.replace(name, written)
+    return text
+
+
+_WRITTEN = {
+    "VARCHAR(2147483647)": "STRING", "VARBINARY(2147483647)": "BYTES", YEAR_MONTH.name: "INTERVAL MONTH",
+    DAY_TIME.name: "INTERVAL SECOND(3)",
+}  # fmt: skip
+"""What statements write for some types."""

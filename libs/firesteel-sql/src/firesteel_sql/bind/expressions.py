@@ -20,7 +20,6 @@ from firesteel_sql.functions.builtin import FUNCTIONS
 from firesteel_sql.functions.json_functions import JsonOption
 from firesteel_sql.functions.signature import OperandsRefused, Session, cast, operation, unified
 from firesteel_sql.kernels.casts import CastError, read_timestamp
-from firesteel_sql.parse import foreign_words
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.errors import SqlError, word_end
 from firesteel_sql.plan.row_expressions import Constant, InputColumn, OuterColumn, RowExpression
@@ -385,8 +384,6 @@ class ExpressionBinder:
             ]
             if self.session.user_functions is not None:
                 known += self.session.user_functions.near(node.function)
-            if name in foreign_words.FUNCTIONS:
-                self.refuse(node, f"there is no function {name}: write {foreign_words.FUNCTIONS[name]}")
             self.refuse(node, f"there is no function {'.'.join(node.function)}{near(name, known)}")
         if node.over is not None or node.filter is not None or node.is_distinct or node.order_by:
             self.refuse(node, f"{name} is no aggregate function: OVER, FILTER, DISTINCT and ORDER BY do not go with it")

@@ -175,9 +175,16 @@ class FileCatalog(Catalog):
     def get(self, database: str, kind: ObjectKind, name: str) -> CatalogObject | None:
         path = self._file(database, kind, name)
         content = self._read(path)
-        if content is None:
-            return None
-        text, statements = content
+        return None if content is None else self._declared(path, *content, database, kind)
+
+    def _declared(
+        self, path: Path, text: str, statements: list[s.Statement], database: str, kind: ObjectKind
+    ) -> CatalogObject:
+        """What the statements of a file declare.
+
+        Raises:
+            CatalogError: nothing of this kind, or it is wrong.
+        """
         current = Catalogs()
         current.register(self.name, self)
         current.use((self.name,), is_catalog=True)
@@ -206,16 +213,22 @@ class FileCatalog(Catalog):
             path = self._file(database, kind, name)
             if path.exists():
                 return False
-            self._write(path, database, name, entry)
+            self._write(path, database, kind, name, entry)
             return True
 
-    def _write(self, path: Path, database: str, name: str, entry: CatalogObject) -> None:
+    def _write(self, path: Path, database: str, kind: ObjectKind, name: str, entry: CatalogObject) -> None:
         text = f"{create_text((name,), entry, masks_secrets=False)};\n"
         if isinstance(entry, CatalogView):  # names in its query are looked up from where it was declared
             if entry.database != database:
                 text = f"USE {quoted_name(entry.database)};\n{text}"
             if entry.catalog != self.name:
                 text = f"USE CATALOG {quoted_name(entry.catalog)};\n{text}"
+        try:
+            is_kept = self._declared(path, text, parse_script(text), database, kind) == entry
+        except (CatalogError, SqlError):
+            is_kept = False
+        if not is_kept:  # rather than to lose a part of it
+            raise CatalogError(f"catalog {self.name}: {name} can't be written as a statement that declares it again")
         replace_file(path, text.encode(), mode=_MODE)
 
     @override
@@ -227,7 +240,7 @@ class FileCatalog(Catalog):
             if new is None:
                 path.unlink()
             else:
-                self._write(path, database, name, new)
+                self._write(path, database, kind, name, new)
             return True
 
 

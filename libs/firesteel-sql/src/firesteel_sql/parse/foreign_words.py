@@ -4,39 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-FUNCTIONS: Final = {
-    "CHARINDEX": "LOCATE(part, text)",
-    "CONVERT": "CAST(x AS type)",
-    "DATEADD": "ts + INTERVAL '1' DAY",
-    "DATEDIFF": "TIMESTAMPDIFF(DAY, a, b)",
-    "DATE_ADD": "ts + INTERVAL '1' DAY",
-    "DATE_DIFF": "TIMESTAMPDIFF(DAY, a, b)",
-    "DATE_PART": "EXTRACT(DAY FROM ts)",
-    "DATE_SUB": "ts - INTERVAL '1' DAY",
-    "DATE_TRUNC": "FLOOR(ts TO DAY)",
-    "GETDATE": "CURRENT_TIMESTAMP",
-    "GROUP_CONCAT": "LISTAGG(text, ',')",
-    "IIF": "IF(condition, a, b)",
-    "ISNULL": "x IS NULL, or COALESCE(x, y)",
-    "LCASE": "LOWER(text)",
-    "LEN": "CHAR_LENGTH(text)",
-    "LENGTH": "CHAR_LENGTH(text)",
-    "MID": "SUBSTRING(text, start, length)",
-    "NVL": "COALESCE(x, y)",
-    "REGEXP_LIKE": "REGEXP(text, pattern)",
-    "REGEXP_MATCHES": "REGEXP(text, pattern)",
-    "SPLIT_PART": "SPLIT_INDEX(text, ',', 0)",
-    "STRING_AGG": "LISTAGG(text, ',')",
-    "STRPOS": "LOCATE(part, text)",
-    "STR_TO_DATE": "TO_DATE(text, format)",
-    "SYSDATE": "CURRENT_TIMESTAMP",
-    "TO_CHAR": "DATE_FORMAT(ts, format), or CAST(x AS STRING)",
-    "TO_NUMBER": "CAST(text AS DECIMAL(10, 2))",
-    "TRUNC": "TRUNCATE(number), or FLOOR(ts TO DAY)",
-    "UCASE": "UPPER(text)",
-}
-"""Functions of other databases, and what does the same."""
-
 TYPES: Final = {
     "BLOB": "BYTES", "BOOL": "BOOLEAN", "DATETIME": "TIMESTAMP", "ENUM": "STRING", "FLOAT32": "FLOAT",
     "FLOAT64": "DOUBLE", "INT32": "INT", "INT64": "BIGINT", "JSON": "STRING", "LIST": "ARRAY", "LONG": "BIGINT",
@@ -58,7 +25,7 @@ OPERATORS: Final = {
 
 SIGNS: Final = {
     "&&": "AND",
-    "&": "BITAND(a, b)",
+    "&": "AND (there are no functions of bits)",
     "|": "OR",
     "!": "NOT",
     "~": "REGEXP(x, 'pattern')",

@@ -238,7 +238,8 @@ def _create(tokens: TokenStream, at: int) -> s.Statement:
         tokens.fail_at(tokens.next, f"there are no {_NOT_CREATED[tokens.next.value]}")
     kind = tokens.expect_one_of("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL", "MATERIALIZED")
     if kind in ("MODEL", "MATERIALIZED"):
-        tokens.fail_at(tokens.next, f"CREATE {kind} is not supported")
+        what = "models are" if kind == "MODEL" else "materialized tables are"
+        tokens.fail_at(tokens.last, f"{what} not supported: a table is written by INSERT INTO, which runs all the time")
     if kind == "TABLE":
         return create_table(tokens, at, is_temporary=is_temporary, is_replacing=is_replacing)
     if_not_exists = tokens.take_if_not_exists()

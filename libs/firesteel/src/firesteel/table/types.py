@@ -97,7 +97,9 @@ class RowField:
     description: str | None = None
 
     def __str__(self) -> str:
-        return f"`{self.name}` {self.data_type}" + (f" '{self.description}'" if self.description else "")
+        name = self.name.replace("`", "``")
+        description = "" if not self.description else " '" + self.description.replace("'", "''") + "'"
+        return f"`{name}` {self.data_type}{description}"
 
 
 @dataclass(frozen=True)
