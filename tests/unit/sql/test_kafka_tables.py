@@ -13,7 +13,7 @@ from firesteel.common.time import Instant
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.values import records_of, row_values
 from firesteel_kafka.deserialization import ConsumerRecord, ConsumerRecords
-from firesteel_sql import TableEnvironment
+from firesteel_sql import EnvironmentSettings, TableEnvironment
 from firesteel_sql.catalog.tables import CatalogTable
 from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.connectors.formats.format import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
@@ -294,3 +294,13 @@ def test_offsets_and_bounds() -> None:
     settings = built.source._settings
     found = {partition.partition: offset for partition, offset in settings.starting._offsets.items()}
     assert (found, settings.bounded, built.parallelism) == ({0: 42, 1: 3}, True, [2])
+
+
+def test_tables_of_changes_are_refused_in_batch_mode() -> None:
+    tables = TableEnvironment.create(EnvironmentSettings.in_batch_mode())
+    tables.execute_sql(
+        "CREATE TABLE t (id INT) WITH ('connector' = 'kafka', 'topic' = 'x', "
+        "'properties.bootstrap.servers' = 'nowhere:1', 'format' = 'debezium-json', 'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset')"
+    )
+    with pytest.raises(ProgramError, match=r"gives changes .*in batch mode tables have rows only"):
+        tables.execute_sql("SELECT COUNT(*) FROM t")

@@ -9,7 +9,7 @@ from datetime import timedelta
 from firesteel.common import WatermarkStrategy
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import UnsupportedFeatureError
-from firesteel.datastream import DataStream, StreamExecutionEnvironment
+from firesteel.datastream import DataStream, RuntimeExecutionMode, StreamExecutionEnvironment
 from firesteel.expressions import col
 from firesteel.expressions.binding import bind
 from firesteel_sql.connectors.connector import connector_of
@@ -89,6 +89,12 @@ class StreamBuilder:
     def _scan(self, relation: Scan) -> DataStream:
         connector, context = connector_of(relation.identifier, relation.table)
         strategy = next((strategy for scan, strategy in self._strategies if scan == relation), None)
+        mode = connector.source_mode(context)
+        if not mode.is_append and self._environment.get_runtime_mode() is RuntimeExecutionMode.BATCH:
+            raise UnsupportedFeatureError(
+                f"table {context.options.table} gives changes ({mode}), and in batch mode tables have rows only: SET "
+                "'execution.runtime-mode' = 'STREAMING'"
+            )
         return connector.read(self._environment, replace(context, watermarks=strategy))
 
     def _constants(self, relation: ConstantRows) -> DataStream:
