@@ -129,7 +129,7 @@ async def values(properties: dict[str, str], topic: str, count: int) -> list[byt
         while len(values_read) < count:
             for _, fetched in await consumer.fetch([partition], 1, asyncio.Event()):
                 while not fetched.over:
-                    values_read += fetched.take(100).values()
+                    values_read += [record.value for record in fetched.take(100).records]
         while True:
             try:
                 await consumer.commit({partition: count})

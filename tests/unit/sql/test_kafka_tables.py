@@ -300,7 +300,8 @@ def test_tables_of_changes_are_refused_in_batch_mode() -> None:
     tables = TableEnvironment.create(EnvironmentSettings.in_batch_mode())
     tables.execute_sql(
         "CREATE TABLE t (id INT) WITH ('connector' = 'kafka', 'topic' = 'x', "
-        "'properties.bootstrap.servers' = 'nowhere:1', 'format' = 'debezium-json', 'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset')"
+        "'properties.bootstrap.servers' = 'nowhere:1', 'format' = 'debezium-json', "
+        "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset')"
     )
     with pytest.raises(ProgramError, match=r"gives changes .*in batch mode tables have rows only"):
         tables.execute_sql("SELECT COUNT(*) FROM t")
