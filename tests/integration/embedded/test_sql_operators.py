@@ -27,6 +27,12 @@ QUERIES = {
     "around": "id, MAX(amount) OVER (PARTITION BY cur ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM o",
     "elements": "id, e FROM o CROSS JOIN UNNEST(ARRAY[amount, amount + 1]) AS t (e) WHERE id < 3",
     "repeated": "CAST(NULL AS INT), CHAR_LENGTH(cur) FROM (SELECT cur FROM o INTERSECT ALL SELECT cur FROM r)",
+    "top of groups": "CAST(n AS INT), total FROM (SELECT COUNT(*) AS n, SUM(amount) AS total FROM o GROUP BY cur) "
+    "QUALIFY ROW_NUMBER() OVER (ORDER BY n DESC) = 1",
+    "outer join of groups": "CAST(n AS INT), rate FROM (SELECT cur, COUNT(*) AS n FROM o GROUP BY cur) AS g "
+    "LEFT JOIN r ON g.cur = r.cur AND r.rate > 115",
+    "top of windows": "id, amount FROM TABLE(TUMBLE(TABLE o, DESCRIPTOR(ts), INTERVAL '10' SECONDS)) "
+    "QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY amount DESC) = 1",
     "joined twice": "CAST(COUNT(*) AS INT), SUM(b.amount) FROM o AS a JOIN o AS b ON a.cur = b.cur GROUP BY a.cur",
 }  # fmt: skip
 EXPECTED: dict[str, list[tuple[object, ...]]] = {
@@ -40,6 +46,9 @@ EXPECTED: dict[str, list[tuple[object, ...]]] = {
     "around": [(1, 30), (2, 20), (3, 30), (4, 1), (5, 30)],
     "elements": [(1, 10), (1, 11), (2, 20), (2, 21)],
     "repeated": [(None, 3)] * 4,
+    "top of groups": [(3, 47)],
+    "outer join of groups": [(3, 116), (3, 118), (1, None), (1, None)],
+    "top of windows": [(2, 20), (3, 30), (4, 1), (5, 7)],
     "joined twice": [(9, 141), (1, 20), (1, 1)],
 }
 
