@@ -37,6 +37,8 @@ SELECT a.id FROM a LEFT JOIN (SELECT DISTINCT k FROM b) t ON a.k = t.k
 SELECT x.id, y.id FROM a x JOIN a y ON x.k = y.v AND x.id <> y.id
 SELECT a.id, b.id, c.x FROM a LEFT JOIN b ON a.k = b.k LEFT JOIN c ON b.w = c.k WHERE c.x > 0
 SELECT a.id, t.bid, t.x FROM a LEFT JOIN (SELECT b.id AS bid, b.k, c.x FROM b JOIN c ON b.w = c.k) t ON a.k = t.k
+SELECT a.id, b.id FROM a, b WHERE (a.k = b.k AND a.v > 1 AND b.w < 4) OR (b.w > 2 AND a.k = b.k)
+SELECT id FROM a WHERE (k = 1 AND v = 2) OR (v = 2 AND s = 'x') OR v = 2
 -- queries within queries
 SELECT id FROM a WHERE k IN (SELECT k FROM b)
 SELECT id FROM a WHERE k NOT IN (SELECT k FROM b)

@@ -200,13 +200,36 @@ def places_of(expression: RowExpression) -> frozenset[int]:
 
 
 def conjuncts_of(condition: RowExpression | None) -> list[RowExpression]:
-    """The conditions that AND connects; none for TRUE."""
+    """The conditions that AND connects, also those that all alternatives of an OR have; none for TRUE."""
     match condition:
         case None | Constant(value=True):
             return []
         case AppliedFunction(name="AND", inputs=(left, right)):
             return [*conjuncts_of(left), *conjuncts_of(right)]
+        case AppliedFunction(name="OR"):
+            # (a AND x) OR (a AND y) is a AND (x OR y): the key of a join often stands in each alternative.
+            alternatives = [conjuncts_of(alternative) for alternative in _alternatives_of(condition)]
+            first, *others = alternatives
+            common = [part for part in first if all(part in other for other in others)]
+            if common:
+                rests = [conjunction_of([part for part in parts if part not in common]) for parts in alternatives]
+                return common if None in rests else [*common, *_disjunction_of(rests)]
     return [condition]
+
+
+def _alternatives_of(condition: RowExpression) -> list[RowExpression]:
+    match condition:
+        case AppliedFunction(name="OR", inputs=(left, right)):
+            return [*_alternatives_of(left), *_alternatives_of(right)]
+    return [condition]
+
+
+def _disjunction_of(conditions: Sequence[RowExpression | None]) -> list[RowExpression]:
+    first, *others = [condition for condition in conditions if condition is not None]
+    for condition in others:
+        nullable = first.type.nullable or condition.type.nullable
+        first = AppliedFunction(replace(first.type, nullable=nullable), "OR", "|", (first, condition))
+    return [first]
 
 
 def conjunction_of(conditions: Sequence[RowExpression]) -> RowExpression | None:
