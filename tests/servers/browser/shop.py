@@ -18,6 +18,7 @@ NAME = "Orders by customer"
 SETTINGS = {
     "firesteel__metrics__history__interval": "250 ms",
     "execution__checkpointing__interval": "500 ms",
+    "metrics__latency__interval": "1 s",
     "restart_strategy__type": "fixed-delay",
     "restart_strategy__fixed_delay__delay": "100 ms",
     "taskmanager__numberOfTaskSlots": "8",

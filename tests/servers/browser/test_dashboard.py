@@ -192,9 +192,8 @@ def test_all_pages_are_free_of_errors_fit_a_phone_and_can_be_used_by_all(
     patterns = walk.go()
     assert walk.faults == []
     assert len(patterns) > 30, patterns
-    assert {"overview", "submit", "jobs/running/logs", "taskmanagers/x/threads", "jobs/job/checkpoints/x"} <= set(
-        patterns
-    )
+    some = {"overview", "submit", "jobs/running/logs", "taskmanagers/x/threads", "jobs/job/checkpoints/x"}
+    assert some | {"jobs/running/events", "jobs/running/latency"} <= set(patterns)
     for page in ("#/nowhere", "#/jobs/" + "0" * 32):
         browser.go(page)
         browser.wait("document.querySelector('main h1') && document.title !== 'Firesteel'")
