@@ -6,21 +6,60 @@ import csv
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from firesteel.expressions.binding import bind
+from firesteel.table.types import DataTypes
+from firesteel_sql.bind.expressions import ExpressionBinder
+from firesteel_sql.bind.scope import Scope, ScopedColumn
 from firesteel_sql.functions.absent import ABSENT
 from firesteel_sql.functions.aggregates import AGGREGATES
 from firesteel_sql.functions.builtin import FUNCTIONS
+from firesteel_sql.functions.signature import Session
+from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.errors import SqlError
+from firesteel_sql.parse.statements import parse_query
+from firesteel_sql.plan.relations import Column
+from firesteel_sql.plan.row_expressions import to_expression
+from firesteel_sql.texts import type_text, value_text
+from firesteel_sql.types.columns import type_info_of
 from tests.unit.sql.test_values import computed
 
-with Path(__file__).with_name("flink_values.tsv").open(encoding="utf-8", newline="") as file:
-    ROWS = list(csv.reader(file, "excel-tab", quoting=csv.QUOTE_NONE))[1:]
+
+def table(name: str) -> list[list[str]]:
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file, "excel-tab", quoting=csv.QUOTE_NONE))[1:]
+
+
+ROWS = table("flink_values.tsv")
+OF_COLUMNS = table("flink_columns.tsv")
+"""Values for the rows (NULL, NULL), ('straße', 1) and ('', -1) of the columns s STRING and i INT."""
 
 
 @pytest.mark.parametrize(("text", "value", "data_type"), ROWS, ids=[row[0] for row in ROWS])
 def test_an_expression_has_the_value_and_type_that_flink_gave_it(text: str, value: str, data_type: str) -> None:
     assert computed(text) == (value, data_type)
+
+
+@pytest.mark.parametrize(("text", "values", "data_type"), OF_COLUMNS, ids=[row[0] for row in OF_COLUMNS])
+def test_an_expression_over_columns_has_the_values_and_type_that_flink_gave_it(
+    text: str, values: str, data_type: str
+) -> None:
+    assert computed_of_columns(text) == (values, data_type)
+
+
+def computed_of_columns(text: str) -> tuple[str, str]:
+    columns = [Column("s", DataTypes.STRING()), Column("i", DataTypes.INT())]
+    scope = Scope([ScopedColumn(column, place, ()) for place, column in enumerate(columns)])
+    sql = f"SELECT {text}"
+    body = parse_query(sql).query.body
+    assert isinstance(body, n.Select)
+    bound = ExpressionBinder(scope, Session(), sql).bind(body.items[0].expression)
+    arrays = {"s": pa.array([None, "straße", ""]), "i": pa.array([None, 1, -1], pa.int32())}
+    types = {column.name: type_info_of(column.type) for column in columns}
+    values = bind(to_expression(bound, list(arrays)), types).evaluate(arrays, 3).to_pylist()
+    return " ;; ".join(value_text(value, bound.type) for value in values), type_text(bound.type)
 
 
 def test_the_page_of_functions_names_those_that_are_declared() -> None:

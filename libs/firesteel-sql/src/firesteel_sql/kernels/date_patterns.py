@@ -1,9 +1,9 @@
 """Patterns of dates and times: ``yyyy-MM-dd'T'HH:mm``.
 
 Flink uses two classes of Java's, with other letters and other strictness. ``DateTimeFormatter`` (DATE_FORMAT,
-TO_TIMESTAMP) reads a number of digits as the letters say, and the whole text; ``SimpleDateFormat`` (FROM_UNIXTIME,
-UNIX_TIMESTAMP, CONVERT_TZ, TO_DATE) reads as many digits as there are, takes 25 hours for a day and an hour, and leaves
-alone what follows.
+TO_TIMESTAMP) reads a number of digits as the letters say, names as they are written, and the whole text.
+``SimpleDateFormat`` (FROM_UNIXTIME, UNIX_TIMESTAMP, CONVERT_TZ, TO_DATE) reads as many digits as there are, takes 25
+hours for a day and an hour, and leaves alone what follows.
 """
 
 from __future__ import annotations
@@ -199,7 +199,9 @@ def reading_of(pattern: str, is_simple: bool) -> Reading:
         is_adjacent = place + 1 < len(pieces) and pieces[place + 1][0] and _is_number(*_kind(pieces[place + 1][1]))
         letters.append((letter, count))
         parts.append(f"({_expected(letter, count, is_adjacent, is_simple)})")
-    return Reading(re.compile("".join(parts), re.IGNORECASE | re.ASCII), tuple(letters), is_simple)
+    return Reading(
+        re.compile("".join(parts), re.ASCII | (re.IGNORECASE if is_simple else 0)), tuple(letters), is_simple
+    )
 
 
 def _kind(text: str) -> tuple[str, int]:

@@ -156,7 +156,7 @@ def _cut(value: Any, digits: int, mode: str, result: pa.DataType) -> Any:
     if pt.is_integer(result):
         half = 1 << (result.bit_width - 1)
         return (int(found) + half) % (2 * half) - half
-    return decimals.rounded_or_none(found, result) if pt.is_decimal(result) else float(found)
+    return decimals.rounded_or_none(found, result) if pt.is_decimal(result) else float(found) + 0.0  # no -0.0
 
 
 round_ = _to_digits("half_towards_infinity", ROUND_HALF_UP)

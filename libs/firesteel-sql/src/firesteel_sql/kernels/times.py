@@ -156,6 +156,8 @@ def _epoch_seconds(moment: Any) -> int:
 
 def _interval_part(unit: str, number: int) -> int:
     sign, size = (1, number) if number >= 0 else (-1, -number)
+    if unit == "QUARTER":
+        return sign * (max(size % 12 - 1, 0) // 3 + 1)
     if unit in MONTHS:
         return sign * (size // 12 if unit == "YEAR" else size % 12)
     whole = size // MILLIS[unit]
@@ -320,7 +322,7 @@ def date_format(call: KernelCall) -> Kernel:
 
     def text_of(value: Any, pattern: str) -> str | None:
         if isinstance(value, str):
-            value = _usual(value)
+            value = parsed(value, USUAL, is_simple=True)
             if value is None:
                 return None
         elif type(value) is date:
