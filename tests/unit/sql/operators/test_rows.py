@@ -28,6 +28,8 @@ def test_upserts_become_changes_of_whole_rows() -> None:
     assert run.results == [(1, (2, "b", 1)), (2, (2, "d", 1))]
     run.push([(1, (1, "a", 1)), (2, (1, "e", 1)), (3, (2, None, None))])
     assert run.results == [(3, (2, "d", 1)), (1, (1, "a", 1)), (2, (1, "e", 1))]
+    run.push([(1, (1, "e", 1)), (2, (5, "e", 1))])
+    assert run.results == [(3, (1, "e", 1)), (0, (5, "e", 1))]
 
 
 def test_the_sum_of_all_changes_is_the_last_row_of_each_key() -> None:

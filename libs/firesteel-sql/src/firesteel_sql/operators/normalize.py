@@ -15,6 +15,7 @@ from firesteel.runtime.operators.changelog import (
     UPDATE_BEFORE,
     ChangelogFunction,
     ChangelogStates,
+    weights_of,
 )
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import columns_of
@@ -44,16 +45,15 @@ class Normalization(ChangelogFunction):
     @override
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
         table = self._table
-        kinds = np.zeros(len(batch), np.int8) if batch.kinds is None else np.asarray(batch.kinds, np.int8)
         slots = table.slots(keys)
         table.forget_unused(slots)
-        counting = np.flatnonzero(kinds != UPDATE_BEFORE)
-        unique_slots, from_end = np.unique(slots[counting][::-1], return_index=True)
-        last = counting[len(counting) - 1 - from_end]  # the last change of each slot
+        unique_slots, from_end = np.unique(slots[::-1], return_index=True)
+        last = len(slots) - 1 - from_end  # the last change of each slot
         at, rows = table.rows_of(unique_slots)
         old_rows = np.full(len(unique_slots), -1, np.int64)
         old_rows[at] = rows
-        is_there = kinds[last] != DELETE
+        # The row before an update goes: the one after it may have another key.
+        is_there = weights_of(batch)[last] > 0
         columns = [column.take(pa.array(last)) for column in columns_of(batch).columns]
 
         both = np.flatnonzero(is_there & (old_rows >= 0))
