@@ -390,7 +390,7 @@ TABLE = [*TYPES, *STATES, *OPERATORS, *COLUMNS]
 
 
 @pytest.mark.parametrize("edit", TABLE, ids=lambda edit: edit.name)
-def test_an_edit(edit: Edit) -> None:
+def test_an_edit_has_the_verdict_that_its_restore_bears_out(edit: Edit) -> None:
     before = Program(edit.before, edit.parallelism[0], edit.max_parallelism[0])
     after = Program(edit.after, edit.parallelism[1], edit.max_parallelism[1])
     before.records, after.records = edit.records
@@ -401,7 +401,7 @@ def test_an_edit(edit: Edit) -> None:
         assert (states[name].verdict, how in states[name].how) == (verdict, True), states[name]
     if edit.operator is not None:
         uid, verdict, how = edit.operator
-        operator = next(verdict for verdict in said.operators if verdict.uid == uid)
+        operator = next(candidate for candidate in said.operators if candidate.uid == uid)
         assert (operator.verdict, how in operator.how) == (verdict, True), operator
     works = edit.works
     if works is None:
@@ -428,7 +428,9 @@ def test_an_edit(edit: Edit) -> None:
         (True, False, INCOMPATIBLE, "row.last.x: it could be null, and can't be any more"),
     ],
 )
-def test_nulls_of_arrow(before: bool, after: bool, verdict: Verdict, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nulls_of_nested_fields_are_judged_as_their_restore_does(
+    before: bool, after: bool, verdict: Verdict, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Fields of types that programs declare may be null; those of operators of others, as they like."""
     real = pa.struct
 
@@ -517,6 +519,6 @@ def test_steps_are_called_once_for_each_key_and_what_they_raise_fails_the_restor
         migration.add_step(1, int)
 
 
-def test_there_are_many_of_them() -> None:
+def test_many_edits_are_tried_and_have_names_of_their_own() -> None:
     assert len(TABLE) >= 50
     assert len({edit.name for edit in TABLE}) == len(TABLE)

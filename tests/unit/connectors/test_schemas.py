@@ -114,7 +114,7 @@ def written(factory: BulkWriterFactory, records: list[Any], path: Path, pieces: 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(typed_rows(2))
-def test_json_both_ways(case: tuple[RowTypeInfo, list[Any]]) -> None:
+def test_rows_survive_json(case: tuple[RowTypeInfo, list[Any]]) -> None:
     row_type, rows = case
     write = pickle.loads(pickle.dumps(JsonRowSerializationSchema.builder().with_type_info(row_type).build()))
     read = pickle.loads(pickle.dumps(JsonRowDeserializationSchema.builder().type_info(row_type).build()))
@@ -147,7 +147,9 @@ ROWS_OF_TEXT = Types.ROW_NAMED(["c0", "c1"], [Types.STRING(), Types.STRING()])
 @settings(max_examples=examples(60), deadline=None)
 @example((ROWS_OF_TEXT, [Row(c0=None, c1="\r0")]), ",", None, False)
 @given(csv_rows(), st.sampled_from([",", ";", "\t"]), st.sampled_from([None, "\\"]), st.booleans())
-def test_csv_both_ways(case: tuple[RowTypeInfo, list[Any]], separator: str, escape: str | None, header: bool) -> None:
+def test_rows_survive_csv(
+    case: tuple[RowTypeInfo, list[Any]], separator: str, escape: str | None, header: bool
+) -> None:
     row_type, rows = case
     to, of = CsvRowSerializationSchema.Builder(row_type), CsvRowDeserializationSchema.Builder(row_type)
     to.set_field_delimiter(separator).set_null_literal("\0NULL")
@@ -187,7 +189,7 @@ def test_csv_arrays_rows_and_dialects() -> None:
     assert (schema.size(), str(schema.row_type)) == (2, "RowTypeInfo(n: ListTypeInfo<Integer>, b: Boolean)")
 
 
-def test_malformed_messages() -> None:
+def test_malformed_messages_raise_or_are_left_out() -> None:
     row_type = Types.ROW_NAMED(["a"], [Types.INT()])
     for strict, lenient, message in (
         (
@@ -244,7 +246,7 @@ def test_what_schemas_refuse() -> None:
 
 @settings(max_examples=examples(50), deadline=None)
 @given(typed_rows(2))
-def test_parquet_both_ways(case: tuple[RowTypeInfo, list[Any]]) -> None:
+def test_rows_survive_parquet(case: tuple[RowTypeInfo, list[Any]]) -> None:
     row_type, rows = case
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows"
@@ -300,7 +302,7 @@ def flight(number: int) -> dict[str, Any]:
     }
 
 
-def test_avro_rows_both_ways() -> None:
+def test_rows_survive_avro() -> None:
     text = json.dumps(RECORD)
     write = pickle.loads(pickle.dumps(AvroRowSerializationSchema(avro_schema_string=text)))
     read = pickle.loads(pickle.dumps(AvroRowDeserializationSchema(avro_schema_string=text)))
@@ -319,7 +321,7 @@ def test_avro_rows_both_ways() -> None:
         AvroRowSerializationSchema(record_class="org.Example")
 
 
-def test_avro_schemas_that_hold_themselves() -> None:
+def test_rows_of_avro_schemas_that_hold_themselves_survive() -> None:
     children = {"name": "children", "type": {"type": "array", "items": "Node"}}
     tree = {"type": "record", "name": "Node", "fields": [{"name": "value", "type": "int"}, children]}
     text = json.dumps(tree)
@@ -329,7 +331,7 @@ def test_avro_schemas_that_hold_themselves() -> None:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "xz"])
-def test_avro_files_both_ways(codec: str, tmp_path: Path) -> None:
+def test_rows_survive_files_of_avro(codec: str, tmp_path: Path) -> None:
     schema_file = tmp_path / "flight.avsc"
     schema_file.write_text(json.dumps(RECORD))
     schema = AvroSchema.parse_file(schema_file)
@@ -344,7 +346,7 @@ def test_avro_files_both_ways(codec: str, tmp_path: Path) -> None:
     assert GenericRecordAvroTypeInfo(schema) == GenericRecordAvroTypeInfo(AvroSchema(RECORD))
 
 
-def test_avro_records_in_parquet_both_ways(tmp_path: Path) -> None:
+def test_avro_records_survive_parquet(tmp_path: Path) -> None:
     schema = AvroSchema(RECORD)
     records = [flight(i) for i in range(40)]
     path = tmp_path / "a.parquet"
@@ -599,7 +601,7 @@ def test_decimal_numbers_have_the_scale_of_their_column(text: str, value: str, t
 
 
 @pytest.mark.parametrize("text", ["100", "99.995", "1e400", "-123456789012345678901234567890"])
-def test_decimal_numbers_that_do_not_fit_their_column(text: str) -> None:
+def test_decimal_numbers_that_do_not_fit_their_column_are_malformed(text: str) -> None:
     row = DataTypes.ROW([DataTypes.FIELD("d", DataTypes.DECIMAL(4, 2))])
     with pytest.raises(MalformedDataError, match=r"column 'd': .* does not fit DECIMAL\(4, 2\)"):
         CsvRowDeserializationSchema.Builder(row).build().deserialize(text.encode())

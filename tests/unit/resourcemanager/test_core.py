@@ -417,7 +417,7 @@ def test_requirements_of_an_unknown_job_are_refused() -> None:
 # -- jobs that take whatever there is
 
 
-def test_a_job_that_takes_whatever_there_is_gets_it_as_it_comes() -> None:
+def test_a_reactive_job_gets_slots_as_they_come_up_to_its_most() -> None:
     core = make()
     out = core.register_jobmaster("j", "j", "http://j", "t", 0.0) + core.declare_requirements("j", 1, 0.0, most=4)
     assert requests(out) == []
@@ -428,7 +428,7 @@ def test_a_job_that_takes_whatever_there_is_gets_it_as_it_comes() -> None:
     assert [request.taskmanager_id for request in requests(core.declare_requirements("j", 1, 1.1, most=4))] == ["b"]
 
 
-def test_what_others_wait_for_is_not_for_it() -> None:
+def test_slots_that_other_jobs_wait_for_are_not_for_a_reactive_job() -> None:
     core = make()
     core.register_jobmaster("j", "j", "http://j", "t", 0.0)
     core.declare_requirements("j", 1, 0.0, most=9)
@@ -445,7 +445,7 @@ def test_what_others_wait_for_is_not_for_it() -> None:
     assert [request.job_id for request in requests(out)] == ["k", "k"]
 
 
-def test_slots_that_it_holds_beyond_what_it_needs_stay_its_own() -> None:
+def test_slots_of_a_reactive_job_beyond_what_it_needs_stay_its_own() -> None:
     core = make()
     add_taskmanager(core, 3)
     core.register_jobmaster("j", "j", "http://j", "t", 0.0)

@@ -393,10 +393,8 @@ def test_checkpoints_go_to_the_slots_and_back() -> None:
         core.checkpoints.completed(NotifyCheckpoint("job", {"a": ("e", "f")}, 7))[1],
         core.checkpoints.aborted(NotifyCheckpoint("job", {"a": ("f",)}, 8))[1],
     ]
-    assert [[instruction.message["type"] for instruction in some] for some in deliveries] == [
-        ["checkpoint_complete"],
-        [],
-    ]  # type: ignore[index, union-attr]
+    kinds = [[sent.message["type"] for sent in some] for some in deliveries]  # type: ignore[index, union-attr]
+    assert kinds == [["checkpoint_complete"], []]
     message = {"execution_id": "e", "checkpoint_id": 7, "metrics": {"sync_ms": 1}}
     assert core.checkpoints.acknowledged(1, message, b"{}") == [
         i.ReportCheckpoint(REF, AcknowledgeCheckpoint("e", 7, {"sync_ms": 1}, "{}"))

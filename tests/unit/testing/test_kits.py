@@ -90,7 +90,7 @@ class OneVersionForAll(MemoryCells):
         (NoFence, "somebody changes a record, and nobody minds"),
     ],
 )
-def test_cells(kind: type[MemoryCells], rule: str) -> None:
+def test_the_kit_for_cells_finds_each_broken_rule(kind: type[MemoryCells], rule: str) -> None:
     cells = kind()
     with pytest.raises(AssertionError, match=rule):
         check_cells(lambda: cells)
@@ -129,7 +129,9 @@ class KeepsAddresses(MemoryCells):
         (NoFence, "a leader whose time is over .*, and nobody minds"),
     ],
 )
-def test_high_availability(kind: type[MemoryCells], rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kit_for_high_availability_finds_each_broken_rule(
+    kind: type[MemoryCells], rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("firesteel.testing.high_availability_conformance._PATIENCE", 0.05)
     services = CellServices(kind(), DirectoryPayloads(tmp_path))
     with pytest.raises(AssertionError, match=rule):
@@ -261,7 +263,7 @@ class LeavesWorkers(Machines):
         (LeavesWorkers, r"run after terminate\(\)"),
     ],
 )
-def test_providers(kind: type[Machines], rule: str) -> None:
+def test_the_kit_for_providers_finds_each_broken_rule(kind: type[Machines], rule: str) -> None:
     running: set[str] = set()
     with pytest.raises(AssertionError, match=rule):
         check_provider(lambda: kind(running), running.__contains__, running.discard, patience=0.2)
@@ -379,7 +381,7 @@ class EmptyWhereNothingIs(LocalFiles):
         (EmptyWhereNothingIs, r"size\(\) of nothing: FileNotFoundError is to be raised"),
     ],
 )
-def test_file_systems(kind: type[LocalFiles], rule: str, tmp_path: Path) -> None:
+def test_the_kit_for_file_systems_finds_each_broken_rule(kind: type[LocalFiles], rule: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=rule):
         check_local_files(kind, tmp_path)
 
@@ -484,7 +486,9 @@ def numbers_of(cursor: type[NumberCursor]) -> Numbers:
         (NeverEnds, "no end after"),
     ],
 )
-def test_formats(cursor: type[NumberCursor], rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kit_for_file_formats_finds_each_broken_rule(
+    cursor: type[NumberCursor], rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("firesteel.testing.file_format_conformance._LONGEST", 1000)
     with pytest.raises(AssertionError, match=rule):
         check_numbers(cursor)

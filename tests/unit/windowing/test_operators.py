@@ -62,7 +62,7 @@ def emitted(rig: Rig, *numbers: int, key: str = "a", at: int | None = None) -> l
     return [out.value for out in rig.records([((key, number), at) for number in numbers])]
 
 
-def test_tumbling_processing_time() -> None:
+def test_tumbling_processing_time_windows_fire_when_the_clock_passes_their_end() -> None:
     rig = Rig(spec_of(TumblingProcessingTimeWindows(10), None, "reduce"))
     rig.time(3)
     assert emitted(rig, 1, 2) == []
@@ -75,7 +75,7 @@ def test_tumbling_processing_time() -> None:
     assert rig.entries == 0
 
 
-def test_results_at_the_end_of_a_processing_time_window() -> None:
+def test_results_of_a_processing_time_window_have_its_last_millisecond() -> None:
     rig = Rig(spec_of(TumblingProcessingTimeWindows(10), None, "all"))
     rig.time(3)
     emitted(rig, 1, 2)
@@ -84,14 +84,14 @@ def test_results_at_the_end_of_a_processing_time_window() -> None:
     assert rig.time(9) == [Out(("a", (0, 10), [("a", 1), ("a", 2)]), 9), Out(("b", (0, 10), [("b", 7)]), 9)]
 
 
-def test_sliding_processing_time() -> None:
+def test_a_record_is_in_all_sliding_processing_time_windows_of_its_moment() -> None:
     rig = Rig(spec_of(SlidingProcessingTimeWindows(10, 5, 0), None, "aggregate"))
     rig.time(7)
     emitted(rig, 4)
     assert [out.value for out in rig.time(50)] == [("a", (0, 10), [(4, 1)]), ("a", (5, 15), [(4, 1)])]
 
 
-def test_processing_time_sessions() -> None:
+def test_a_processing_time_session_ends_after_its_gap() -> None:
     rig = Rig(spec_of(ProcessingTimeSessionWindows(10), None, "all"))
     for now, number in ((0, 1), (6, 2), (14, 3)):
         assert rig.time(now) == []
@@ -101,7 +101,7 @@ def test_processing_time_sessions() -> None:
     assert rig.entries == 0
 
 
-def test_continuous_processing_time() -> None:
+def test_a_continuous_trigger_fires_at_each_interval_of_the_clock_and_at_the_end() -> None:
     rig = Rig(spec_of(TumblingProcessingTimeWindows(25), ContinuousProcessingTimeTrigger(10), "reduce"))
     rig.time(3)
     emitted(rig, 1)
@@ -219,13 +219,13 @@ def test_count_windows_of_earlier_versions_go_on_where_they_were() -> None:
     assert rig.entries == 0
 
 
-def test_sliding_count_windows() -> None:
+def test_sliding_count_windows_hold_the_last_records() -> None:
     rig = Rig(spec_of(CountSlidingWindowAssigner(3, 1), None, "all"))
     sums = [[number for _, number in contents] for _, _, contents in emitted(rig, *range(1, 6))]
     assert sums == [[1, 2, 3], [2, 3, 4], [3, 4, 5]]
 
 
-def test_global_windows() -> None:
+def test_global_windows_fire_by_their_trigger_alone() -> None:
     never = Rig(spec_of(GlobalWindows(), None, "all"))
     assert emitted(never, *range(5)) == []
     assert never.watermark(2**63 - 1) == []
@@ -235,7 +235,7 @@ def test_global_windows() -> None:
     assert [value[2] for value in emitted(purging, 1, 2, 3, 4)] == [[("a", 3)], [("a", 7)]]
 
 
-def test_delta_trigger() -> None:
+def test_a_delta_trigger_fires_when_a_value_has_moved_by_more_than_its_threshold() -> None:
     rig = Rig(spec_of(GlobalWindows(), PurgingTrigger.of(DeltaTrigger.of(5, lambda old, new: new[1] - old[1])), "all"))
     assert [[n for _, n in value[2]] for value in emitted(rig, 1, 6, 7, 8, 12, 13)] == [[1, 6, 7], [8, 12, 13]]
     assert not DeltaTrigger(1, lambda old, new: 1).can_merge()
@@ -251,7 +251,7 @@ def test_delta_trigger() -> None:
         (CountEvictor.of(0), [[], []]),
     ],
 )
-def test_evictors(evictor: Any, expected: list[list[int]]) -> None:
+def test_evictors_take_out_elements_before_or_after_the_function(evictor: Any, expected: list[list[int]]) -> None:
     rig = Rig(spec_of(GlobalWindows(), CountTrigger.of(2), "all", evictor=evictor))
     outs = rig.records([(("a", number), number) for number in range(1, 5)])
     assert [[n for _, n in out.value[2]] for out in outs] == expected
@@ -391,8 +391,8 @@ def test_a_purged_window_gives_nothing() -> None:
         assert rig.entries == 0
 
 
-class Told(ProcessWindowFunction[Any, Any, Any, Any]):
-    """Tells all that the context knows; counts evaluations of the window and of the key."""
+class CountsEvaluations(ProcessWindowFunction[Any, Any, Any, Any]):
+    """Yields what its context knows; counts evaluations of the window and of the key."""
 
     mine = ValueStateDescriptor("evaluations", Types.LONG())
     log: list[Any] = []
@@ -411,39 +411,39 @@ class Told(ProcessWindowFunction[Any, Any, Any, Any]):
 
 
 @KINDS
-def test_contexts_and_state_of_windows(kind: OperatorKind) -> None:
-    Told.log.clear()
-    spec = spec_of(TumblingEventTimeWindows(10), None, "all", allowed_lateness=10, window_function=Told())
+def test_window_functions_see_times_and_state_of_window_and_key(kind: OperatorKind) -> None:
+    CountsEvaluations.log.clear()
+    spec = spec_of(TumblingEventTimeWindows(10), None, "all", allowed_lateness=10, window_function=CountsEvaluations())
     rig = Rig(spec, kind)
     rig.clock.now = 77
     rig.records([(("a", 1), 1), (("a", 1), 12)])
     assert [out.value for out in rig.watermark(9)] == [(0, 9, 77, 1, 1)]
     assert [out.value for out in rig.records([(("a", 2), 3)])] == [(0, 9, 77, 2, 2)]
     assert [out.value for out in rig.watermark(19)] == [(10, 19, 77, 1, 3)]
-    assert Told.log == [0]
+    assert CountsEvaluations.log == [0]
     assert rig.watermark(29) == []
-    assert Told.log == [0, 10]
+    assert CountsEvaluations.log == [0, 10]
     assert rig.entries == 1  # global state of the key
 
 
 def test_sessions_have_no_state_of_windows() -> None:
-    rig = Rig(spec_of(EventTimeSessionWindows(10), None, "all", window_function=Told()))
+    rig = Rig(spec_of(EventTimeSessionWindows(10), None, "all", window_function=CountsEvaluations()))
     rig.records([(("a", 1), 1)])
     with pytest.raises(ProgramError, match="Per-window state is not allowed when using merging windows"):
         rig.watermark(100)
 
 
-class Applied(WindowFunction[Any, Any, Any, Any]):
+class AppliesByKey(WindowFunction[Any, Any, Any, Any]):
     def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> list[Any]:
         return [(key, window.start, *inputs)]
 
 
-class AppliedToAll(AllWindowFunction[Any, Any, Any]):
+class AppliesToAll(AllWindowFunction[Any, Any, Any]):
     def apply(self, window: Any, inputs: Iterable[Any]) -> None:
         windows_fired.append((window.start, *inputs))
 
 
-class ToldOfAll(ProcessAllWindowFunction[Any, Any, Any]):
+class ProcessesAll(ProcessAllWindowFunction[Any, Any, Any]):
     def process(self, context: Any, elements: Iterable[Any]) -> Iterator[Any]:
         yield context.window().start, *elements
 
@@ -455,9 +455,13 @@ windows_fired: list[Any] = []
 
 
 @KINDS
-def test_kinds_of_window_functions(kind: OperatorKind) -> None:
+def test_each_kind_of_window_function_is_called_with_the_reduced_element(kind: OperatorKind) -> None:
     windows_fired.clear()
-    for function, expected in ((Applied(), [("a", 0, ("a", 3))]), (AppliedToAll(), []), (ToldOfAll(), [(0, ("a", 3))])):
+    for function, expected in (
+        (AppliesByKey(), [("a", 0, ("a", 3))]),
+        (AppliesToAll(), []),
+        (ProcessesAll(), [(0, ("a", 3))]),
+    ):
         rig = Rig(spec_of(TumblingEventTimeWindows(10), None, "reduce", window_function=function), kind)
         rig.records([(("a", 1), 1), (("a", 2), 2)])
         assert [out.value for out in rig.watermark(9)] == expected
