@@ -39,6 +39,9 @@ SELECT a.id, b.id, c.x FROM a LEFT JOIN b ON a.k = b.k LEFT JOIN c ON b.w = c.k 
 SELECT a.id, t.bid, t.x FROM a LEFT JOIN (SELECT b.id AS bid, b.k, c.x FROM b JOIN c ON b.w = c.k) t ON a.k = t.k
 SELECT a.id, b.id FROM a, b WHERE (a.k = b.k AND a.v > 1 AND b.w < 4) OR (b.w > 2 AND a.k = b.k)
 SELECT id FROM a WHERE (k = 1 AND v = 2) OR (v = 2 AND s = 'x') OR v = 2
+SELECT a.id, b.id, c.x FROM a, b, c WHERE a.v = c.k AND c.x = b.w
+SELECT a.id, b.id, c.x, d.id FROM a, b, c, a d WHERE a.v = d.k AND d.v = c.k AND c.x = b.w AND a.id + b.id > d.id
+SELECT a.id, t.n FROM a, b, (SELECT k, COUNT(*) AS n FROM c GROUP BY k) t WHERE a.v = t.k AND t.n = b.w AND a.s = 'x'
 -- queries within queries
 SELECT id FROM a WHERE k IN (SELECT k FROM b)
 SELECT id FROM a WHERE k NOT IN (SELECT k FROM b)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from firesteel_sql.plan.changes import SourceMode, insert_only, with_normalized_tables
 from firesteel_sql.plan.folding import with_constants
+from firesteel_sql.plan.join_order import without_products
 from firesteel_sql.plan.pruning import pruned
 from firesteel_sql.plan.relations import Relation
 from firesteel_sql.plan.sharing import with_shared_parts
@@ -14,12 +15,14 @@ from firesteel_sql.plan.sharing import with_shared_parts
 def optimised(relations: Sequence[Relation], source_mode: SourceMode = insert_only) -> list[Relation]:
     """Relations with the same rows that cost less; equal parts of all of them are the same object.
 
-    Conditions stand where they belong already (``pushdown``). Here constants are computed, parts that several queries
-    of a statement have are computed once, and columns that nobody reads are dropped.
+    Conditions stand where they belong already (``pushdown``). Here constants are computed, tables are joined by keys,
+    parts that several queries of a statement have are computed once, and columns that nobody reads are dropped.
 
     Args:
         relations: the queries of a statement.
         source_mode: the changes that tables give; those that come as upserts get a ChangelogNormalize.
     """
-    complete = [with_normalized_tables(with_constants(relation), source_mode) for relation in relations]
+    complete = [
+        with_normalized_tables(without_products(with_constants(relation)), source_mode) for relation in relations
+    ]
     return with_shared_parts(pruned(with_shared_parts(complete)))
