@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.binding import bind
 from firesteel_sql import TableEnvironment
@@ -134,6 +136,7 @@ def computed(tables: TableEnvironment, text: str) -> tuple[Any, str]:
         ("CAST(next_day(DATE '2026-01-31') AS STRING)", "2026-02-01", "STRING"),
         ("short(CAST(5 AS SMALLINT))", 5, "SMALLINT"),
         ("shout('a')", "A", "STRING"),
+        ("nothing()", 1, "BIGINT"),
     ],
 )
 def test_a_function_is_called(tables: TableEnvironment, text: str, value: Any, data_type: str) -> None:
@@ -147,7 +150,6 @@ def test_a_function_is_called(tables: TableEnvironment, text: str, value: Any, d
         ("twice(1, 2)", "twice takes 1 operand, not 2"),
         ("twcie(1)", "there is no function twcie; did you mean twice?"),
         ("joined()", "joined takes 1 operand or more, not 0"),
-        ("nothing()", "nothing: a Python function needs an operand"),
         ("keyword(1)", "needs the keyword b"),
         ("strange(1)", "has the hint complex, which is no type of SQL"),
         ("without_result(1)", "does not say what it returns: write a hint, def without_result(...) -> str"),
@@ -161,6 +163,15 @@ def test_a_function_that_does_not_fit_is_refused(tables: TableEnvironment, text:
     with pytest.raises(ProgramError) as caught:
         computed(tables, text)
     assert problem in str(caught.value)
+
+
+def test_functions_are_called_for_each_row_and_never_while_a_query_is_planned(tables: TableEnvironment) -> None:
+    relation = tables.sql_query("SELECT nothing() + a, fails(0) FROM (VALUES (1), (2)) AS t(a)")._relation
+    assert isinstance(relation, Projection)
+    first = bind(to_expression(relation.expressions[0], ["a"]), {"a": Types.INT()})
+    assert first.evaluate({"a": pa.array([5, 6, 7], pa.int32())}, 3).to_pylist() == [6, 7, 8]
+    text = tables.explain_sql("SELECT twice(4), a FROM (VALUES (1), (2)) AS t(a)")
+    assert "Calc(select=[twice(4) AS EXPR$0, " in text
 
 
 def test_functions_are_declared_changed_and_dropped(tables: TableEnvironment) -> None:

@@ -74,8 +74,8 @@ def sql_function(path: tuple[str, ...], declared: CatalogFunction) -> SqlFunctio
         raise OperandsRefused(f"the function {name}: {error}") from None
 
     def build(operands: Sequence[RowExpression], session: Session) -> RowExpression:
-        if not operands:  # a kernel of no columns does not know how many rows there are
-            raise OperandsRefused("a Python function needs an operand: give it a column")
+        if not operands:
+            return operation(name, "user:python_function_for_rows", (), result, nullable=True, target=declared.target)
         inputs = []
         for place, operand in enumerate(operands):
             wanted = types[min(place, len(types) - 1)] if types else None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
+from itertools import repeat
 from traceback import extract_tb
 from typing import Any
 
@@ -56,14 +57,9 @@ def python_function(call: KernelCall) -> Kernel:
 
     The module is imported with the first batch, so a process that only plans does not import it for this.
     """
-    target: str = call.options["target"]
-    loaded: list[Callable[..., Any]] = []
-    holds_dicts = pa.types.is_nested(call.result)
+    function = _Called(call)
 
     def compute(*columns: Any) -> Any:
-        if not loaded:
-            loaded.append(callable_of(target))
-        (function,) = loaded
         count = next((len(column) for column in columns if not isinstance(column, pa.Scalar)), None)
         lists = [
             [column.as_py(maps_as_pydicts="strict")] * (1 if count is None else count)
@@ -71,20 +67,59 @@ def python_function(call: KernelCall) -> Kernel:
             else column.to_pylist(maps_as_pydicts="strict")
             for column in columns
         ]
-        try:
-            values = [function(*row) for row in zip(*lists, strict=True)]
-        except Exception as error:
-            frame = extract_tb(error.__traceback__)[-1]
-            raise pa.ArrowInvalid(
-                f"{target} has failed: {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
-            ) from error
-        try:
-            array = pa.array([_pairs(value) for value in values] if holds_dicts else values, call.result)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise pa.ArrowInvalid(f"{target} has returned what is no {call.result}: {error}") from None
+        array = function.results(zip(*lists, strict=True))
         return array[0] if count is None else array
 
     return compute
+
+
+@kernel
+def python_function_for_rows(call: KernelCall) -> Kernel:
+    """The results of a Python function without operands, called once for each row of a column."""
+    function = _Called(call)
+
+    def compute(rows: Any) -> Any:
+        is_scalar = isinstance(rows, pa.Scalar)
+        array = function.results(repeat((), 1 if is_scalar else len(rows)))
+        return array[0] if is_scalar else array
+
+    return compute
+
+
+class _Called:
+    """A function of the user's, imported when it is called first.
+
+    Args:
+        call: the use of its kernel.
+    """
+
+    def __init__(self, call: KernelCall) -> None:
+        self._target: str = call.options["target"]
+        self._result = call.result
+        self._function: Callable[..., Any] | None = None
+
+    def results(self, rows: Iterable[tuple[Any, ...]]) -> pa.Array:
+        """The results for rows of operands.
+
+        Raises:
+            pa.ArrowInvalid: the function has raised, or has returned something of another type.
+        """
+        function = self._function
+        if function is None:
+            function = self._function = callable_of(self._target)
+        try:
+            values = [function(*row) for row in rows]
+        except Exception as error:
+            frame = extract_tb(error.__traceback__)[-1]
+            raise pa.ArrowInvalid(
+                f"{self._target} has failed: {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
+            ) from error
+        if pa.types.is_nested(self._result):
+            values = [_pairs(value) for value in values]
+        try:
+            return pa.array(values, self._result)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise pa.ArrowInvalid(f"{self._target} has returned what is no {self._result}: {error}") from None
 
 
 def _pairs(value: Any) -> Any:

@@ -148,6 +148,7 @@ _INFIX = frozenset(("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "A
 _OWN = frozenset(("when", "coalesce", "&", "|", "not", "is_null", "field"))
 """Functions of ``firesteel.expressions`` that mean the same in SQL."""
 _RANDOM = "firesteel_sql.kernels.randoms:"
+_USERS_FOR_ROWS = "firesteel_sql.kernels.user:python_function_for_rows"
 """Where the kernels are that give another value for each row."""
 
 
@@ -286,7 +287,7 @@ def to_expression(row_expression: RowExpression, columns: Mapping[int, str] | li
         case AppliedFunction():
             inputs = tuple(to_expression(operand, columns) for operand in row_expression.inputs)
             options = dict(row_expression.options)
-            if row_expression.kernel.startswith(_RANDOM):
+            if row_expression.kernel.startswith(_RANDOM) or row_expression.kernel == _USERS_FOR_ROWS:
                 # A kernel without operands gives one value for all rows: a column tells it how many there are.
                 names = list(columns.values() if isinstance(columns, Mapping) else columns)
                 rows = col(names[0]) if names else to_expression(Constant(DataTypes.BOOLEAN(False), True), columns)
