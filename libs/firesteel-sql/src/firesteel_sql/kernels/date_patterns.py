@@ -249,21 +249,21 @@ def parsed(text: str, pattern: str, *, is_simple: bool = False) -> datetime | No
         return None
     values = dict[str, int]()
     offset: timezone | None = None
-    for (letter, count), found in zip(reading.letters, match.groups(), strict=True):
+    for (letter, count), written in zip(reading.letters, match.groups(), strict=True):
         if letter in "ML" and count >= 3:
-            name = found.lower()
+            name = written.lower()
             values["M"] = _MONTHS.index(name) if name in _MONTHS else _SHORT_MONTHS.index(name)
         elif letter == "E" or (letter in "ec" and count >= 3):
-            values["E"] = _DAY_NAMES.index(found[:3].lower())
+            values["E"] = _DAY_NAMES.index(written[:3].lower())
         elif letter == "a":
-            values["a"] = found.lower() == "pm"
+            values["a"] = written.lower() == "pm"
         elif letter in "ZXx":
-            offset = _offset(found)
+            offset = _offset(written)
         elif letter == "S" and not is_simple:
-            values["S"] = int(found[:6].ljust(6, "0"))
+            values["S"] = int(written[:6].ljust(6, "0"))
         elif _is_number(letter, count):
-            number = int(found)
-            if letter in "yuY" and count == 2 and len(found.strip()) == 2:
+            number = int(written)
+            if letter in "yuY" and count == 2 and len(written.strip()) == 2:
                 number = _century(number, is_simple)
             values["M" if letter == "L" else letter] = number
     try:

@@ -176,11 +176,11 @@ def _str_to_map(text: str, pairs: str = ",", values: str = "=") -> list[tuple[st
     """The pairs of a text; the separators are regular expressions."""
     if not text:
         return []
-    found: dict[str, str | None] = {}
+    entries: dict[str, str | None] = {}
     for pair in without_empty_end(java_regex(pairs).python.split(text)):
         key, *rest = java_regex(values).python.split(pair, maxsplit=1)
-        found[key] = rest[0] if rest else None
-    return list(found.items())
+        entries[key] = rest[0] if rest else None
+    return list(entries.items())
 
 
 def without_empty_end(parts: list[str]) -> list[str]:

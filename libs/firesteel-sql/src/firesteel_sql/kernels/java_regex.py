@@ -158,11 +158,11 @@ class _Translation:
         return self.pattern.startswith(text, self.place)
 
     def _until(self, end: str) -> str:
-        found = self.pattern.find(end, self.place)
-        if found < 0:
+        end_at = self.pattern.find(end, self.place)
+        if end_at < 0:
             self._refuse(f"{end} is missing")
-        text = self.pattern[self.place : found]
-        self.place = found + len(end)
+        text = self.pattern[self.place : end_at]
+        self.place = end_at + len(end)
         return text
 
     # -- groups and flags

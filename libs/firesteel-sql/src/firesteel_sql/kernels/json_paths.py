@@ -55,9 +55,9 @@ class JsonPath:
         values = [root]
         for step in self.steps:
             if self.is_definite:
-                values = [found for value in values for found in step(value)]
+                values = [part for value in values for part in step(value)]
             else:
-                values = [found for value in values for found in _lenient(step, value)]
+                values = [part for value in values for part in _lenient(step, value)]
         result = values[0] if self.is_definite else values
         return result if self.function is None else self.function(result)
 

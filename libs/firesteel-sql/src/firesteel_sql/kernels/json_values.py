@@ -153,7 +153,7 @@ def is_json(call: KernelCall) -> Kernel:
 # -- paths
 
 
-def _found(text: str, path: JsonPath) -> Any:
+def _value_at(text: str, path: JsonPath) -> Any:
     """What a path means in a text; ``_MISSING`` for nothing in a lax path, also if the text is no JSON.
 
     Raises:
@@ -177,12 +177,12 @@ def json_exists(call: KernelCall) -> Kernel:
 
     def exists(text: str, path: str) -> bool | None:
         try:
-            found = _found(text, json_path(path))
+            target = _value_at(text, json_path(path))
         except (JsonError, PathRefused):
             if on_error == "ERROR":
                 raise
             return {"TRUE": True, "FALSE": False, "UNKNOWN": None}[on_error]
-        return found is not _MISSING and found is not None
+        return target is not _MISSING and target is not None
 
     return by_value(exists, call.result)
 
@@ -221,10 +221,10 @@ def json_value(call: KernelCall) -> Kernel:
         for_error = next(remaining) if on_error == "DEFAULT" else None
         try:
             compiled = json_path(path)
-            found = _found(text, compiled)
-            is_scalar = not isinstance(found, (dict, list))
-            if found is not _MISSING and found is not None and is_scalar:
-                return as_result(found)
+            target = _value_at(text, compiled)
+            is_scalar = not isinstance(target, (dict, list))
+            if target is not _MISSING and target is not None and is_scalar:
+                return as_result(target)
             if compiled.is_strict and not is_scalar:
                 raise JsonError(f"JSON_VALUE gives scalars, and '{path}' is an object or an array in {text[:80]}")
         except (JsonError, PathRefused):
@@ -259,16 +259,18 @@ def json_query(call: KernelCall) -> Kernel:
     def query(text: str, path: str) -> Any:
         try:
             compiled = json_path(path)
-            found = _found(text, compiled)
+            target = _value_at(text, compiled)
             if (
-                found is not _MISSING
-                and found is not None
-                and (wrapper == "WITH UNCONDITIONAL" or (wrapper == "WITH CONDITIONAL" and not isinstance(found, list)))
+                target is not _MISSING
+                and target is not None
+                and (
+                    wrapper == "WITH UNCONDITIONAL" or (wrapper == "WITH CONDITIONAL" and not isinstance(target, list))
+                )
             ):
-                found = [found]
-            if isinstance(found, (dict, list)):
-                return as_result(found)
-            if compiled.is_strict and found is not None:
+                target = [target]
+            if isinstance(target, (dict, list)):
+                return as_result(target)
+            if compiled.is_strict and target is not None:
                 raise JsonError(f"JSON_QUERY gives objects and arrays, and '{path}' is a scalar in {text[:80]}")
         except (JsonError, PathRefused):
             if on_error == "ERROR":

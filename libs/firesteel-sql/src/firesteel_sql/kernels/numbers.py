@@ -148,15 +148,15 @@ def _cut(value: Any, digits: int, mode: str, result: pa.DataType) -> Any:
     if digits < -400:
         return 0 if pt.is_integer(result) else exact * 0 if pt.is_decimal(result) else 0.0
     with localcontext(Context(prec=800)):
-        found = (
+        rounded = (
             exact.quantize(Decimal(1).scaleb(-digits), rounding=mode)
             if -int(exact.as_tuple().exponent) > digits
             else exact
         )
     if pt.is_integer(result):
         half = 1 << (result.bit_width - 1)
-        return (int(found) + half) % (2 * half) - half
-    return decimals.rounded_or_none(found, result) if pt.is_decimal(result) else float(found) + 0.0  # no -0.0
+        return (int(rounded) + half) % (2 * half) - half
+    return decimals.rounded_or_none(rounded, result) if pt.is_decimal(result) else float(rounded) + 0.0  # no -0.0
 
 
 round_ = _to_digits("half_towards_infinity", ROUND_HALF_UP)

@@ -152,7 +152,7 @@ replace = _by_column(
 position = values_kernel(lambda part, text, start=1: text.find(part, max(start - 1, 0)) + 1 if part else 1)
 
 
-def _found(text: str, part: str, start: int = 1, occurrence: int = 1) -> int:
+def _position_of(text: str, part: str, start: int = 1, occurrence: int = 1) -> int:
     """The position of an occurrence; from the end, if the start is negative."""
     if occurrence < 1:
         raise ValueError(f"INSTR looks for an occurrence from 1 on, not for {occurrence}")
@@ -177,7 +177,7 @@ def _found(text: str, part: str, start: int = 1, occurrence: int = 1) -> int:
     return place + 1
 
 
-instr = values_kernel(_found)
+instr = values_kernel(_position_of)
 left = _by_column(
     lambda text, count: text[: max(count, 0)],
     lambda texts, count: pc.utf8_slice_codeunits(texts, 0, max(count.as_py(), 0)) if _is_constant(count) else None,
