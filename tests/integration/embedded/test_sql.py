@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.common.types import Row
+from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import JobError, ProgramError
 from firesteel_sql import SqlError, StreamTableEnvironment
 from tests.integration.embedded.programs import new_environment
@@ -212,3 +212,22 @@ def test_windows_joins_and_aggregates_are_exact_though_a_slot_is_killed(tmp_path
             expected.append((start, name, len(ids), max(ids), 7))
     assert (tmp_path / "killed").exists()
     assert rows == expected
+
+
+def test_in_batch_mode_a_query_gives_its_final_rows_in_their_order() -> None:
+    tables = new_tables()
+    tables.execute_sql("SET 'execution.runtime-mode' = 'BATCH'")
+    tables.execute_sql(
+        "CREATE TABLE numbers (id BIGINT, k AS MOD(id, 3)) WITH ('connector' = 'datagen', "
+        "'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '2000', "
+        "'rows-per-second' = '1000000')"
+    )
+    query = (
+        "SELECT a.k, COUNT(*) AS n, MAX(b.id) AS most FROM numbers AS a LEFT JOIN numbers AS b "
+        "ON a.id = b.id AND b.id <= 1000 GROUP BY a.k"
+    )
+    rows = list(tables.execute_sql(query).collect())
+    assert sorted(map(tuple, rows)) == [(0, 666, 999), (1, 667, 1000), (2, 667, 998)]
+    assert {row.get_row_kind() for row in rows} == {RowKind.INSERT}
+    ordered = tables.execute_sql("SELECT id FROM numbers ORDER BY k DESC, id DESC LIMIT 3 OFFSET 1").collect()
+    assert [tuple(row) for row in ordered] == [(1997,), (1994,), (1991,)]

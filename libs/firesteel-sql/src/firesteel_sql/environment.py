@@ -36,6 +36,7 @@ from firesteel_sql.plan.changes import changelog_mode, refusal_of_changes
 from firesteel_sql.plan.explain import PlannedStatement, explained
 from firesteel_sql.plan.optimizer import optimised
 from firesteel_sql.plan.relations import Relation
+from firesteel_sql.plan.stateful_relations import SortedRows
 from firesteel_sql.session_options import (
     DML_SYNC,
     NOT_NULL_ENFORCER,
@@ -237,8 +238,27 @@ class TableEnvironment:
     def _session(self) -> Session:
         zone = self._config.get(TIME_ZONE, "UTC")
         return Session(
-            "UTC" if zone == "default" else zone, DeclaredFunctions(self._catalogs), self._catalogs.current_database
+            "UTC" if zone == "default" else zone,
+            DeclaredFunctions(self._catalogs),
+            self._catalogs.current_database,
+            self._is_batch,
         )
+
+    @property
+    def _is_batch(self) -> bool:
+        return self._for_a_job().get_runtime_mode() is RuntimeExecutionMode.BATCH
+
+    def _optimised(self, relations: Sequence[Relation]) -> list[Relation]:
+        """What is computed; in batch mode the rows that are left at the end, without the changes on the way."""
+        computed = optimised(relations, table_mode)
+        if not self._is_batch:
+            return computed
+        return [
+            relation
+            if changelog_mode(relation, table_mode).is_append
+            else SortedRows(relation.columns, relation, (), at_end=True)
+            for relation in computed
+        ]
 
     @property
     def _idle_timeout(self) -> timedelta:
@@ -269,7 +289,7 @@ class TableEnvironment:
         return environment
 
     def _collected(self, relation: Relation) -> TableResult:
-        (relation,) = optimised([relation], table_mode)
+        (relation,) = self._optimised([relation])
         stream = StreamBuilder(self._for_a_job(), self._idle_timeout).build(relation)
         columns = [(column.name, column.type) for column in relation.columns]
         found = stream.execute_and_collect("collect")
@@ -322,7 +342,7 @@ class TableEnvironment:
             insert_relation(self._catalogs, self._session, sql, insert, rows, drops_nulls=drops_nulls)
             for insert, sql in inserts
         ]
-        relations = optimised([relation for relation, _, _ in written], table_mode)
+        relations = self._optimised([relation for relation, _, _ in written])
         for (insert, sql), relation, (_, identifier, table) in zip(inserts, relations, written, strict=True):
             connector, context = connector_of(identifier, table, writes=True)
             takes = connector.sink_mode(context, changelog_mode(relation, table_mode))
@@ -378,7 +398,7 @@ class TableEnvironment:
         details: Sequence[str] = (),
         sinks: Sequence[tuple[Identifier, CatalogTable]] = (),
     ) -> str:
-        computed = optimised(relations, table_mode)
+        computed = self._optimised(relations)
 
         def json_plan() -> str:
             environment = self._for_a_job()
@@ -456,7 +476,7 @@ class TableEnvironment:
         return _ok()
 
     def _refuse_unless_batch(self, what: str, statement: s.Statement, sql: str) -> None:
-        if self._for_a_job().get_runtime_mode() is not RuntimeExecutionMode.BATCH:
+        if not self._is_batch:
             raise error_at(sql, statement.at, f"{what} needs batch mode: SET 'execution.runtime-mode' = 'BATCH'")
 
     # -- jobs

@@ -28,8 +28,8 @@ from firesteel_sql.plan.stateful_relations import (
     Rank,
     RankFunction,
     Replicate,
+    SortedRows,
     SortKey,
-    TimeSort,
 )
 from firesteel_sql.types import rules
 
@@ -165,13 +165,15 @@ class QueryBinder:
     # -- ORDER BY and LIMIT
 
     def _sorted(self, query: n.Query, rows: SelectedRows) -> Relation:
+        if self.session.is_batch:
+            return SortedRows(rows.relation.columns, rows.relation, rows.order, at_end=True)
         first = rows.order[0]
         if rows.relation.columns[first.place].time_attribute is None or not first.ascending:
             self._refuse(
                 query.order_by[0], "Sort on a non-time-attribute field is not supported. Rows of a stream can be "
                 "sorted by their time attribute, ascending, or with a LIMIT",
             )  # fmt: skip
-        return TimeSort(rows.relation.columns, rows.relation, rows.order)
+        return SortedRows(rows.relation.columns, rows.relation, rows.order)
 
     def _limited(self, query: n.Query, rows: SelectedRows) -> Relation:
         offset = 0 if query.offset is None else self._row_count(query.offset, "OFFSET")
@@ -182,7 +184,10 @@ class QueryBinder:
         if limit is None and not offset:
             return relation
         last = None if limit is None else offset + limit
-        return Rank(relation.columns, relation, RankFunction.ROW_NUMBER, (), rows.order, offset + 1, last, False)
+        limited = Rank(relation.columns, relation, RankFunction.ROW_NUMBER, (), rows.order, offset + 1, last, False)
+        if self.session.is_batch and rows.order:
+            return SortedRows(relation.columns, limited, rows.order, at_end=True)
+        return limited
 
     def _row_count(self, node: n.ValueExpression, clause: str) -> int:
         count = self.expressions(Scope([])).bind(node)

@@ -20,8 +20,8 @@ from firesteel_sql.operators.plans import (
     JoinPlan,
     OverPlan,
     RankPlan,
+    SortPlan,
     TemporalJoinPlan,
-    TimeSortPlan,
     UnnestPlan,
     number_of,
 )
@@ -36,8 +36,8 @@ from firesteel_sql.plan.stateful_relations import (
     Rank,
     RankFunction,
     Replicate,
+    SortedRows,
     TemporalJoin,
-    TimeSort,
     Unnest,
 )
 from firesteel_sql.types.columns import type_info_of
@@ -139,9 +139,10 @@ def _replicate(relation: Replicate, build: BuildInput) -> DataStream:
     return expanded_rows("Correlate", build(relation.input), computation, row_type_of(relation.columns))
 
 
-def _time_sort(relation: TimeSort, build: BuildInput) -> DataStream:
-    plan = TimeSortPlan(relation.order, len(relation.input.columns))
-    return computed(relation, [keyed(build(relation.input), relation.input, ())], "time_sort:SortedByTime", plan)
+def _sorted_rows(relation: SortedRows, build: BuildInput) -> DataStream:
+    plan = SortPlan(relation.order, len(relation.input.columns))
+    rows = keyed(build(relation.input), relation.input, ())
+    return computed(relation, [rows], "final_rows:FinalRows" if relation.at_end else "time_sort:SortedByTime", plan)
 
 
 def _over(relation: Over, build: BuildInput) -> DataStream:
@@ -190,5 +191,5 @@ BUILDERS: Final[Builders] = {
     Normalize: _normalize,
     Unnest: _unnest,
     Replicate: _replicate,
-    TimeSort: _time_sort,
+    SortedRows: _sorted_rows,
 }

@@ -27,7 +27,7 @@ from firesteel_sql.plan.relations import (
     WatermarkAssigner,
 )
 from firesteel_sql.plan.row_expressions import to_expression
-from firesteel_sql.plan.stateful_relations import Join, TimeSort, WindowTable
+from firesteel_sql.plan.stateful_relations import Join, SortedRows, WindowTable
 
 _NOTHING = "$nothing"
 """Name of the column of rows that have none."""
@@ -147,7 +147,7 @@ def _refuse_processing_time(relation: Relation) -> None:
             time = relation.input.columns[relation.time]
         case Join() if relation.bounds is not None:
             time = relation.left.columns[relation.bounds.left_time]
-        case TimeSort():
+        case SortedRows(at_end=False):
             time = relation.input.columns[relation.order[0].place]
         case _:
             return

@@ -41,11 +41,13 @@ class Session:
         zone: name of its time zone.
         user_functions: those that users have declared; None = none.
         database: name of its current database.
+        is_batch: tables have all their rows before a result is given.
     """
 
     zone: str = "UTC"
     user_functions: UserFunctions | None = field(default=None, compare=False)
     database: str = "default_database"
+    is_batch: bool = False
 
     def function(self, path: tuple[str, ...]) -> SqlFunction | None:
         """The function of a name; None if there is none."""

@@ -20,13 +20,12 @@ from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import columns_of
 from firesteel.state.columnar.groups import Groups
 from firesteel_sql.operators.accumulators import INSERT_ONLY, NUMERIC, Accumulator, ArgumentChanges, Storage
+from firesteel_sql.operators.changes import END_OF_INPUT
 from firesteel_sql.operators.distinct import DistinctValues
 from firesteel_sql.operators.group_results import Ints, Mask, changes_of_groups, inserted, truths
 from firesteel_sql.operators.plans import AggregatePlan
 from firesteel_sql.operators.row_accumulators import ChangingExtreme, RowAccumulator, accumulator_over_rows
 from firesteel_sql.plan.stateful_relations import AggregateCall
-
-_END_OF_INPUT = (1 << 63) - 1
 
 
 class _Call:
@@ -173,7 +172,7 @@ class GroupAggregate(ChangelogFunction):
         if self._plan.window_end is not None:
             if self._next_end is not None and self._next_end - 1 <= watermark:
                 yield from self._end_windows(self._plan.window_end, watermark)
-        elif watermark == _END_OF_INPUT and self._plan.is_global and self._owns_constant and not self._gave:
+        elif watermark == END_OF_INPUT and self._plan.is_global and self._owns_constant and not self._gave:
             yield self._row_of_nothing()
 
     def _constant_key(self) -> list[pa.Array]:

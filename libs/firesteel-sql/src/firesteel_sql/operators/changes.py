@@ -22,6 +22,8 @@ from firesteel.state.columnar.row_table import RowTable
 Ints = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
 
+END_OF_INPUT: Final = (1 << 63) - 1
+"""The last watermark (epoch ms)."""
 OUTPUT_ROWS: Final = 1 << 14
 """Rows of one batch of results."""
 

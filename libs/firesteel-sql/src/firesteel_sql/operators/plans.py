@@ -163,11 +163,11 @@ class UnnestPlan:
 
 
 @dataclass(frozen=True)
-class TimeSortPlan:
-    """The order of rows by time.
+class SortPlan:
+    """The order of rows.
 
     Attributes:
-        order: of the rows; the first key is the time.
+        order: of the rows; if they leave with the watermark, the first key is the time.
         width: number of the columns that belong to the rows; further ones are left out.
     """
 

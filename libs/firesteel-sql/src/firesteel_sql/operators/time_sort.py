@@ -13,7 +13,7 @@ from firesteel.runtime.records.batch import Batch
 from firesteel_sql.operators.changes import OUTPUT_ROWS, Ints, millis_of, net_changes, result
 from firesteel_sql.operators.expiry import ExpiryQueue
 from firesteel_sql.operators.ordering import sort_codes, sort_rows
-from firesteel_sql.operators.plans import TimeSortPlan
+from firesteel_sql.operators.plans import SortPlan
 
 _ARRIVAL = "arrival"
 
@@ -27,7 +27,7 @@ class SortedByTime(ChangelogFunction):
         output: columns of the results.
     """
 
-    def __init__(self, plan: TimeSortPlan, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
+    def __init__(self, plan: SortPlan, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
         self._plan, self._output = plan, output
 
     @override

@@ -20,8 +20,8 @@ from firesteel_sql.plan.stateful_relations import (
     OverCall,
     Rank,
     RankFunction,
+    SortedRows,
     TemporalJoin,
-    TimeSort,
     Unnest,
     WindowKind,
     WindowTable,
@@ -71,7 +71,7 @@ def unique_keys(relation: Relation) -> list[Key]:
             if not relation.with_ordinality:
                 return []
             return [key | {len(relation.columns) - 1} for key in unique_keys(relation.input)]
-        case Filter() | WatermarkAssigner() | Over() | TimeSort():
+        case Filter() | WatermarkAssigner() | Over() | SortedRows():
             return unique_keys(relation.input)
     return []
 
@@ -147,8 +147,8 @@ def _mode_over(relation: Relation, modes: Sequence[ChangelogMode], source_mode: 
             return INSERT_ONLY if is_append and (is_first_rows or relation.window is not None) else ALL_CHANGES
         case Over():
             return INSERT_ONLY if is_append and results_are_final(relation) else ALL_CHANGES
-        case TimeSort():
-            return INSERT_ONLY if is_append else ALL_CHANGES
+        case SortedRows():
+            return INSERT_ONLY if is_append or relation.at_end else ALL_CHANGES
         case Join():
             at_end = relation.window is not None or relation.bounds is not None
             grows = relation.kind in (JoinKind.INNER, JoinKind.SEMI)
@@ -228,4 +228,4 @@ def refusal_of_changes(
 
 def keeps_state(relation: Relation) -> bool:
     """Whether the operator of a relation remembers rows."""
-    return isinstance(relation, (Aggregate, Join, TemporalJoin, Rank, Over, TimeSort, Normalize))
+    return isinstance(relation, (Aggregate, Join, TemporalJoin, Rank, Over, SortedRows, Normalize))

@@ -20,9 +20,9 @@ from firesteel_sql.plan.stateful_relations import (
     Over,
     Rank,
     Replicate,
+    SortedRows,
     SortKey,
     TemporalJoin,
-    TimeSort,
     Unnest,
     WindowColumns,
     WindowTable,
@@ -143,7 +143,7 @@ def _read_of_inputs(relation: Relation, needed: Places) -> list[Places]:
             for place, over in enumerate(relation.calls):
                 if place + len(inner.columns) in needed:
                     through |= _of_call(over.call)
-        case TimeSort():
+        case SortedRows():
             through |= {key.place for key in relation.order}
         case Normalize():
             through |= set(relation.key)
@@ -260,7 +260,7 @@ def _rebuilt_over_one(relation: Relation, needed: Places, inner: Relation, place
                 relation, input=inner, partition=_at(relation.partition, places), order=_order(relation.order, places),
                 with_rank=with_rank, window=_window(relation.window, places),
             )  # fmt: skip
-        case TimeSort():
+        case SortedRows():
             rebuilt = replace(relation, input=inner, order=_order(relation.order, places))
         case Normalize():
             rebuilt = replace(relation, input=inner, key=_at(relation.key, places))

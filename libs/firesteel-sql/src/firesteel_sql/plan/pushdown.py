@@ -36,9 +36,9 @@ from firesteel_sql.plan.stateful_relations import (
     Over,
     Rank,
     RankFunction,
+    SortedRows,
     TemporalJoin,
     TimeBounds,
-    TimeSort,
     Unnest,
     WindowColumns,
     WindowKind,
@@ -72,7 +72,7 @@ def filtered(relation: Relation, conditions: Conditions) -> Relation:
             relation, rest = _below_join(relation, movable)
         case Over() if any(_numbering(relation, part) for part in movable):
             relation, rest = _ranked(relation, movable)
-        case Aggregate() | Over() | Rank() | WindowTable() | Normalize() | TimeSort() | Unnest():
+        case Aggregate() | Over() | Rank() | WindowTable() | Normalize() | SortedRows() | Unnest():
             relation, rest = _below_input(relation, movable)
         case TemporalJoin() | LookupJoin():
             relation, rest = _below_left(relation, movable)
@@ -111,7 +111,7 @@ def _below_projection(relation: Projection, parts: Conditions) -> tuple[Relation
 
 def _below_input(relation: Relation, parts: Conditions) -> tuple[Relation, list[RowExpression]]:
     """Conditions on columns by which an operator keeps rows apart go below it."""
-    assert isinstance(relation, (Aggregate, Over, Rank, WindowTable, Normalize, TimeSort, Unnest))
+    assert isinstance(relation, (Aggregate, Over, Rank, WindowTable, Normalize, SortedRows, Unnest))
     places: dict[int, int]
     width = len(relation.input.columns)
     match relation:

@@ -440,13 +440,18 @@ class Over(Relation):
 
 
 @dataclass(frozen=True)
-class TimeSort(Relation):
-    """Rows in the order of a time attribute, and of further columns among rows of one time; they leave as the watermark
-    passes them.
+class SortedRows(Relation):
+    """Rows in an order.
+
+    Attributes:
+        input: the rows.
+        order: of the rows. Of a stream it begins with a time attribute, and rows leave as the watermark passes them.
+        at_end: rows leave at the end of a bounded input, those that are there then, as inserted ones.
     """
 
     input: Relation
     order: tuple[SortKey, ...]
+    at_end: bool = False
 
     @property
     @override
@@ -455,7 +460,8 @@ class TimeSort(Relation):
 
     @override
     def text(self) -> str:
-        return f"TemporalSort(orderBy=[{', '.join(key.text(self.input.columns) for key in self.order)}])"
+        name = "Sort" if self.at_end else "TemporalSort"
+        return f"{name}(orderBy=[{', '.join(key.text(self.input.columns) for key in self.order)}])"
 
 
 @dataclass(frozen=True)
