@@ -11,7 +11,7 @@ import pytest
 
 from firesteel_sql.operators.expansions import ElementRows, RepeatedRows
 from firesteel_sql.operators.normalize import Normalization
-from firesteel_sql.operators.plans import TimeSortPlan, UnnestPlan
+from firesteel_sql.operators.plans import SortPlan, UnnestPlan
 from firesteel_sql.operators.time_sort import SortedByTime
 from firesteel_sql.plan.stateful_relations import SortKey
 from tests.examples import examples
@@ -98,7 +98,7 @@ def test_rows_are_repeated() -> None:
 
 
 def test_rows_leave_in_the_order_of_time_and_late_ones_are_dropped() -> None:
-    plan = TimeSortPlan((SortKey(2), SortKey(1, ascending=False)), 3)
+    plan = SortPlan((SortKey(2), SortKey(1, ascending=False)), 3)
     run = OperatorRun(lambda: SortedByTime(plan, [SCHEMA], SCHEMA), [SCHEMA], [[0]])
     run.push([(0, (0, "a", 30)), (0, (0, "b", 10)), (0, (0, "c", 10)), (0, (0, "d", 40))])
     run.advance(9)
