@@ -87,7 +87,7 @@ REFUSED = [
     ("SELECT * FROM TUMBLE(TABLE t, DESCRIPTOR(ts))", 1, 15, "TUMBLE needs SIZE"),
     ("SELECT * FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MONTH)", 1, 47, "a constant of days to milliseconds"),
     ("SELECT * FROM HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '2' HOUR, INTERVAL '3' HOUR)", 1, 15, "a whole multiple"),
-    ("SELECT * FROM TUMBLE(DATA => TABLE t, TIMECOL => DESCRIPTOR(ts), SIZ => INTERVAL '1' MINUTE)", 1, 66, "SIZ"),
+    ("SELECT * FROM TUMBLE(DATA => TABLE t, TIMECOL => DESCRIPTOR(ts), SIZES => INTERVAL '1' MINUTE)", 1, 66, "SIZES"),
     ("SELECT * FROM tumbel(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)", 1, 15, "did you mean TUMBLE?"),
     ("SELECT COUNT(*) FROM t GROUP BY TUMBLE(v, INTERVAL '1' HOUR)", 1, 33, "to be a time attribute type"),
     # times
