@@ -137,6 +137,14 @@ class QueryRig:
         self.changes: list[tuple[int, tuple[Any, ...]]] = []
         for node in self._nodes.values():
             node.start(())
+        self._begin()
+
+    def _begin(self) -> None:
+        """Let operators do what is due at once."""
+        for node in self._nodes.values():
+            for operator in node.operators:
+                if isinstance(operator, TimedColumns):
+                    self._take(node, operator.advance_processing_time(0))
 
     def change(self, table: str, changes: Sequence[Change]) -> Table:
         """Give changes of a table; returns the result."""
@@ -163,6 +171,7 @@ class QueryRig:
         self.parallelism = parallelism
         for node in self._nodes.values():
             node.start(node.write())
+        self._begin()
 
     def _take(self, node: _Node, batches: Iterator[Any]) -> None:
         for batch in batches:

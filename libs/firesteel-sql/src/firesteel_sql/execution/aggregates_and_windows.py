@@ -22,6 +22,7 @@ def _aggregate(relation: Aggregate, build: BuildInput) -> DataStream:
         insert_only=changelog_mode(relation.input, table_mode).is_append,
         is_global=not relation.groups,
         window_end=window_end,
+        starts_with_row=relation.starts_with_row,
     )
     rows = keyed(build(relation.input), relation.input, relation.groups)
     return computed(relation, [rows], "aggregates:GroupAggregate", plan)

@@ -98,8 +98,10 @@ class GroupAggregate(ChangelogFunction):
     def open(self, context: ChangelogContext) -> None:
         super().open(context)
         self._late = context.metrics.counter("numLateRecordsDropped")
-        if self._plan.is_global and self._owns_constant:
+        if self._owns_constant:
             self._gave = self._state.find(self._constant_key())[0] >= 0
+            if self._plan.starts_with_row and not self._gave:
+                context.wake_at(context.now())
         end = self._plan.window_end
         if end is not None:
             ends = [_ends(self._state.index.keys(slots)[end]) for slots in self._state.pieces() if len(slots)]
@@ -172,18 +174,25 @@ class GroupAggregate(ChangelogFunction):
         if self._plan.window_end is not None:
             if self._next_end is not None and self._next_end - 1 <= watermark:
                 yield from self._end_windows(self._plan.window_end, watermark)
-        elif watermark == END_OF_INPUT and self._plan.is_global and self._owns_constant and not self._gave:
+        elif watermark == END_OF_INPUT and self._lacks_row:
             yield self._row_of_nothing()
+
+    @override
+    def on_processing_time(self, now: int) -> Iterator[Batch]:
+        if self._plan.starts_with_row and self._lacks_row:
+            yield self._row_of_nothing()
+
+    @property
+    def _lacks_row(self) -> bool:
+        """Whether the one row without groups is to be given here, and was not."""
+        return self._owns_constant and not self._gave
 
     def _constant_key(self) -> list[pa.Array]:
         return [pa.array([0], self._state.key_types[0])]
 
     def _row_of_nothing(self) -> Batch:
         self._gave = True
-        slots = self._state.slots(self._constant_key())
-        results = self._results(slots)
-        self._state.release(slots)
-        return inserted(self._output, results)
+        return inserted(self._output, self._results(self._state.slots(self._constant_key())))
 
     def _end_windows(self, end: int, watermark: int) -> Iterator[Batch]:
         """Give the results of the windows that the watermark has passed, and forget them."""

@@ -27,12 +27,14 @@ class AggregatePlan:
         insert_only: no row of the input ever goes.
         is_global: there are no groups: the key is a constant that is no part of the results.
         window_end: which column of the key is the end of a window; None = results leave with each change.
+        starts_with_row: without groups: the row is given before any row of the input comes.
     """
 
     calls: tuple[AggregateCall, ...]
     insert_only: bool
     is_global: bool = False
     window_end: int | None = None
+    starts_with_row: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firesteel_sql.plan.changes import SourceMode, insert_only, with_normalized_tables
+from firesteel_sql.plan.first_rows import with_first_rows
 from firesteel_sql.plan.folding import with_constants
 from firesteel_sql.plan.join_order import without_products
 from firesteel_sql.plan.pruning import pruned
@@ -23,6 +24,7 @@ def optimised(relations: Sequence[Relation], source_mode: SourceMode = insert_on
         source_mode: the changes that tables give; those that come as upserts get a ChangelogNormalize.
     """
     complete = [
-        with_normalized_tables(without_products(with_constants(relation)), source_mode) for relation in relations
+        with_first_rows(with_normalized_tables(without_products(with_constants(relation)), source_mode))
+        for relation in relations
     ]
     return with_shared_parts(pruned(with_shared_parts(complete)))

@@ -96,12 +96,14 @@ class Aggregate(Relation):
         calls: the aggregates; none for DISTINCT.
         window: columns of a window among the groups (places in the input); results leave when the watermark has passed
             the end of their window, once, and the group is forgotten. None = each change of a group leaves at once.
+        starts_with_row: without groups: the row is there before any row of the input comes.
     """
 
     input: Relation
     groups: Places
     calls: tuple[AggregateCall, ...]
     window: WindowColumns | None = None
+    starts_with_row: bool = False
 
     @property
     @override
