@@ -210,7 +210,7 @@ def test_cancel_never_overtakes_the_submit() -> None:
         await submit(others, service)
         await others.wait_for("submit_tasks", 2)
         assert others.jobmaster is not None
-        await others.jobmaster.cancel()
+        await others.jobmaster.cancel(m.CancelJob())
         assert (await others.jobmaster.details(m.LookAtJob())).archive["state"] == "CANCELLING"
         assert not others.calls("cancel_tasks")
         gate.set()
@@ -278,9 +278,11 @@ def test_old_tokens_and_unknown_jobs() -> None:
         started = await submit(others, service)
         client = RpcClient(others.session, SECRET, others.clock)
         with pytest.raises(FencedError):
-            await JobMasterGateway(client, started.address, "0" * 32).cancel()
+            await JobMasterGateway(client, started.address, "0" * 32).cancel(m.CancelJob())
         with pytest.raises(RpcFault, match="no JobMaster here runs job") as caught:
-            await JobMasterGateway(client, f"{service.address}/jobs/{'f' * 32}", started.jobmaster_token).cancel()
+            await JobMasterGateway(client, f"{service.address}/jobs/{'f' * 32}", started.jobmaster_token).cancel(
+                m.CancelJob()
+            )
         assert caught.value.code is RpcCode.NOT_FOUND
         other = two_by_two().to_plain() | {"name": "another"}
         with pytest.raises(RpcFault, match="another job with the id"):

@@ -170,7 +170,7 @@ def test_few_processes_of_ended_jobs_stay(folder: Path, monkeypatch: pytest.Monk
         jobs = host.running_jobs().jobs
         assert len(jobs) == 7
         for job in jobs:
-            await others.jobmasters[job.job_id].cancel()
+            await others.jobmasters[job.job_id].cancel(m.CancelJob())
         await others.wait_for("job_finished", 7)
         await until(lambda: len(list((folder / "r").glob("*/jobmasters/*.log"))) == 2)
         assert not list((folder / "cluster" / "jobmasters").iterdir())

@@ -468,7 +468,7 @@ def test_a_jobmaster_that_could_not_clean_up_leaves_that_to_others(folder: Path)
         await others.all_run()
         (checkpoints / A).mkdir(parents=True)
         (checkpoints / A / "shared").touch()  # can't be removed as the directory that it should be
-        await others.jobmasters[A].cancel()
+        await others.jobmasters[A].cancel(m.CancelJob())
         await others.wait_for("job_finished")
         assert (await others.wait_for("jobmaster_lost"))["jobmaster_token"] == started.jobmaster_token
         assert DirectoryServices(Settings({}), host.cluster).remembers_job(A)

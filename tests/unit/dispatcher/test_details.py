@@ -9,7 +9,7 @@ from typing import Any
 from firesteel.core.clock import SystemClock
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.details import JobDetailsCache
-from tests.unit.dispatcher.test_core import at, led
+from tests.unit.dispatcher.test_core import at, submit_and_start
 
 
 def test_a_jobmaster_that_is_lost_before_a_question_begins_is_not_asked() -> None:
@@ -17,7 +17,7 @@ def test_a_jobmaster_that_is_lost_before_a_question_begins_is_not_asked() -> Non
 
     async def scenario() -> None:
         core, questions = DispatcherCore(), list[asyncio.Task[None]]()
-        led(core, takes_over=True)
+        submit_and_start(core, takes_over=True)
 
         def spawn(question: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
             questions.append(asyncio.get_running_loop().create_task(question, name=name))

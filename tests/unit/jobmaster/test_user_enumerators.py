@@ -186,7 +186,7 @@ def test_the_last_commit_does_not_wait_for_it() -> None:
 
 
 def triggered(job: FakeJob) -> set[str]:
-    return {id_ for i in job.told(do.SendTriggerCheckpoint) for id_ in i.execution_ids}
+    return {id_ for i in job.instructions_of(do.SendTriggerCheckpoint) for id_ in i.execution_ids}
 
 
 def test_its_state_is_taken_when_all_readers_have_acknowledged() -> None:

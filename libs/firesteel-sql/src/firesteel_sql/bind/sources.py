@@ -469,6 +469,8 @@ def renamed(binder: ExpressionBinder, node: n.Node, relation: Relation, names: S
     if len(names) != len(relation.columns):
         binder.refuse(node, f"{len(names)} names are given for {len(relation.columns)} columns")
     columns = [replace(column, name=name) for column, name in zip(relation.columns, names, strict=True)]
+    if isinstance(relation, ConstantRows):  # what fails over them is told with these names
+        return replace(relation, columns=tuple(columns))
     return projected(columns, relation, all_columns(relation))
 
 
