@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from collections import Counter
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -231,3 +233,29 @@ def test_in_batch_mode_a_query_gives_its_final_rows_in_their_order() -> None:
     assert {row.get_row_kind() for row in rows} == {RowKind.INSERT}
     ordered = tables.execute_sql("SELECT id FROM numbers ORDER BY k DESC, id DESC LIMIT 3 OFFSET 1").collect()
     assert [tuple(row) for row in ordered] == [(1997,), (1994,), (1991,)]
+
+
+def test_rows_are_joined_with_those_of_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "goods.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE goods (id INTEGER, name TEXT)")
+        database.executemany("INSERT INTO goods VALUES (?, ?)", [(0, "tea"), (1, "milk")])
+    database.close()
+    tables = new_tables()
+    tables.execute_sql(
+        f"CREATE TABLE goods (id BIGINT, name STRING) WITH ('connector' = 'jdbc', 'url' = 'jdbc:sqlite:{path}', "
+        "'table-name' = 'goods')"
+    )
+    tables.execute_sql(
+        "CREATE TABLE orders (id BIGINT, at AS PROCTIME()) WITH ('connector' = 'datagen', "
+        "'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '2999', "
+        "'rows-per-second' = '1000000')"
+    )
+    query = (
+        "SELECT name, COUNT(*) AS n FROM orders LEFT JOIN goods FOR SYSTEM_TIME AS OF orders.at "
+        "ON MOD(orders.id, 3) = goods.id AND orders.id >= 30 GROUP BY name"
+    )
+    counts: Counter[tuple[object, ...]] = Counter()
+    for row in tables.execute_sql(query).collect():
+        counts[tuple(row)] += -1 if row.get_row_kind() in (RowKind.UPDATE_BEFORE, RowKind.DELETE) else 1
+    assert +counts == {("tea", 990): 1, ("milk", 990): 1, (None, 1020): 1}

@@ -95,7 +95,7 @@ def _events(random_numbers: random.Random, count: int) -> list[tuple[str, tuple[
         if roll < 0.1 or not people:
             people += 1
             state = pick(("OR", "ID", "CA", "WA"))
-            row: tuple[Any, ...] = (people, f"p{people}", "m", "c", pick(("Bend", "Nome")), state, at, None)
+            row: tuple[Any, ...] = (people, f"p{people}", "m", "c", pick(("Bend", "Reno")), state, at, None)
             events.append(("person", row))
         elif roll < 0.25 or not auctions:
             auctions += 1

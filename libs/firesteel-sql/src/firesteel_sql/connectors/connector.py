@@ -17,6 +17,7 @@ from firesteel_sql.catalog.catalogs import near
 from firesteel_sql.catalog.tables import CatalogTable, Identifier, TableColumn
 from firesteel_sql.connectors.changelog import INSERT_ONLY, ChangelogMode
 from firesteel_sql.connectors.formats.format import TableFormat
+from firesteel_sql.connectors.lookup import LookupCache, TableLookup
 from firesteel_sql.connectors.options import TableOptionError, TableOptions
 from firesteel_sql.connectors.watermark_options import WATERMARK_OPTIONS
 from firesteel_sql.types.columns import type_info_of
@@ -141,6 +142,18 @@ class TableConnector:
             TableOptionError: the connector does not read, or an option is wrong.
         """
         raise context.options.refuse("connector", "names one that only writes")
+
+    def lookup(self, context: TableContext, keys: Sequence[str]) -> tuple[TableLookup, LookupCache | None]:
+        """What finds rows by key for joins (``FOR SYSTEM_TIME AS OF`` a processing time), and how long rows are kept.
+
+        Args:
+            context: the table; rows have the columns ``context.read_type``.
+            keys: names of the columns that are looked up.
+
+        Raises:
+            TableOptionError: rows of the table can't be looked up, or an option is wrong.
+        """
+        raise context.options.refuse("connector", "names one whose rows can't be looked up: jdbc can")
 
     def write(self, stream: DataStream, context: TableContext) -> None:
         """Write the rows of a stream of the type ``context.write_type``, with kinds as ``sink_mode`` says.

@@ -22,6 +22,8 @@ from firesteel_sql.connectors.connector import (
     in_parallel,
     read_source,
 )
+from firesteel_sql.connectors.jdbc_lookup import JdbcLookup
+from firesteel_sql.connectors.lookup import LookupCache, TableLookup
 
 URL: Final[Option[str | None]] = Option(
     "url", STRING, None, "Address, as `jdbc:postgresql://host/db` or `jdbc:sqlite:/file`."
@@ -49,17 +51,25 @@ BUFFER_INTERVAL: Final = Option(
     "sink.buffer-flush.interval", DURATION, timedelta(seconds=1), "Longest time for which changes wait; 0 = no limit."
 )
 MAX_RETRIES: Final = Option("sink.max-retries", INT, 3, "Attempts to write again after an error.", at_least=0)
-_FOR_LOOKUPS: Final = "Of lookup joins; reading the whole table does not look at it."
-LOOKUP_CACHE: Final = Option("lookup.cache", enum_of("NONE", "PARTIAL", "FULL"), "NONE", _FOR_LOOKUPS)
-LOOKUP_MAX_ROWS: Final[Option[int | None]] = Option("lookup.partial-cache.max-rows", INT, None, _FOR_LOOKUPS)
+LOOKUP_CACHE: Final = Option(
+    "lookup.cache",
+    enum_of("NONE", "PARTIAL", "FULL"),
+    "NONE",
+    "Whether lookup joins keep rows that they found: NONE or PARTIAL; FULL is refused.",
+)
+LOOKUP_MAX_ROWS: Final[Option[int | None]] = Option(
+    "lookup.partial-cache.max-rows", INT, None, "Rows that are kept at most; any number if not set.", at_least=1
+)
 LOOKUP_AFTER_WRITE: Final[Option[timedelta | None]] = Option(
-    "lookup.partial-cache.expire-after-write", DURATION, None, _FOR_LOOKUPS
+    "lookup.partial-cache.expire-after-write", DURATION, None, "How long a row that was found is kept."
 )
 LOOKUP_AFTER_ACCESS: Final[Option[timedelta | None]] = Option(
-    "lookup.partial-cache.expire-after-access", DURATION, None, _FOR_LOOKUPS
+    "lookup.partial-cache.expire-after-access", DURATION, None, "How long a row is kept after it was last used."
 )
-LOOKUP_MISSING: Final = Option("lookup.partial-cache.cache-missing-key", BOOL, True, _FOR_LOOKUPS)
-LOOKUP_RETRIES: Final = Option("lookup.max-retries", INT, 3, _FOR_LOOKUPS, at_least=0)
+LOOKUP_MISSING: Final = Option("lookup.partial-cache.cache-missing-key", BOOL, True, "Keep also that a key has no row.")
+LOOKUP_RETRIES: Final = Option(
+    "lookup.max-retries", INT, 3, "Attempts to look rows up again after an error.", at_least=0
+)
 _BOUNDS: Final = (PARTITION_COLUMN, PARTITION_NUM, LOWER_BOUND, UPPER_BOUND)
 _UPSERTS: Final = ("postgresql", "postgres", "sqlite", "duckdb")
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -118,6 +128,29 @@ class JdbcConnector(TableConnector):
             kind = "no column of the table" if column is None else f"{column.type}"
             raise context.options.refuse(PARTITION_COLUMN.key, f"is '{name}': {kind}; it has to hold whole numbers")
         return column
+
+    @override
+    def lookup(self, context: TableContext, keys: Sequence[str]) -> tuple[TableLookup, LookupCache | None]:
+        options, names = context.options, _Names(context)
+        columns = [column.name for column in context.physical]
+        kind = options.get(LOOKUP_CACHE)
+        if kind == "FULL":
+            raise options.refuse(LOOKUP_CACHE.key, "is FULL: tables are not kept whole; PARTIAL keeps rows in use")
+        cache = None
+        if kind == "PARTIAL":
+            cache = LookupCache(
+                options.get(LOOKUP_MAX_ROWS), options.get(LOOKUP_AFTER_WRITE), options.get(LOOKUP_AFTER_ACCESS),
+                options.get(LOOKUP_MISSING),
+            )  # fmt: skip
+        lookup = JdbcLookup(
+            f"SELECT {', '.join(map(names.quoted, columns))} FROM {names.table}",
+            tuple(map(names.quoted, keys)),
+            tuple(map(columns.index, keys)),
+            context.row_type,
+            self._connection(context),
+            options.get(LOOKUP_RETRIES),
+        )
+        return lookup, cache
 
     # -- writing
 

@@ -7,17 +7,20 @@ from dataclasses import replace
 from typing import Final
 
 from firesteel.common.typeinfo import TypeInformation
+from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.datastream import DataStream
 from firesteel.datastream.changelogs import expanded_rows
 from firesteel.datastream.data_stream import KeyedStream
 from firesteel.expressions import Expression
 from firesteel.functions.changelog import ChangelogComputation
 from firesteel.table.types import ElementsType, RowType
+from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.execution.computed_streams import Builders, BuildInput, computed, keyed
 from firesteel_sql.execution.stream_columns import names_of, row_type_of
 from firesteel_sql.execution.table_modes import table_mode
 from firesteel_sql.operators.plans import (
     JoinPlan,
+    LookupPlan,
     OverPlan,
     RankPlan,
     SortPlan,
@@ -30,6 +33,7 @@ from firesteel_sql.plan.row_expressions import to_expression
 from firesteel_sql.plan.stateful_relations import (
     Join,
     JoinKey,
+    LookupJoin,
     Normalize,
     Over,
     OverCall,
@@ -41,6 +45,9 @@ from firesteel_sql.plan.stateful_relations import (
     Unnest,
 )
 from firesteel_sql.types.columns import type_info_of
+
+_LOOKUP_HINTS: Final = ("table", "async", "output-mode", "capacity", "timeout")
+"""Options of the hint LOOKUP; all but the first have no effect, as the keys of a batch are looked up together."""
 
 
 def _join(relation: Join, build: BuildInput) -> DataStream:
@@ -76,11 +83,14 @@ def _temporal_join(relation: TemporalJoin, build: BuildInput) -> DataStream:
     return computed(relation, _keyed_inputs(relation, relation.keys, build), "temporal_joins:VersionJoin", plan)
 
 
-def _condition_of(relation: Join | TemporalJoin) -> tuple[Expression | None, dict[str, TypeInformation] | None]:
+def _condition_of(
+    relation: Join | TemporalJoin | LookupJoin,
+) -> tuple[Expression | None, dict[str, TypeInformation] | None]:
     """The condition of a join, and names and types of the columns of a pair."""
     if relation.condition is None:
         return None, None
-    pair = [*relation.left.columns, *relation.right.columns]
+    right = relation.table if isinstance(relation, LookupJoin) else relation.right
+    pair = [*relation.left.columns, *right.columns]
     types = [type_info_of(column.type) for column in pair]
     return to_expression(relation.condition, names_of(pair)), dict(zip(names_of(pair), types, strict=True))
 
@@ -139,6 +149,30 @@ def _replicate(relation: Replicate, build: BuildInput) -> DataStream:
     return expanded_rows("Correlate", build(relation.input), computation, row_type_of(relation.columns))
 
 
+def _looked_up(relation: LookupJoin, build: BuildInput) -> DataStream:
+    for name, value in relation.options:
+        if name not in _LOOKUP_HINTS:
+            raise UnsupportedFeatureError(
+                f"hint LOOKUP: '{name}' = '{value}' is not supported yet; there are {', '.join(_LOOKUP_HINTS)}"
+            )
+    connector, context = connector_of(relation.table.identifier, relation.table.table)
+    table = relation.table.columns
+    lookup, cache = connector.lookup(context, [table[key.right].name for key in relation.keys])
+    condition, types = _condition_of(relation)
+    plan = LookupPlan(
+        lookup,
+        cache,
+        tuple(key.left for key in relation.keys),
+        len(relation.left.columns),
+        tuple((column.name, type_info_of(column.type)) for column in table),
+        relation.is_outer,
+        condition,
+        types,
+    )
+    computation = ChangelogComputation("firesteel_sql.operators.lookup_joins:LookupRows", plan)
+    return expanded_rows("LookupJoin", build(relation.left), computation, row_type_of(relation.columns))
+
+
 def _sorted_rows(relation: SortedRows, build: BuildInput) -> DataStream:
     plan = SortPlan(relation.order, len(relation.input.columns))
     rows = keyed(build(relation.input), relation.input, ())
@@ -184,6 +218,7 @@ def _retention(calls: Sequence[OverCall]) -> tuple[int | None, int | None]:
 
 
 BUILDERS: Final[Builders] = {
+    LookupJoin: _looked_up,
     Over: _over,
     Join: _join,
     TemporalJoin: _temporal_join,

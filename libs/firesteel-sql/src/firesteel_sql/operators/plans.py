@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.expressions import Expression
+from firesteel_sql.connectors.lookup import LookupCache, TableLookup
 from firesteel_sql.plan.stateful_relations import (
     AggregateCall,
     JoinKind,
@@ -208,3 +209,28 @@ def number_of(call: AggregateCall) -> int:
     number = call.constants[0] if call.constants else 1
     assert isinstance(number, int)
     return number
+
+
+@dataclass(frozen=True)
+class LookupPlan:
+    """A join with rows that are looked up.
+
+    Attributes:
+        lookup: finds the rows of keys.
+        cache: how long they are kept; None = not at all.
+        keys: places of the key's columns in the left input.
+        width: number of the left columns.
+        table_types: names and types of the table's columns.
+        is_outer: left rows without a partner stay.
+        condition: over the columns of both; None = equal keys suffice.
+        condition_types: names and types of these columns.
+    """
+
+    lookup: TableLookup
+    cache: LookupCache | None
+    keys: tuple[int, ...]
+    width: int
+    table_types: tuple[tuple[str, TypeInformation], ...]
+    is_outer: bool
+    condition: Expression | None = None
+    condition_types: dict[str, TypeInformation] | None = None

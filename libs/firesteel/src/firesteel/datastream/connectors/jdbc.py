@@ -8,6 +8,7 @@ from firesteel.core.pyflink_names import reexports
 
 if TYPE_CHECKING:  # types of a plug-in that need not be installed: ``reexports`` imports a name when it is asked for
     from firesteel_jdbc.options import JdbcConnectionOptions, JdbcExactlyOnceOptions, JdbcExecutionOptions
+    from firesteel_jdbc.row_lookup import JdbcRowLookup
     from firesteel_jdbc.sink import JdbcSink
     from firesteel_jdbc.source import (
         JdbcGenericParameterValuesProvider,
@@ -23,6 +24,7 @@ __all__ = [
     "JdbcExecutionOptions",
     "JdbcGenericParameterValuesProvider",
     "JdbcNumericBetweenParametersProvider",
+    "JdbcRowLookup",
     "JdbcSink",
     "JdbcSource",
     "JdbcSourceBuilder",

@@ -202,7 +202,18 @@ class RowExpansion(ABC):
     """Makes any number of rows of each row, without state.
 
     A subclass takes the parameters of the plan, the columns of the input, and those of the results (``pa.Schema``).
+
+    Attributes:
+        blocking: ``expand`` may wait for another system, so its task has a thread of its own.
     """
+
+    blocking: bool = False
+
+    def open(self) -> None:  # noqa: B027 # most have nothing to open
+        """Begin to run."""
+
+    def close(self) -> None:  # noqa: B027
+        """Give back what was opened. Called once, also after a failure."""
 
     @abstractmethod
     def expand(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], pa.RecordBatch]:
@@ -218,6 +229,23 @@ class ExpandColumns(ColumnTransform):
         self._expansion: RowExpansion = import_target(computation.implementation)(
             computation.parameters, self.input.schema, StreamColumns(spec.extra["result_type"]).schema
         )
+
+    @property
+    @override
+    def blocking(self) -> bool:
+        return self._expansion.blocking
+
+    @override
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._expansion.open()
+
+    @override
+    def close(self) -> None:
+        try:
+            self._expansion.close()
+        finally:
+            super().close()
 
     @override
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
