@@ -234,7 +234,7 @@ def test_a_job_whose_jobmaster_ended_fails_at_once_where_nothing_outlives_it() -
             assert result is not None
             assert "killed by signal 9" in result["failure-cause"]["stack-trace"]
             (cancel,) = [call for call in await w.jobmaster.wait_for("cancel")]
-            assert cancel == {}
+            assert cancel == {"by": ""}
 
     run(scenario())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProgramError
 from firesteel.table.types import DataTypes
 from firesteel_sql.operators.plans import AggregatePlan, SessionPlan, WindowPlan
-from firesteel_sql.operators.windows import Windows
+from firesteel_sql.operators.windows import Windows, last_moments
 from firesteel_sql.plan.stateful_relations import AggregateCall, WindowKind
 from tests.unit.sql.operators.changelog_rig import ChangelogRig
 
@@ -82,6 +82,43 @@ def test_a_row_without_a_time_is_an_error() -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([None], TIME)], schema=ROWS)
     with pytest.raises(ProgramError, match="a row has no time"):
         Windows(WindowPlan(WindowKind.TUMBLE, 0, 1000, 1000, 0), ROWS, WINDOWS).expand(rows)
+
+
+BERLIN = "Europe/Berlin"
+HOUR = 3_600_000
+
+
+def _utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type, misc]
+
+
+def test_windows_of_points_in_time_begin_by_the_clocks_of_the_session_and_days_may_have_25_hours() -> None:
+    instants = pa.schema([("time", pa.timestamp("us", "UTC"))])
+    bounds = [("window_start", TIME), ("window_end", TIME), ("window_time", pa.timestamp("us", "UTC"))]
+    output = pa.schema([*instants, *bounds])
+    times = [_utc(2026, 10, 24, 21, 59), _utc(2026, 10, 24, 22), _utc(2026, 10, 25, 22, 59), _utc(2026, 10, 25, 23)]
+    rows = pa.RecordBatch.from_arrays([pa.array(times, instants.field(0).type)], schema=instants)
+    plan = WindowPlan(WindowKind.TUMBLE, 0, 24 * HOUR, 24 * HOUR, 0, BERLIN)
+    _, result = Windows(plan, instants, output).expand(rows)
+    days = [start.day for start in result.column("window_start").to_pylist()]
+    assert days == [24, 25, 25, 26]
+    lasts = result.column("window_time").to_pylist()
+    assert lasts[1] == _utc(2026, 10, 25, 23) - timedelta(milliseconds=1)
+    ends = result.column("window_end")
+    assert last_moments(ends, BERLIN).tolist() == [round(last.timestamp() * 1000) for last in lasts]
+
+
+def test_a_window_of_a_zone_ends_when_the_watermark_has_passed_midnight_there() -> None:
+    plan = AggregatePlan((AggregateCall("COUNT", (), DataTypes.BIGINT()),), True, window_end=1, window_zone=BERLIN)
+    counts = Types.ROW_NAMED(["shop", "end", "rows"], [Types.STRING(), Types.SQL_TIMESTAMP(), Types.LONG()])
+    rig = ChangelogRig("firesteel_sql.operators.aggregates:GroupAggregate", plan, [SALES], [(0, 1)], counts)
+    midnight = datetime(2026, 10, 26)
+    rig.change([(1, ("a", midnight, 5))])
+    end = int(_utc(2026, 10, 25, 23).timestamp() * 1000)
+    rig.watermark(end - 2)
+    assert rig.changes == []
+    rig.watermark(end - 1)
+    assert rig.changes == [(0, ("a", midnight, 1))]
 
 
 SALES = Types.ROW_NAMED(["shop", "end", "amount"], [Types.STRING(), Types.SQL_TIMESTAMP(), Types.LONG()])

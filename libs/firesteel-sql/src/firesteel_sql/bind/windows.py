@@ -117,12 +117,14 @@ def _window(
         replace(other, time_attribute=None) if place == time else other for place, other in enumerate(relation.columns)
     ]
     bound = DataTypes.TIMESTAMP(3, False)
-    of_time = DataTypes.TIMESTAMP_LTZ(3, False) if column.type.name == "TIMESTAMP_LTZ" else bound
+    is_instant = column.type.name == "TIMESTAMP_LTZ"
+    of_time = DataTypes.TIMESTAMP_LTZ(3, False) if is_instant else bound
+    zone = binder.session.zone if is_instant else "UTC"
     added = [
         Column("window_start", bound), Column("window_end", bound),
         Column("window_time", of_time, column.time_attribute),
     ]  # fmt: skip
-    return WindowTable((*plain, *added), relation, kind, time, size, step, offset, tuple(partition))
+    return WindowTable((*plain, *added), relation, kind, time, size, step, offset, tuple(partition), zone)
 
 
 def _milliseconds(node: n.ValueExpression, binder: ExpressionBinder) -> int:

@@ -23,6 +23,7 @@ def _aggregate(relation: Aggregate, build: BuildInput) -> DataStream:
         is_global=not relation.groups,
         window_end=window_end,
         starts_with_row=relation.starts_with_row,
+        window_zone="UTC" if relation.window is None else relation.window.zone,
     )
     rows = keyed(build(relation.input), relation.input, relation.groups)
     return computed(relation, [rows], "aggregates:GroupAggregate", plan)
@@ -32,8 +33,10 @@ def _windows(relation: WindowTable, build: BuildInput) -> DataStream:
     rows = build(relation.input)
     if relation.kind is WindowKind.SESSION:
         sessions = keyed(rows, relation.input, relation.partition)
-        return computed(relation, [sessions], "sessions:Sessions", SessionPlan(relation.time, relation.size))
-    plan = WindowPlan(relation.kind, relation.time, relation.size, relation.step, relation.offset)
+        return computed(
+            relation, [sessions], "sessions:Sessions", SessionPlan(relation.time, relation.size, relation.zone)
+        )
+    plan = WindowPlan(relation.kind, relation.time, relation.size, relation.step, relation.offset, relation.zone)
     computation = ChangelogComputation("firesteel_sql.operators.windows:Windows", plan)
     return expanded_rows("WindowTableFunction", rows, computation, row_type_of(relation.columns))
 

@@ -65,6 +65,7 @@ def _join(relation: Join, build: BuildInput) -> DataStream:
         None if last is None else (last.left, last.right),
         relation.bounds,
         None if relation.window is None else (relation.window[0].end, relation.window[1].end),
+        "UTC" if relation.window is None else relation.window[0].zone,
     )
     return computed(relation, _keyed_inputs(relation, keys, build), "joins:JoinFunction", plan)
 
@@ -120,6 +121,7 @@ def _rank(relation: Rank, build: BuildInput) -> DataStream:
         is_insert_only=changelog_mode(relation.input, table_mode).is_append,
         last_of_peers=keeps_last,
         window_end=None if relation.window is None else relation.window.end,
+        window_zone="UTC" if relation.window is None else relation.window.zone,
     )
     inputs = [keyed(build(relation.input), relation.input, relation.partition)]
     return computed(relation, inputs, "ranks:RankChanges", plan)

@@ -25,6 +25,7 @@ from firesteel_sql.operators.distinct import DistinctValues
 from firesteel_sql.operators.group_results import Ints, Mask, changes_of_groups, inserted, truths
 from firesteel_sql.operators.plans import AggregatePlan
 from firesteel_sql.operators.row_accumulators import ChangingExtreme, RowAccumulator, accumulator_over_rows
+from firesteel_sql.operators.windows import last_moments
 from firesteel_sql.plan.stateful_relations import AggregateCall
 
 
@@ -72,7 +73,7 @@ class GroupAggregate(ChangelogFunction):
         self._calls = [
             self._call(call, field.type, states) for call, field in zip(self._plan.calls, results, strict=True)
         ]
-        self._next_end: int | None = None
+        self._next_last: int | None = None
         self._gave = False
 
     def _call(self, call: AggregateCall, result: pa.DataType, states: ChangelogStates) -> _Call:
@@ -104,8 +105,12 @@ class GroupAggregate(ChangelogFunction):
                 context.wake_at(context.now())
         end = self._plan.window_end
         if end is not None:
-            ends = [_ends(self._state.index.keys(slots)[end]) for slots in self._state.pieces() if len(slots)]
-            self._next_end = min((int(part.min()) for part in ends), default=None)
+            pieces = [self._last(self._state.index.keys(slots)[end]) for slots in self._state.pieces() if len(slots)]
+            self._next_last = min((int(lasts.min()) for lasts in pieces), default=None)
+
+    def _last(self, ends: pa.Array) -> Ints:
+        """The last milliseconds of windows, by their ends."""
+        return last_moments(ends, self._plan.window_zone)
 
     # -- rows
 
@@ -114,18 +119,18 @@ class GroupAggregate(ChangelogFunction):
         rows, weights = columns_of(batch), weights_of(batch)
         end = self._plan.window_end
         if end is not None:
-            ends = _ends(keys[end])
-            late = ends - 1 <= self.context.watermark()
+            lasts = self._last(keys[end])
+            late = lasts <= self.context.watermark()
             if late.any():
                 self._late.inc(int(late.sum()))
                 chosen = np.flatnonzero(~late)
                 if not chosen.size:
                     return
                 picks = pa.array(chosen)
-                rows, weights, ends = rows.take(picks), weights[chosen], ends[chosen]
+                rows, weights, lasts = rows.take(picks), weights[chosen], lasts[chosen]
                 keys = [key.take(picks) for key in keys]
-            first_end = int(ends.min())
-            self._next_end = first_end if self._next_end is None else min(first_end, self._next_end)
+            first = int(lasts.min())
+            self._next_last = first if self._next_last is None else min(first, self._next_last)
         changes = self._changes(keys, rows, weights)
         if changes is not None:
             yield changes
@@ -172,7 +177,7 @@ class GroupAggregate(ChangelogFunction):
     @override
     def on_watermark(self, watermark: int) -> Iterator[Batch]:
         if self._plan.window_end is not None:
-            if self._next_end is not None and self._next_end - 1 <= watermark:
+            if self._next_last is not None and self._next_last <= watermark:
                 yield from self._end_windows(self._plan.window_end, watermark)
         elif watermark == END_OF_INPUT and self._lacks_row:
             yield self._row_of_nothing()
@@ -198,18 +203,18 @@ class GroupAggregate(ChangelogFunction):
         """Give the results of the windows that the watermark has passed, and forget them."""
 
         def is_over(keys: Sequence[pa.Array]) -> Mask:
-            over: Mask = _ends(keys[end]) - 1 <= watermark
+            over: Mask = self._last(keys[end]) <= watermark
             return over
 
-        next_ends: list[int] = []
+        remaining_lasts: list[int] = []
         for slots in self._state.pieces():
             if not len(slots):
                 continue
             keys = self._state.index.keys(slots)
             over = is_over(keys)
-            remaining = _ends(keys[end])[~over]
+            remaining = self._last(keys[end])[~over]
             if remaining.size:
-                next_ends.append(int(remaining.min()))
+                remaining_lasts.append(int(remaining.min()))
             ended = slots[over]
             if ended.size:
                 ended_keys = self._state.index.keys(ended)
@@ -219,13 +224,7 @@ class GroupAggregate(ChangelogFunction):
                 self._state.release(ended)
         for distinct in self._distinct.values():
             distinct.forget(is_over)
-        self._next_end = min(next_ends, default=None)
-
-
-def _ends(column: pa.Array) -> Ints:
-    """Ends of windows, epoch ms."""
-    numbers: Ints = column.cast(pa.timestamp("ms"), safe=False).view(pa.int64()).to_numpy(zero_copy_only=False)
-    return numbers
+        self._next_last = min(remaining_lasts, default=None)
 
 
 def _owns_constant(states: ChangelogStates) -> bool:

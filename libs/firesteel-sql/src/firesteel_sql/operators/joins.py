@@ -43,6 +43,7 @@ from firesteel_sql.operators.expiry import ExpiryQueue
 from firesteel_sql.operators.not_in import ExcludedValues
 from firesteel_sql.operators.pair_condition import PairCondition
 from firesteel_sql.operators.plans import JoinPlan
+from firesteel_sql.operators.windows import last_moments
 from firesteel_sql.plan.stateful_relations import JoinKind
 
 Mask = npt.NDArray[np.bool_]
@@ -318,7 +319,7 @@ class JoinFunction(ChangelogFunction):
         """The watermark at which no partner of a row can come any more."""
         plan, is_left = self._plan, side.index == 0
         if plan.window_ends is not None:
-            return millis_of(columns[plan.window_ends[side.index]]) - 1
+            return last_moments(columns[plan.window_ends[side.index]], plan.window_zone)
         bounds = plan.bounds
         assert bounds is not None
         column = columns[bounds.left_time if is_left else bounds.right_time]

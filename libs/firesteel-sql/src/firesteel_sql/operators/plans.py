@@ -29,6 +29,7 @@ class AggregatePlan:
         is_global: there are no groups: the key is a constant that is no part of the results.
         window_end: which column of the key is the end of a window; None = results leave with each change.
         starts_with_row: without groups: the row is given before any row of the input comes.
+        window_zone: time zone of the ends of windows.
     """
 
     calls: tuple[AggregateCall, ...]
@@ -36,6 +37,7 @@ class AggregatePlan:
     is_global: bool = False
     window_end: int | None = None
     starts_with_row: bool = False
+    window_zone: str = "UTC"
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class WindowPlan:
         size: length of a window, ms; of CUMULATE the longest.
         step: time from one window to the next, ms.
         offset: by which windows are moved, ms.
+        zone: time zone by whose clocks they begin and end.
     """
 
     kind: WindowKind
@@ -55,6 +58,7 @@ class WindowPlan:
     size: int
     step: int
     offset: int
+    zone: str = "UTC"
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,12 @@ class SessionPlan:
     Attributes:
         time: place of the column with the time.
         gap: time without rows after which a session ends, ms.
+        zone: time zone of their start and end.
     """
 
     time: int
     gap: int
+    zone: str = "UTC"
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,7 @@ class JoinPlan:
             IN); None = no such columns.
         bounds: of the times of partners.
         window_ends: places of the end of windows that are among the keys.
+        window_zone: time zone of these ends.
     """
 
     kind: JoinKind
@@ -94,6 +101,7 @@ class JoinPlan:
     may_be_equal: tuple[int, int] | None = None
     bounds: TimeBounds | None = None
     window_ends: tuple[int, int] | None = None
+    window_zone: str = "UTC"
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,7 @@ class RankPlan:
         is_insert_only: rows are never deleted.
         last_of_peers: peers have the opposite order: the last one comes first.
         window_end: place of the end of a window that is part of the partition; None = there are no windows.
+        window_zone: time zone of these ends.
     """
 
     function: RankFunction
@@ -144,6 +153,7 @@ class RankPlan:
     is_insert_only: bool = False
     last_of_peers: bool = False
     window_end: int | None = None
+    window_zone: str = "UTC"
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,13 @@ from firesteel_sql.operators.changes import (
     Ints,
     Kinds,
     matched_rows,
-    millis_of,
     net_changes,
     result,
 )
 from firesteel_sql.operators.expiry import ExpiryQueue
 from firesteel_sql.operators.ordering import sort_codes, sort_rows
 from firesteel_sql.operators.plans import RankPlan
+from firesteel_sql.operators.windows import last_moments
 from firesteel_sql.plan.stateful_relations import RankFunction
 
 _RANK, _ARRIVAL = "rank", "arrival"
@@ -114,7 +114,7 @@ class RankChanges(ChangelogFunction):
     def _ends_of(self, columns: Sequence[pa.Array]) -> Ints:
         """The last millisecond of the window of each row."""
         assert self._plan.window_end is not None
-        return millis_of(columns[self._plan.window_end]) - 1
+        return last_moments(columns[self._plan.window_end], self._plan.window_zone)
 
     @override
     def on_watermark(self, watermark: int) -> Iterator[Batch]:

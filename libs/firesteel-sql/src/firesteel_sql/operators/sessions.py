@@ -19,7 +19,7 @@ from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import columns_of
 from firesteel_sql.operators.group_results import Ints, Mask, inserted
 from firesteel_sql.operators.plans import SessionPlan
-from firesteel_sql.operators.windows import times_of, window_columns
+from firesteel_sql.operators.windows import session_columns, times_of
 
 _TIME = "time"
 
@@ -105,7 +105,7 @@ class Sessions(ChangelogFunction):
         ended = (ends - 1 <= watermark)[session]
         if ended.any():
             columns = self._rows.take(rows[ended])[: self._width]
-            bounds = window_columns(times[starts][session[ended]], ends[session[ended]], self._output)
+            bounds = session_columns(times[starts][session[ended]], ends[session[ended]], self._output, self._plan.zone)
             yield inserted(self._output, [*columns, *bounds])
             self._rows.drop(rows[ended])
         self._find_first()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import override
 
 from firesteel.core.errors import ProgramError
@@ -15,27 +16,48 @@ from firesteel_sql.operators.plans import WindowPlan
 from firesteel_sql.plan.stateful_relations import WindowKind
 
 
-def times_of(column: pa.Array) -> Ints:
-    """Times in epoch milliseconds.
+def times_of(column: pa.Array, zone: str = "UTC") -> Ints:
+    """Times in milliseconds since 1970, as clocks of a zone show them; times without a zone as they are.
 
     Raises:
         ProgramError: one is NULL.
     """
     if column.null_count:
         raise ProgramError("a row has no time (NULL in the column of its time attribute), so it belongs to no window")
-    numbers: Ints = column.cast(pa.timestamp("ms", column.type.tz), safe=False).view(pa.int64()).to_numpy()
+    if column.type.tz is not None:
+        column = pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone)))
+    numbers: Ints = column.cast(pa.timestamp("ms"), safe=False).view(pa.int64()).to_numpy()
     return numbers
 
 
-def time_column(times: Ints, data_type: pa.DataType) -> pa.Array:
-    """A column of times in epoch milliseconds."""
-    return pa.array(times, pa.timestamp("ms", data_type.tz)).cast(data_type)
-
-
-def window_columns(starts: Ints, ends: Ints, schema: pa.Schema) -> list[pa.Array]:
+def window_columns(starts: Ints, ends: Ints, schema: pa.Schema, zone: str = "UTC") -> list[pa.Array]:
     """``window_start``, ``window_end`` and ``window_time``, which are the last columns of a schema."""
-    types = [field.type for field in list(schema)[-3:]]
-    return [time_column(times, data_type) for times, data_type in zip((starts, ends, ends - 1), types, strict=True)]
+    columns = []
+    for times, field in zip((starts, ends, ends - 1), list(schema)[-3:], strict=True):
+        column = pa.array(times, pa.timestamp("ms"))
+        columns.append((column if field.type.tz is None else _instants(column, zone)).cast(field.type))
+    return columns
+
+
+def session_columns(firsts: Ints, ends: Ints, schema: pa.Schema, zone: str) -> list[pa.Array]:
+    """The same columns for sessions, whose bounds are points in time (epoch ms)."""
+    columns = []
+    for times, field in zip((firsts, ends, ends - 1), list(schema)[-3:], strict=True):
+        column = pa.array(times, pa.timestamp("ms", zone))
+        columns.append((pc.local_timestamp(column) if field.type.tz is None else column).cast(field.type))
+    return columns
+
+
+def last_moments(ends: pa.Array, zone: str) -> Ints:
+    """The last milliseconds (epoch ms) of windows that end when clocks of a zone show this; arbitrary for NULL."""
+    moments = _instants(ends.cast(pa.timestamp("ms"), safe=False), zone)
+    numbers: Ints = moments.view(pa.int64()).fill_null(0).to_numpy() - 1
+    return numbers
+
+
+def _instants(local: pa.Array, zone: str) -> pa.Array:
+    """Points in time at which clocks show this: the later one, if they are set back."""
+    return pc.assume_timezone(local, zone, ambiguous="latest", nonexistent="latest")
 
 
 class Windows(RowExpansion):
@@ -46,9 +68,9 @@ class Windows(RowExpansion):
 
     @override
     def expand(self, rows: pa.RecordBatch) -> tuple[Any, pa.RecordBatch]:
-        origins, starts, ends = self._windows(times_of(rows.column(self._plan.time)))
+        origins, starts, ends = self._windows(times_of(rows.column(self._plan.time), self._plan.zone))
         chosen = rows if len(origins) == rows.num_rows else rows.take(pa.array(origins))
-        columns = [*chosen.columns, *window_columns(starts, ends, self._output)]
+        columns = [*chosen.columns, *window_columns(starts, ends, self._output, self._plan.zone)]
         return origins, pa.RecordBatch.from_arrays(columns, schema=self._output)
 
     def _windows(self, times: Ints) -> tuple[Ints, Ints, Ints]:

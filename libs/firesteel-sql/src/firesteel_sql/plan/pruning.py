@@ -364,9 +364,8 @@ def _call(call: AggregateCall, places: Mapping[int, int]) -> AggregateCall:
 def _window(window: WindowColumns | None, places: Mapping[int, int]) -> WindowColumns | None:
     if window is None:
         return None
-    return WindowColumns(
-        places[window.start], places[window.end], None if window.time is None else places.get(window.time)
-    )
+    time = None if window.time is None else places.get(window.time)
+    return replace(window, start=places[window.start], end=places[window.end], time=time)
 
 
 # -- projections over projections

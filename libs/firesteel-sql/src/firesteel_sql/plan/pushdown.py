@@ -306,8 +306,8 @@ def _common_window(
     if start is None or end is None:
         return None
     return (
-        WindowColumns(start.left, end.left, min(ours.times, default=None)),
-        WindowColumns(start.right, end.right, min(theirs.times, default=None)),
+        WindowColumns(start.left, end.left, min(ours.times, default=None), ours.shape.zone),
+        WindowColumns(start.right, end.right, min(theirs.times, default=None), theirs.shape.zone),
     )
 
 

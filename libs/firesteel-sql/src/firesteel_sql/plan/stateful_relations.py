@@ -77,11 +77,13 @@ class WindowColumns:
         start: place of ``window_start``.
         end: place of ``window_end``.
         time: place of ``window_time``; None = the query did not keep it.
+        zone: time zone of start and end; UTC = as the time itself.
     """
 
     start: int
     end: int
     time: int | None = None
+    zone: str = "UTC"
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ class WindowTable(Relation):
         step: HOP and CUMULATE: time between two windows, ms; else equal to ``size``.
         offset: by which windows are moved, ms.
         partition: SESSION: places of the columns within which sessions are found.
+        zone: time zone by whose clocks windows begin and end, of a TIMESTAMP_LTZ; else UTC.
     """
 
     input: Relation
@@ -151,6 +154,7 @@ class WindowTable(Relation):
     step: int
     offset: int = 0
     partition: Places = ()
+    zone: str = "UTC"
 
     @property
     @override

@@ -30,12 +30,14 @@ class WindowShape:
         size: ms.
         step: ms.
         offset: ms.
+        zone: of start and end.
     """
 
     kind: WindowKind
     size: int
     step: int
     offset: int
+    zone: str
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class WindowBounds:
         end = next((place for place in places if place in self.ends), None)
         if start is None or end is None:
             return None
-        return WindowColumns(start, end, next((place for place in places if place in self.times), None))
+        time = next((place for place in places if place in self.times), None)
+        return WindowColumns(start, end, time, self.shape.zone)
 
     def _at(self, sources: Sequence[int | None]) -> WindowBounds | None:
         """The bounds in a relation whose columns come from these places."""
@@ -80,7 +83,7 @@ def window_bounds(relation: Relation) -> WindowBounds | None:
     """
     match relation:
         case WindowTable():
-            shape = WindowShape(relation.kind, relation.size, relation.step, relation.offset)
+            shape = WindowShape(relation.kind, relation.size, relation.step, relation.offset, relation.zone)
             width = len(relation.input.columns)
             return WindowBounds(shape, frozenset([width]), frozenset([width + 1]), frozenset([width + 2]))
         case Filter() | Unnest():
