@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firesteel.checkpoint.store import CompletedCheckpointStore
+from firesteel.ha.cell_services import CellServices
 from firesteel.ha.cells import Cells, Change, Record, UnsureError
 from firesteel.ha.disk import Disk
-from firesteel.ha.job_cells import CellJobStore
 from firesteel.ha.jobs import JobStore, RecordedEnd
 from firesteel.ha.payloads import DirectoryPayloads
 from firesteel.ha.retrieval import Attempts, Leader, Listener
@@ -85,9 +85,12 @@ class ProcessServices(HighAvailabilityServices):
         return stop
 
     def job_store(self, leadership: Leadership) -> JobStore:
-        disk, where = _Disk(self), self._directory / "dispatcher"
-        cells = _Cells(self._shared.election.cells, self)
-        return CellJobStore(cells, DirectoryPayloads(where, disk), leadership.component, leadership.epoch)
+        return self._stored().job_store(leadership)
+
+    def _stored(self) -> CellServices:
+        """What is in cells, with payloads in the directory that all hosts share."""
+        payloads = DirectoryPayloads(self._directory / "payloads", _Disk(self))
+        return CellServices(_Cells(self._shared.election.cells, self), payloads)
 
     def reach(self, what: str) -> None:
         """Ask for something.
@@ -104,13 +107,13 @@ class ProcessServices(HighAvailabilityServices):
     def record_end(self, leadership: Leadership, end: RecordedEnd) -> None:
         assert isinstance(leadership, _WatchedLeadership)
         self._shared.reach(self._process, "noting the end")
-        self._shared.election.record_end(leadership.inner, end)
+        self._stored().record_end(leadership.inner, end)
         self._shared.over.add(leadership.component.removeprefix("job-"))
         pause(0.0)
 
     def recorded_end(self, job_id: str) -> RecordedEnd | None:
         self._shared.reach(self._process, f"looking whether job {job_id[:6]} has ended")
-        return self._shared.election.recorded_end(job_id)
+        return self._stored().recorded_end(job_id)
 
     def forget_job(self, job_id: str) -> None:
         self._shared.reach(self._process, f"forgetting job {job_id[:6]}")

@@ -87,7 +87,7 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
         return process_id(running_process())
 
     def services(_: Any, directory: Path) -> ProcessServices:
-        return ProcessServices(cluster().ha, running_process(), directory)
+        return ProcessServices(cluster().ha, running_process(), cluster().directory)
 
     def storage(parameters: StorageParameters) -> SimulatedStorage:
         return cluster().storage(parameters.job_id)

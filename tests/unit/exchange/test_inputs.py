@@ -171,7 +171,7 @@ def test_small_messages_are_merged_only_if_they_are_alike() -> None:
     ):
         channel.receive(memoryview(b"".join(writer.dumps(batch)[0])), 0)
     got = [channel.poll() for _ in range(9)]
-    assert [len(batch) for batch in got if isinstance(batch, Batch)] == [2, 1, 1, 1, 1, 1, 1, 1]
+    assert [len(batch) for batch in got if isinstance(batch, Batch)] == [2, 1, 1, 2, 1, 1, 1]
     assert got[1].timestamps == [30]  # type: ignore[union-attr]
     assert got[2].kinds == [0]  # type: ignore[union-attr]
 

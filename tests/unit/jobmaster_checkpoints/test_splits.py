@@ -141,7 +141,7 @@ class SplitsOverRestarts(RuleBasedStateMachine):
             if record is not None:
                 self.counted[subtask][record] += 1
 
-    @rule(asked=st.lists(st.tuples(indices, st.booleans(), st.integers(0, 4)), max_size=8))
+    @rule(requests=st.lists(st.tuples(indices, st.booleans(), st.integers(0, 4)), max_size=8))
     def readers_work(self, requests: list[tuple[int, bool, int]]) -> None:
         """Readers ask; perhaps they get it, and read."""
         for index, gets, count in requests:

@@ -20,6 +20,7 @@ from firesteel.functions.async_functions import AsyncFunction
 from firesteel.functions.batch_functions import ChangelogMapFunction
 from firesteel.functions.functions import KeyedProcessFunction, ProcessFunction
 from firesteel.functions.output_tag import OutputTag
+from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.partitioners import SingleOutput, create_output
@@ -311,12 +312,17 @@ def test_operators_that_would_take_a_deleted_row_for_an_inserted_one_refuse_it(o
         stepped(stage)
 
 
-def test_sinks_refuse_deleted_rows() -> None:
-    plan = opened(line(spec(OperatorKind.PRINT)))
-    executor = executor_of(plan)
-    executor.feed(Batch([1], None, [DELETE]))
+class PlainSink(Sink[Any]):
+    """Its writer does not look at kinds of rows."""
+
+    def create_writer(self, context: Any) -> SinkWriter[Any]:
+        raise NotImplementedError  # no row gets so far
+
+
+def test_sinks_that_do_not_look_at_kinds_refuse_deleted_rows() -> None:
+    sink = create_operator(spec(OperatorKind.SINK, PlainSink()))
     with pytest.raises(ProgramError, match=r"takes rows that are inserted \(\+I\) only"):
-        executor.step()
+        sink.refuse_changes(Batch([1], None, [DELETE]))
 
 
 class Gate(AsyncFunction[Any, Any]):

@@ -154,8 +154,10 @@ class DirectoryCells(Cells):
             StorageAwayError: the directory is away.
         """
         marker = self.directory / _MARKER
+        # First this host's memory: a coordinator that begins at the same time writes the marker, then the memory.
+        expects_marker = self._joins or self._was_marked()
         if not marker.exists():
-            if self._joins or self._was_marked():
+            if expects_marker:
                 raise StorageAwayError(
                     f"{self.directory} does not hold the marker of this cluster ({_MARKER}): is the file system of "
                     f"{HA_STORAGE_DIRECTORY.key} mounted on this host, and is it the same place as before?"

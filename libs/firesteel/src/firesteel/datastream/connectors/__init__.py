@@ -84,11 +84,14 @@ if TYPE_CHECKING:  # the one list of these names: ``reexports`` reads it as well
         JdbcExecutionOptions as JdbcExecutionOptions,
         JdbcGenericParameterValuesProvider as JdbcGenericParameterValuesProvider,
         JdbcNumericBetweenParametersProvider as JdbcNumericBetweenParametersProvider,
+        JdbcRowLookup as JdbcRowLookup,
         JdbcSink as JdbcSink,
         JdbcSource as JdbcSource,
         JdbcSourceBuilder as JdbcSourceBuilder,
+        JdbcTableSink as JdbcTableSink,
     )
     from firesteel.datastream.connectors.kafka import (
+        ConsumerRecords as ConsumerRecords,
         ConsumerRecord as ConsumerRecord,
         FlinkKafkaConsumer as FlinkKafkaConsumer,
         FlinkKafkaProducer as FlinkKafkaProducer,
