@@ -18,13 +18,13 @@ from firesteel_dispatcher.clean_up import Remains
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import (
     AskHost,
-    CancelJob,
     CleanUpCheckpoints,
     DeleteStoredJob,
     ForgetJobMaster,
     ProbeJobMaster,
     RememberJobMaster,
     SendAdoptJob,
+    SendCancelJob,
     SendStartJob,
     StoreEnd,
     TakeOver,
@@ -111,8 +111,8 @@ def test_cancelling_waits_for_the_answer_of_a_host_that_was_asked() -> None:
     submit(core)
     assert core.may_start("j")
     assert core.cancel("j", NOW) == []
-    assert core.started("j", *JM) == [RememberJobMaster("j", *JM), CancelJob("j", *JM)]
-    assert core.cancel("j", NOW) == [CancelJob("j", *JM)]
+    assert core.started("j", *JM) == [RememberJobMaster("j", *JM), SendCancelJob("j", *JM)]
+    assert core.cancel("j", NOW) == [SendCancelJob("j", *JM)]
 
 
 def test_events_of_a_job_without_a_jobmaster_say_who_submitted_and_who_cancelled_it() -> None:
@@ -140,7 +140,7 @@ def test_cancelling_a_job_that_nobody_was_asked_to_run_ends_it() -> None:
     assert core.job("j").state == "CANCELED"
     assert not core.may_start("j")
     # It was started after all: the answer was late.
-    assert core.started("j", *JM) == [CancelJob("j", *JM)]
+    assert core.started("j", *JM) == [SendCancelJob("j", *JM)]
 
 
 def test_an_ended_job_can_not_be_cancelled_and_its_end_is_told_once() -> None:
@@ -235,7 +235,7 @@ def test_a_jobmaster_that_is_silent_while_its_host_answers_is_lost(follows: bool
         assert list(core.job("j").former) == [JM[1]]
         assert core.job("j").takeover_cause == "the JobMaster of the job gives no sign of life (no answer)"
     else:
-        assert did == [StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM), CancelJob("j", *JM)]
+        assert did == [StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM), SendCancelJob("j", *JM)]
         assert "the cluster keeps nothing" in failure_message(core)
         assert (core.job("j").archive or {})[CLEAN_UP] == closing.CleanUp.KEEP
 
@@ -282,10 +282,10 @@ def test_a_job_whose_jobmaster_is_cut_off_can_be_cancelled() -> None:
     assert core.cancel("j", at(100)) == []
     assert core.unreachable("j", "no answer", at(149)) == [AskHost()], "it may run, and hear of it"
     assert core.unreachable("j", "no answer", at(150)) == [
-        StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM), CancelJob("j", *JM),
+        StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM), SendCancelJob("j", *JM),
     ]  # fmt: skip
     assert core.job("j").state == "CANCELED"
-    assert core.host_lists({"j": JM}, at(999)) == [SendAdoptJob("j", *JM), CancelJob("j", *JM)]
+    assert core.host_lists({"j": JM}, at(999)) == [SendAdoptJob("j", *JM), SendCancelJob("j", *JM)]
 
 
 def test_what_is_heard_of_a_jobmaster_that_was_followed_deposes_nobody() -> None:
@@ -306,7 +306,7 @@ def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
         StoreEnd("j"),
         CleanUpCheckpoints("j"),
         SendAdoptJob("j", *JM),
-        CancelJob("j", *JM),
+        SendCancelJob("j", *JM),
     ]
     assert core.jobmaster_lost("j", "again", at(200)) == []
     job = core.job("j")
@@ -314,7 +314,7 @@ def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
     assert failure_message(core).startswith("no sign of life. The job is not started again")
     assert job.archive is not None
     assert (job.archive["end-time"], job.archive["duration"]) == (100_000, 99_995)
-    assert core.state_changed("j", "RUNNING", {}) == [CancelJob("j", *JM)]  # it lives
+    assert core.state_changed("j", "RUNNING", {}) == [SendCancelJob("j", *JM)]  # it lives
 
 
 def test_a_job_that_was_given_up_and_runs_somewhere_is_looked_for() -> None:
@@ -324,7 +324,7 @@ def test_a_job_that_was_given_up_and_runs_somewhere_is_looked_for() -> None:
     core.cancel("j", NOW)
     core.unreachable("j", "no answer", at(2))
     assert core.state_changed("j", "RUNNING", {}) == [AskHost()]
-    assert core.host_lists({"j": JM}, at(3)) == [SendAdoptJob("j", *JM), CancelJob("j", *JM)]
+    assert core.host_lists({"j": JM}, at(3)) == [SendAdoptJob("j", *JM), SendCancelJob("j", *JM)]
     assert core.adopted("j", *JM) == []
     assert core.job("j").state == "CANCELED"
 
@@ -347,7 +347,7 @@ def test_a_running_job_is_found_again() -> None:
     restore(core, jobmaster=("http://old", "o"), cancel_wanted=True)
     assert core.job("j").state == "RECONCILING"
     assert core.host_lists({"j": JM}, NOW) == [SendAdoptJob("j", *JM)]
-    assert core.adopted("j", *JM) == [RememberJobMaster("j", *JM), CancelJob("j", *JM)]
+    assert core.adopted("j", *JM) == [RememberJobMaster("j", *JM), SendCancelJob("j", *JM)]
     assert core.adopted("j", *JM) == []
     core.state_changed("j", "RUNNING", {})
     assert (core.job("j").phase, core.job("j").state) == (JobPhase.LED, "RUNNING")
@@ -437,7 +437,7 @@ def test_a_cancelled_job_gets_no_other_jobmaster() -> None:
     submit_and_start(core, takes_over=True)
     core.cancel("j", NOW)
     lost = core.jobmaster_lost("j", "killed", at(5))
-    assert lost == [StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM), CancelJob("j", *JM)]
+    assert lost == [StoreEnd("j"), CleanUpCheckpoints("j"), SendAdoptJob("j", *JM), SendCancelJob("j", *JM)]
     assert core.job("j").state == "CANCELED"
 
 
@@ -504,7 +504,12 @@ def test_a_job_without_jobmaster_is_started_if_nobody_ran_it_and_else_fails() ->
         *(StoreEnd("unwanted"), CleanUpCheckpoints("unwanted")),
     ]
     ended = core.unreachable("lost", "refused", NOW)
-    assert ended == [StoreEnd("lost"), CleanUpCheckpoints("lost"), SendAdoptJob("lost", *JM), CancelJob("lost", *JM)]
+    assert ended == [
+        StoreEnd("lost"),
+        CleanUpCheckpoints("lost"),
+        SendAdoptJob("lost", *JM),
+        SendCancelJob("lost", *JM),
+    ]
     assert core.job("new").state == "INITIALIZING"
     assert "ended while no Dispatcher ran" in failure_message(core, "lost")
     assert core.job("unwanted").state == "CANCELED"
@@ -563,7 +568,7 @@ def test_a_job_ends_with_its_silent_client_if_that_was_asked_for() -> None:
     core.client_alive("j", 45.0, at(20))
     core.client_alive("free", 1.0, at(20))
     assert core.tick(at(64)) == []
-    assert core.tick(at(65)) == [CancelJob("j", *JM)]
+    assert core.tick(at(65)) == [SendCancelJob("j", *JM)]
     assert core.tick(at(99)) == []
     with pytest.raises(UnknownJobError):
         core.client_alive("unknown", 1.0, NOW)
@@ -617,7 +622,7 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
             case "started" if known is not None and (known.being_started or known.ended):
                 did = core.started(job, *JM)
                 if known.ended:
-                    assert did == [CancelJob(job, *JM)]
+                    assert did == [SendCancelJob(job, *JM)]
             case "unreachable":
                 unlisted = known is not None and (known.cancel_wanted or known.is_unlisted)  # nothing is kept
                 did = core.unreachable(job, "r", moment)
@@ -625,7 +630,7 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
             case "lists" if known is not None and (known.jobmaster or known.ended):
                 did = core.host_lists({job: JM}, moment)
                 if known.ended:
-                    assert CancelJob(job, *JM) in did
+                    assert SendCancelJob(job, *JM) in did
             case "lists_nothing":
                 did = core.host_lists({}, moment)
                 assert all(j.is_unlisted for j in core.jobs.values() if j.phase is JobPhase.RECOVERING)
@@ -641,7 +646,7 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
                 did = core.jobmaster_lost(job, "l", moment)
             case "silent":
                 did = core.jobmaster_silent(job, "s", moment)
-                assert not any(isinstance(i, StoreEnd | CancelJob) for i in did)
+                assert not any(isinstance(i, StoreEnd | SendCancelJob) for i in did)
             case "cancel" if known is not None and not known.ended:
                 did = core.cancel(job, moment)
             case "stored":

@@ -22,12 +22,12 @@ from firesteel_sql.plan.relations import (
 )
 from firesteel_sql.plan.row_expressions import RowExpression, to_expression
 from firesteel_sql.plan.stateful_relations import (
-    Aggregate,
     AggregateCall,
-    Frame,
+    GroupBy,
     Join,
     JoinKind,
     Over,
+    OverFrame,
     Rank,
     RankFunction,
     Replicate,
@@ -57,7 +57,7 @@ def rows_of(relation: Relation, tables: Tables) -> list[Row]:
             return [row for row, (is_kept,) in zip(rows, kept, strict=True) if is_kept]
         case Projection():
             return values(relation.expressions, relation.input.columns, rows_of(relation.input, tables))
-        case Aggregate():
+        case GroupBy():
             return _aggregate(relation, rows_of(relation.input, tables))
         case Join():
             return _join(relation, rows_of(relation.left, tables), rows_of(relation.right, tables))
@@ -100,7 +100,7 @@ def _groups(rows: Sequence[Row], places: Sequence[int]) -> dict[Row, list[Row]]:
     return groups
 
 
-def _aggregate(relation: Aggregate, rows: Sequence[Row]) -> list[Row]:
+def _aggregate(relation: GroupBy, rows: Sequence[Row]) -> list[Row]:
     groups = _groups(rows, relation.groups) if relation.groups else {(): list(rows)}
     return [(*key, *[_call(call, group) for call in relation.calls]) for key, group in groups.items()]
 
@@ -228,7 +228,7 @@ def _over(over: Over, rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _over_call(call: AggregateCall, frame: Frame, rows: Sequence[Row], order: Sequence[SortKey]) -> list[Any]:
+def _over_call(call: AggregateCall, frame: OverFrame, rows: Sequence[Row], order: Sequence[SortKey]) -> list[Any]:
     if call.function in RankFunction.__members__:
         return [number for _, number in _numbers(rows, order, call.function)]
     if call.function in ("LAG", "LEAD"):

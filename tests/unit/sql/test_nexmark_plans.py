@@ -12,7 +12,7 @@ import pytest
 from firesteel_sql.plan.changes import changelog_mode, keeps_state
 from firesteel_sql.plan.optimizer import optimised
 from firesteel_sql.plan.relations import Relation
-from firesteel_sql.plan.stateful_relations import Aggregate, Join, LookupJoin, Over, Rank, WindowKind, WindowTable
+from firesteel_sql.plan.stateful_relations import GroupBy, Join, LookupJoin, Over, Rank, WindowKind, WindowTable
 from tests.unit.sql.planning import bound, declared
 
 
@@ -28,16 +28,16 @@ CATALOGS = declared(QUERIES.pop("tables"))
 OPERATORS: dict[str, tuple[list[str], str]] = {
     **{f"q{number}": ([], "[I]") for number in (0, 1, 2, 10, 14, 21, 22)},
     "q3": (["Join"], "[I]"),
-    "q4": (["Aggregate", "Aggregate", "Join"], "[I,UB,UA,D]"),
-    "q5": (["Join window", "Aggregate window", "Aggregate window", "HOP"], "[I]"),
+    "q4": (["GroupBy", "GroupBy", "Join"], "[I,UB,UA,D]"),
+    "q5": (["Join window", "GroupBy window", "GroupBy window", "HOP"], "[I]"),
     "q6": (["Over", "Rank", "Join"], "[I,UB,UA,D]"),
-    "q7": (["Join", "Aggregate window", "TUMBLE"], "[I]"),
-    "q8": (["Join window", "Aggregate window", "Aggregate window", "TUMBLE", "TUMBLE"], "[I]"),
+    "q7": (["Join", "GroupBy window", "TUMBLE"], "[I]"),
+    "q8": (["Join window", "GroupBy window", "GroupBy window", "TUMBLE", "TUMBLE"], "[I]"),
     "q9": (["Rank", "Join"], "[I,UB,UA,D]"),
-    "q11": (["Aggregate window", "SESSION"], "[I]"),
-    "q12": (["Aggregate window", "TUMBLE"], "[I]"),
+    "q11": (["GroupBy window", "SESSION"], "[I]"),
+    "q12": (["GroupBy window", "TUMBLE"], "[I]"),
     "q13": (["LookupJoin"], "[I]"),
-    **{f"q{number}": (["Aggregate"], "[I,UB,UA]") for number in (15, 16, 17)},
+    **{f"q{number}": (["GroupBy"], "[I,UB,UA]") for number in (15, 16, 17)},
     **{f"q{number}": (["Rank"], "[I,UB,UA,D]") for number in (18, 19)},
     "q20": (["Join"], "[I]"),
 }
@@ -47,7 +47,7 @@ def operator_of(relation: Relation) -> str | None:
     match relation:
         case WindowTable():
             return relation.kind.value
-        case Aggregate() | Join() | Rank() | Over() | LookupJoin():
+        case GroupBy() | Join() | Rank() | Over() | LookupJoin():
             window = getattr(relation, "window", None)
             return type(relation).__name__ + ("" if window is None else " window")
     assert not keeps_state(relation)

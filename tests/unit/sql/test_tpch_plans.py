@@ -9,7 +9,7 @@ import pytest
 
 from firesteel_sql.plan.optimizer import optimised
 from firesteel_sql.plan.relations import Filter, Projection, Relation
-from firesteel_sql.plan.stateful_relations import Aggregate, Join
+from firesteel_sql.plan.stateful_relations import GroupBy, Join
 from tests.unit.sql.planning import bound, declared
 
 
@@ -26,7 +26,7 @@ CATALOGS = declared(QUERIES.pop("tables"))
 def has_one_row(relation: Relation) -> bool:
     while isinstance(relation, (Projection, Filter)):
         relation = relation.input
-    return isinstance(relation, Aggregate) and not relation.groups
+    return isinstance(relation, GroupBy) and not relation.groups
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -29,7 +29,6 @@ from firesteel.rest import types as t
 from firesteel_dispatcher.archives import ended_archive
 from firesteel_dispatcher.instructions import (
     AskHost,
-    CancelJob,
     CleanUpCheckpoints,
     DeleteStoredJob,
     ForgetJobMaster,
@@ -37,6 +36,7 @@ from firesteel_dispatcher.instructions import (
     ProbeJobMaster,
     RememberJobMaster,
     SendAdoptJob,
+    SendCancelJob,
     SendStartJob,
     StoreEnd,
     TakeOver,
@@ -205,7 +205,7 @@ class DispatcherCore:
             if job is None:
                 instructions.append(TakeOver(job_id, address, token))
             elif job.phase is JobPhase.ENDED:  # the JobMaster was given up, but lives: it must free its slots
-                instructions += [SendAdoptJob(job_id, address, token), CancelJob(job_id, address, token)]
+                instructions += [SendAdoptJob(job_id, address, token), SendCancelJob(job_id, address, token)]
             elif job.phase is JobPhase.RECOVERING:
                 # The host answers for this very JobMaster, so a silence that lasted too long is the JobMaster's own.
                 if job.jobmaster == (address, token) and now.monotonic >= job.silent_until:
@@ -290,7 +290,7 @@ class DispatcherCore:
         """A JobMaster runs the job."""
         job = self.jobs.get(job_id)
         if job is None or job.phase is JobPhase.ENDED:  # the job ended while its JobMaster was being started
-            return [CancelJob(job_id, address, token)]
+            return [SendCancelJob(job_id, address, token)]
         return [] if job.phase is JobPhase.LED else self._led(job, address, token)
 
     def _led(self, job: JobRecord, address: str, token: str) -> list[Instruction]:
@@ -299,7 +299,7 @@ class DispatcherCore:
         job.jobmaster, job.being_started, job.progress, job.reason = (address, token), False, "", ""
         job.logged_at = float("-inf")
         instructions: list[Instruction] = [RememberJobMaster(job.id, address, token)]
-        return [*instructions, CancelJob(job.id, address, token)] if job.cancel_wanted else instructions
+        return [*instructions, SendCancelJob(job.id, address, token)] if job.cancel_wanted else instructions
 
     def unreachable(self, job_id: str, reason: str, now: Moment) -> list[Instruction]:
         """The job could not get a JobMaster, or its JobMaster was not reached: the job waits, without a limit.
@@ -351,7 +351,7 @@ class DispatcherCore:
         if state in ENDED:
             return []
         # The JobMaster was given up, but lives: it must free its slots.
-        return [AskHost()] if job.jobmaster is None else [CancelJob(job_id, *job.jobmaster)]
+        return [AskHost()] if job.jobmaster is None else [SendCancelJob(job_id, *job.jobmaster)]
 
     def finished(self, job_id: str, archive: Mapping[str, Any], now: Moment) -> list[Instruction]:
         """The job reached a final state; repeats change nothing.
@@ -408,7 +408,7 @@ class DispatcherCore:
         # A stray JobMaster is adopted first: it ends once a Dispatcher has taken its report.
         stray: list[Instruction] = []
         if jobmaster is not None:
-            stray = [SendAdoptJob(job.id, *jobmaster), CancelJob(job.id, *jobmaster)]
+            stray = [SendAdoptJob(job.id, *jobmaster), SendCancelJob(job.id, *jobmaster)]
         return [store_end, CleanUpCheckpoints(job.id), *forget_surplus, *stray]
 
     def is_former(self, job_id: str, token: str) -> bool:
@@ -495,7 +495,7 @@ class DispatcherCore:
             job.cancelled_by = by
         if job.phase is JobPhase.LED:
             assert job.jobmaster is not None
-            return [CancelJob(job_id, *job.jobmaster)]
+            return [SendCancelJob(job_id, *job.jobmaster)]
         if job.phase is JobPhase.WAITING and not job.being_started:
             return self._cancelled(job, now)
         return []

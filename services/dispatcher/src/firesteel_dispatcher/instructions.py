@@ -61,7 +61,7 @@ class ForgetJobMaster:
 
 
 @dataclass(frozen=True)
-class CancelJob(_OfJobMaster):
+class SendCancelJob(_OfJobMaster):
     """Tell a JobMaster to cancel its job."""
 
 
@@ -94,7 +94,7 @@ Instruction = (
     | ProbeJobMaster
     | RememberJobMaster
     | ForgetJobMaster
-    | CancelJob
+    | SendCancelJob
     | StoreEnd
     | CleanUpCheckpoints
     | DeleteStoredJob

@@ -17,7 +17,7 @@ from firesteel.rpc import RpcClient, check_reachable
 from firesteel.service.lanes import Spawn
 from firesteel.service.retries import Failure, is_gone, repeated, until_it_works
 from firesteel_dispatcher.core import DispatcherCore
-from firesteel_dispatcher.instructions import CancelJob, Instruction, ProbeJobMaster, SendAdoptJob
+from firesteel_dispatcher.instructions import Instruction, ProbeJobMaster, SendAdoptJob, SendCancelJob
 from firesteel_dispatcher.job import JobPhase, Moment
 from firesteel_dispatcher.leadership import Coordinators, DispatcherLeadership
 
@@ -85,7 +85,7 @@ class JobMasterCalls:
         """Look whether a connection to a JobMaster can be made."""
         self._once(f"probe of {order.address}, of job {order.job_id}", self._probe(order))
 
-    def cancel(self, order: CancelJob) -> None:
+    def cancel(self, order: SendCancelJob) -> None:
         self._once(f"cancelling job {order.job_id} at {order.address}", self._cancel(order))
 
     def _once(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -178,7 +178,7 @@ class JobMasterCalls:
             text = f"another JobMaster host leads than that of the job's JobMaster, which can't be reached: {error}"
             self._perform(self._core.jobmaster_lost(order.job_id, text, self._now(), order.token))
 
-    async def _cancel(self, order: CancelJob) -> None:
+    async def _cancel(self, order: SendCancelJob) -> None:
         """Call until it works. A final error means that the JobMaster knows of the job's end, or does not lead it."""
 
         def goes_on() -> bool:

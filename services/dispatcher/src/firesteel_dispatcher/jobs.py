@@ -135,7 +135,7 @@ class ClusterJobs:
                     self.calls.adopt(instruction)
                 case do.ProbeJobMaster():
                     self.calls.probe(instruction)
-                case do.CancelJob():
+                case do.SendCancelJob():
                     self.calls.cancel(instruction)
                 case do.RememberJobMaster():
                     self._heartbeats.watch(instruction.job_id)

@@ -14,7 +14,7 @@ from firesteel.common import Types
 from firesteel.core.errors import ProgramError
 from firesteel.expressions import col
 from firesteel_sql.operators import joins
-from firesteel_sql.operators.joins import JoinFunction
+from firesteel_sql.operators.joins import JoinChanges
 from firesteel_sql.operators.plans import JoinPlan
 from firesteel_sql.plan.stateful_relations import JoinKind, TimeBounds
 from tests.examples import examples
@@ -36,7 +36,7 @@ def output_of(kind: JoinKind) -> pa.Schema:
 
 def run_of(plan: JoinPlan, keys: Sequence[Sequence[int]] = ((0,), (0,)), parallelism: int = 1) -> OperatorRun:
     output = output_of(plan.kind)
-    return OperatorRun(lambda: JoinFunction(plan, [LEFT, RIGHT], output), [LEFT, RIGHT], keys, parallelism)
+    return OperatorRun(lambda: JoinChanges(plan, [LEFT, RIGHT], output), [LEFT, RIGHT], keys, parallelism)
 
 
 def expected(plan: JoinPlan, left: Sequence[Record], right: Sequence[Record], condition: Any) -> Counter[Record]:
@@ -140,7 +140,7 @@ def test_without_keys_all_rows_meet() -> None:
     left, right = LEFT.append(pa.field("all", pa.int32())), RIGHT.append(pa.field("all", pa.int32()))
     plan = JoinPlan(JoinKind.INNER, (3, 2), ())
     output = output_of(JoinKind.INNER)
-    run = OperatorRun(lambda: JoinFunction(plan, [left, right], output), [left, right], [[3], [2]])
+    run = OperatorRun(lambda: JoinChanges(plan, [left, right], output), [left, right], [[3], [2]])
     run.push([(0, (1, 2, "a", 0)), (0, (None, 3, "b", 0))])
     run.push([(0, (7, 8, 0))], 1)
     assert run.table == Counter([(1, 2, "a", 7, 8), (None, 3, "b", 7, 8)])

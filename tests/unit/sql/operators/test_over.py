@@ -16,7 +16,7 @@ import pytest
 from firesteel.table.types import DataTypes
 from firesteel_sql.operators.over import OverRows
 from firesteel_sql.operators.plans import OverPlan
-from firesteel_sql.plan.stateful_relations import AggregateCall, Frame, OverCall, SortKey
+from firesteel_sql.plan.stateful_relations import AggregateCall, OverCall, OverFrame, SortKey
 from tests.examples import examples
 from tests.unit.sql.operators.changing_tables import ChangingTable, OperatorRun, Record
 
@@ -33,9 +33,12 @@ INPUT = pa.schema(
     ]
 )
 LONG, DOUBLE, DECIMAL, TEXT = pa.int64(), pa.float64(), pa.decimal128(38, 2), pa.string()
-FRAMES = (
-    Frame(True, None, 0), Frame(False, None, 0), Frame(True, 2, 0), Frame(False, 3, 0), Frame(True, 1, 2),
-    Frame(False, 2, 1), Frame(True, None, None), Frame(False, 0, 0), Frame(True, 2, None), Frame(False, None, 4),
+FRAMES = tuple(
+    OverFrame(by_rows, preceding, following)
+    for by_rows, preceding, following in (
+        (True, None, 0), (False, None, 0), (True, 2, 0), (False, 3, 0), (True, 1, 2),
+        (False, 2, 1), (True, None, None), (False, 0, 0), (True, 2, None), (False, None, 4),
+    )
 )  # fmt: skip
 """Frames of rows and of ranges, which reach back, ahead, and to both ends."""
 
@@ -62,7 +65,7 @@ FUNCTIONS: dict[str, tuple[int | None, pa.DataType, Callable[[list[Any]], Any]]]
 }
 
 
-def call_of(name: str, frame: Frame, has_filter: bool = False) -> OverCall:
+def call_of(name: str, frame: OverFrame, has_filter: bool = False) -> OverCall:
     place = FUNCTIONS[name][0]
     function, _, option = name.partition(" ")
     constants = (",",) if function == "LISTAGG" else ()
@@ -73,7 +76,7 @@ def call_of(name: str, frame: Frame, has_filter: bool = False) -> OverCall:
     return OverCall(call, frame)
 
 
-def in_frame(frame: Frame, rows: Sequence[Record], at: int) -> list[Record]:
+def in_frame(frame: OverFrame, rows: Sequence[Record], at: int) -> list[Record]:
     """The rows of a frame; NULL keys, which come first, have each other."""
     if frame.by_rows:
         low = 0 if frame.preceding is None else max(0, at - frame.preceding)
@@ -132,7 +135,7 @@ def run_of(plan: OverPlan, types: Sequence[pa.DataType]) -> OperatorRun:
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=str)
-def test_the_sum_of_all_changes_has_the_results_of_all_frames(frame: Frame) -> None:
+def test_the_sum_of_all_changes_has_the_results_of_all_frames(frame: OverFrame) -> None:
     names = list(FUNCTIONS)
     for seed in range(examples(3)):
         rng = random.Random(seed)
@@ -152,7 +155,7 @@ def test_the_sum_of_all_changes_has_the_results_of_all_frames(frame: Frame) -> N
 
 def numbering(name: str, *constants: Any) -> OverCall:
     arguments = (3,) if name in ("LAG", "LEAD") else ()
-    return OverCall(AggregateCall(name, arguments, DataTypes.BIGINT(), constants=constants), Frame(True, None, 0))
+    return OverCall(AggregateCall(name, arguments, DataTypes.BIGINT(), constants=constants), OverFrame(True, None, 0))
 
 
 def test_numberings_and_neighbours() -> None:
@@ -175,7 +178,7 @@ def test_numberings_and_neighbours() -> None:
 
 
 def test_rows_that_no_change_touches_do_not_come_again() -> None:
-    run = run_of(OverPlan((SortKey(2),), (call_of("SUM", Frame(True, 1, 0)),), 8), [LONG])
+    run = run_of(OverPlan((SortKey(2),), (call_of("SUM", OverFrame(True, 1, 0)),), 8), [LONG])
     rows = [(at, "a", at, at, None, None, None, None) for at in range(6)]
     run.push([(0, row) for row in rows])
     run.push([(3, rows[2])])
@@ -183,8 +186,8 @@ def test_rows_that_no_change_touches_do_not_come_again() -> None:
 
 
 @pytest.mark.parametrize("frame", [frame for frame in FRAMES if frame.following == 0], ids=str)
-def test_rows_in_the_order_of_time_leave_once_at_the_watermark(frame: Frame) -> None:
-    bounded = call_of("SUM", Frame(True, 2, 0))
+def test_rows_in_the_order_of_time_leave_once_at_the_watermark(frame: OverFrame) -> None:
+    bounded = call_of("SUM", OverFrame(True, 2, 0))
     for seed in range(examples(3)):
         rng = random.Random(seed)
         # LISTAGG needs all rows, what runs on needs none.
@@ -226,7 +229,12 @@ RUNNING = [name for name in FUNCTIONS if name not in ("COUNT distinct", "LISTAGG
 
 def test_what_runs_on_needs_no_rows() -> None:
     """Also for numberings, over rows that come by the clock."""
-    calls = (numbering("ROW_NUMBER"), numbering("RANK"), numbering("DENSE_RANK"), call_of("SUM", Frame(False, None, 0)))
+    calls = (
+        numbering("ROW_NUMBER"),
+        numbering("RANK"),
+        numbering("DENSE_RANK"),
+        call_of("SUM", OverFrame(False, None, 0)),
+    )
     plan = OverPlan((SortKey(2),), calls, 8, is_by_clock=True, running=(0, 1, 2, 3), keeps_rows=0)
     run = run_of(plan, [LONG] * 4)
     numbers = [(at, "a", order, at, None, None, None, None) for at, order in enumerate((1, 2, 2, 5))]

@@ -188,7 +188,7 @@ GAP = 10
 
 def _sessions(parallelism: int = 1) -> ChangelogRig:
     plan = SessionPlan(1, GAP * 1000)
-    return ChangelogRig("firesteel_sql.operators.sessions:Sessions", plan, [CLICKS], [(0,)], SESSIONS, parallelism)
+    return ChangelogRig("firesteel_sql.operators.sessions:SessionRows", plan, [CLICKS], [(0,)], SESSIONS, parallelism)
 
 
 def _session_rows(clicks: Counter[tuple[str, float]]) -> Counter[tuple[Any, ...]]:

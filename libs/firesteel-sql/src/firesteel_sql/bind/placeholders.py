@@ -12,7 +12,7 @@ from firesteel_sql.functions.aggregates import AggregateUse
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.plan.relations import Relation
 from firesteel_sql.plan.row_expressions import RowExpression
-from firesteel_sql.plan.stateful_relations import Frame
+from firesteel_sql.plan.stateful_relations import OverFrame
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class PendingOver:
     call: PendingAggregate
     partition: tuple[RowExpression, ...]
     order: tuple[tuple[RowExpression, bool, bool], ...]
-    frame: Frame
+    frame: OverFrame
 
     def expressions(self) -> Sequence[RowExpression]:
         """All that has to be a column before OVER."""

@@ -22,8 +22,8 @@ from firesteel_sql.plan.pushdown import filtered, joined
 from firesteel_sql.plan.relations import Column, ConstantRows, Projection, Relation, Union
 from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, InputColumn, RowExpression
 from firesteel_sql.plan.stateful_relations import (
-    Aggregate,
     AggregateCall,
+    GroupBy,
     JoinKind,
     Rank,
     RankFunction,
@@ -266,7 +266,7 @@ class QueryBinder:
         union = Union(marked[0].columns, marked)
         calls = tuple(AggregateCall("$SUM0", (width + place,), one.type) for place in range(2))
         grouped_columns = (*[replace(column, time_attribute=None) for column in left.columns], *counts)
-        grouped = Aggregate(grouped_columns, union, tuple(range(width)), calls)
+        grouped = GroupBy(grouped_columns, union, tuple(range(width)), calls)
         binder = self.expressions(Scope([]))
         ours, theirs = column_at(grouped, width), column_at(grouped, width + 1)
         if body.operator == "INTERSECT":

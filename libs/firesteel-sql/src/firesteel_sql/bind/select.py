@@ -27,14 +27,14 @@ from firesteel_sql.bind.placeholders import (
 from firesteel_sql.bind.scope import NameRefused, Scope, ScopedColumn
 from firesteel_sql.bind.subqueries import QueryJoiner, outer_parameters, parametrised
 from firesteel_sql.bind.windows import GroupWindow, group_window, is_group_window
-from firesteel_sql.functions.aggregates import AGGREGATES, AggregateFunction
+from firesteel_sql.functions.aggregates import AGGREGATES, SqlAggregate
 from firesteel_sql.functions.signature import boolean
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.plan.projections import column_at, extended, projected
 from firesteel_sql.plan.pushdown import filtered
 from firesteel_sql.plan.relations import Column, ConstantRows, Filter, Projection, Relation, Union
 from firesteel_sql.plan.row_expressions import Constant, InputColumn, RowExpression, replaced
-from firesteel_sql.plan.stateful_relations import Aggregate, AggregateCall, Frame, Over, OverCall, SortKey
+from firesteel_sql.plan.stateful_relations import AggregateCall, GroupBy, Over, OverCall, OverFrame, SortKey
 from firesteel_sql.plan.windows import window_bounds
 from firesteel_sql.types import rules
 from firesteel_sql.types.intervals import DAY_TIME
@@ -355,7 +355,7 @@ class SelectBinder:
             for element in self._body.group_by or ()
         )
 
-    def aggregate(self, node: n.Call, function: AggregateFunction, binder: ExpressionBinder) -> RowExpression:
+    def aggregate(self, node: n.Call, function: SqlAggregate, binder: ExpressionBinder) -> RowExpression:
         """The result of an aggregate function, which is known once rows are grouped."""
         inner = replace(binder, clause=_Clause(self, "an aggregate function", has_aggregates=False, has_over=False))
         pending = self._pending(node, function, inner)
@@ -367,7 +367,7 @@ class SelectBinder:
         number = self._aggregates.index(pending)
         return AggregateResult(self._result_types[number], number)
 
-    def _pending(self, node: n.Call, function: AggregateFunction, binder: ExpressionBinder) -> PendingAggregate:
+    def _pending(self, node: n.Call, function: SqlAggregate, binder: ExpressionBinder) -> PendingAggregate:
         name = function.name
         is_star = len(node.arguments) == 1 and isinstance(node.arguments[0], n.Star)
         if is_star and name != "COUNT":
@@ -467,9 +467,7 @@ class SelectBinder:
 
     # -- OVER
 
-    def over(
-        self, node: n.Call, function: AggregateFunction, binder: ExpressionBinder, clause: _Clause
-    ) -> RowExpression:
+    def over(self, node: n.Call, function: SqlAggregate, binder: ExpressionBinder, clause: _Clause) -> RowExpression:
         """The result of a call with OVER, which is known once all rows are there."""
         assert node.over is not None
         inner = replace(binder, clause=replace(clause, has_over=False))
@@ -479,7 +477,7 @@ class SelectBinder:
         order = tuple(
             (inner.bind(item.expression), not item.is_descending, nulls_first(item)) for item in window.order_by
         )
-        frame = Frame(True, None, 0)
+        frame = OverFrame(True, None, 0)
         if function.name not in _NUMBERING:
             frame = _frame(window, order, inner)
         over = PendingOver(pending, partition, order, frame)
@@ -607,7 +605,7 @@ def distinct(relation: Relation) -> Relation:
     source = relation
     while isinstance(source, (Filter, Projection)):
         source = source.input
-    if isinstance(source, Aggregate) and not source.groups:
+    if isinstance(source, GroupBy) and not source.groups:
         return relation  # there is one row at most
     return _grouped(relation, range(len(relation.columns)), (), {})
 
@@ -624,7 +622,7 @@ def _grouped(
         column = rows.columns[place]
         columns.append(column if is_window_time else replace(column, time_attribute=None))
     columns += [Column(names.get(number, f"$agg{number}"), call.type) for number, call in enumerate(calls)]
-    return Aggregate(tuple(columns), rows, groups, tuple(calls), window)
+    return GroupBy(tuple(columns), rows, groups, tuple(calls), window)
 
 
 def _name_of(expression: RowExpression, otherwise: str) -> str:
@@ -658,10 +656,10 @@ def _mapped_over(over: PendingOver, rewrite: Callable[[RowExpression], RowExpres
     return PendingOver(_mapped_aggregate(over.call, rewrite), tuple(map(rewrite, over.partition)), order, over.frame)
 
 
-def _frame(window: n.WindowSpecification, order: Order, binder: ExpressionBinder) -> Frame:
+def _frame(window: n.WindowSpecification, order: Order, binder: ExpressionBinder) -> OverFrame:
     """The frame of a window; without one it reaches from the first row to the current one, and those equal to it."""
     if window.frame_unit is None:
-        return Frame(False, None, 0) if order else Frame(True, None, None)
+        return OverFrame(False, None, 0) if order else OverFrame(True, None, None)
     by_rows = window.frame_unit == "ROWS"
     start, end = window.frame_start, window.frame_end
     assert start is not None
@@ -677,7 +675,7 @@ def _frame(window: n.WindowSpecification, order: Order, binder: ExpressionBinder
         following = None if end.distance is None else _distance(end, by_rows, order, binder)
     elif end is not None and end.kind == "PRECEDING":
         binder.refuse(end, "a frame ends at or behind the current row: CURRENT ROW, or ... FOLLOWING")
-    return Frame(by_rows, preceding, following)
+    return OverFrame(by_rows, preceding, following)
 
 
 def _distance(bound: n.FrameBound, by_rows: bool, order: Order, binder: ExpressionBinder) -> int:

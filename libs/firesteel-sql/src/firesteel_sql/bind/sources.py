@@ -59,7 +59,7 @@ class SourceBinder:
         match source:
             case n.Aliased():
                 return self._aliased(source)
-            case n.Join():
+            case n.JoinedTable():
                 return self._join(source)
         raise AssertionError(source)
 
@@ -82,7 +82,7 @@ class SourceBinder:
                 relation = self.queries.bind_nested(node.source.query)
             case n.TableFunction():
                 relation = self._table_function(node.source)
-            case n.Unnest():
+            case n.UnnestedTable():
                 return self._unnested(ConstantRows((), ((),)), [], node, is_outer=False)
             case _:  # joins in parentheses, under a name
                 relation, scoped = self.bind(node.source)
@@ -224,13 +224,13 @@ class SourceBinder:
 
     # -- joins
 
-    def _join(self, node: n.Join) -> Source:
+    def _join(self, node: n.JoinedTable) -> Source:
         left, left_scope = self.bind(node.left)
         kind = _KINDS[node.kind]
         right_node = node.right
         if isinstance(right_node, n.Aliased):
             inner = right_node.source
-            if isinstance(inner, n.Unnest) or (isinstance(inner, n.DerivedTable) and inner.is_lateral):
+            if isinstance(inner, n.UnnestedTable) or (isinstance(inner, n.DerivedTable) and inner.is_lateral):
                 return self._lateral_join(node, right_node, left, left_scope)
             if right_node.as_of is not None:
                 return self._temporal_join(node, right_node, left, left_scope)
@@ -261,14 +261,14 @@ class SourceBinder:
             return self._merged(node, relation, kind, scoped, pairs)
         return relation, _current(scoped, relation)
 
-    def _merged_column(self, node: n.Join, name: str, scoped: list[ScopedColumn], side: str) -> ScopedColumn:
+    def _merged_column(self, node: n.JoinedTable, name: str, scoped: list[ScopedColumn], side: str) -> ScopedColumn:
         try:
             return Scope(scoped).find((name,))[0]
         except NameRefused as refused:
             self._refuse(node.right, f"USING ({name}): on the {side} side, {refused}")
 
     def _merged(
-        self, node: n.Join, relation: Relation, kind: JoinKind, scoped: list[ScopedColumn],
+        self, node: n.JoinedTable, relation: Relation, kind: JoinKind, scoped: list[ScopedColumn],
         pairs: Sequence[tuple[ScopedColumn, ScopedColumn]],
     ) -> Source:  # fmt: skip
         """The columns after USING: those of both sides first, as one column each."""
@@ -298,7 +298,7 @@ class SourceBinder:
     # -- versions and lookups
 
     def _temporal_join(
-        self, node: n.Join, right_node: n.Aliased, left: Relation, left_scope: list[ScopedColumn]
+        self, node: n.JoinedTable, right_node: n.Aliased, left: Relation, left_scope: list[ScopedColumn]
     ) -> Source:
         assert right_node.as_of is not None
         kind = _KINDS[node.kind]
@@ -394,7 +394,7 @@ class SourceBinder:
     # -- collections and queries for each row
 
     def _lateral_join(
-        self, node: n.Join, right_node: n.Aliased, left: Relation, left_scope: list[ScopedColumn]
+        self, node: n.JoinedTable, right_node: n.Aliased, left: Relation, left_scope: list[ScopedColumn]
     ) -> Source:
         kind = _KINDS[node.kind]
         if kind not in (JoinKind.INNER, JoinKind.LEFT):
@@ -420,7 +420,7 @@ class SourceBinder:
         if isinstance(node.source, n.DerivedTable):
             relation, first = self._lateral_query(left, left_scope, node.source, is_outer=is_outer)
         else:
-            assert isinstance(node.source, n.Unnest)
+            assert isinstance(node.source, n.UnnestedTable)
             relation, first = self._unnest(left, left_scope, node, node.source, is_outer=is_outer)
         added = relation.columns[first:]
         if node.columns:
@@ -432,7 +432,13 @@ class SourceBinder:
         return relation, [*left_scope, *scoped]
 
     def _unnest(
-        self, left: Relation, left_scope: list[ScopedColumn], node: n.Aliased, unnest: n.Unnest, *, is_outer: bool
+        self,
+        left: Relation,
+        left_scope: list[ScopedColumn],
+        node: n.Aliased,
+        unnest: n.UnnestedTable,
+        *,
+        is_outer: bool,
     ) -> tuple[Relation, int]:
         if len(unnest.collections) != 1:
             self._refuse(unnest, "UNNEST of several collections is not supported yet")

@@ -32,7 +32,7 @@ from firesteel_sql.plan.row_expressions import (
     places_of,
     replaced,
 )
-from firesteel_sql.plan.stateful_relations import Aggregate, AggregateCall, Join, JoinKind, Over, Rank
+from firesteel_sql.plan.stateful_relations import AggregateCall, GroupBy, Join, JoinKind, Over, Rank
 from firesteel_sql.plan.traversal import expressions_of, with_expressions
 from firesteel_sql.types import rules
 
@@ -98,7 +98,7 @@ class Decorrelation:
                 return inner, conditions + [part for part in own if is_correlated(part)]
             case Projection():
                 return self._projection(relation)
-            case Aggregate():
+            case GroupBy():
                 return self._aggregate(relation)
             case Join():
                 return self._join(relation)
@@ -129,7 +129,7 @@ class Decorrelation:
             expressions.append(column_at(inner, place))
         return projected(columns, inner, expressions), [moved(part, places) for part in conditions]
 
-    def _aggregate(self, relation: Aggregate) -> tuple[Relation, list[RowExpression]]:
+    def _aggregate(self, relation: GroupBy) -> tuple[Relation, list[RowExpression]]:
         inner, conditions = self.apply(relation.input)
         inner, conditions, extra = self._by_equal_columns(inner, conditions)
         groups = (*relation.groups, *extra)
@@ -356,7 +356,7 @@ class QueryJoiner:
         def domain() -> Relation:
             columns = [Column(f"$outer{number}", item.type) for number, item in enumerate(query.parameters)]
             values = Projection(tuple(columns), self.relation, query.parameters)
-            return Aggregate(values.columns, values, tuple(range(len(columns))), ())
+            return GroupBy(values.columns, values, tuple(range(len(columns))), ())
 
         try:
             inner, conditions = Decorrelation(domain).apply(relation)
@@ -396,7 +396,7 @@ class QueryJoiner:
         """The only value of a query, as a column of the outer rows; NULL if it has no row."""
         if _aggregate_below(relation) is None and not _has_one_row(relation):
             call = AggregateCall("SINGLE_VALUE", (0,), rules.with_null(relation.columns[0].type, True))
-            relation = Aggregate((Column(relation.columns[0].name, call.type),), relation, (), (call,))
+            relation = GroupBy((Column(relation.columns[0].name, call.type),), relation, (), (call,))
         if _aggregate_below(relation) is not None:
             values, having = self._single_row(query, relation)
             return self._where(values[0], having)
@@ -423,7 +423,7 @@ class QueryJoiner:
         while isinstance(relation, (Filter, Projection)):
             steps.append(relation)
             relation = relation.input
-        assert isinstance(relation, Aggregate)
+        assert isinstance(relation, GroupBy)
         inner, conditions = self._decorrelated(query, relation)
         self.relation = joined(self.relation, inner, JoinKind.LEFT, conditions)
         row: list[RowExpression] = []
@@ -503,14 +503,14 @@ def _has_null_aware_condition(relation: Relation) -> bool:
 def _counted(relation: Relation, argument: int | None = None) -> Relation:
     """How many rows a query has, or how many values in a column."""
     call = AggregateCall("COUNT", () if argument is None else (argument,), DataTypes.BIGINT(False))
-    return Aggregate((Column("$count", call.type),), relation, (), (call,))
+    return GroupBy((Column("$count", call.type),), relation, (), (call,))
 
 
-def _aggregate_below(relation: Relation) -> Aggregate | None:
+def _aggregate_below(relation: Relation) -> GroupBy | None:
     """The aggregate of all rows that a query is made of; None if it is no such query."""
     while isinstance(relation, (Filter, Projection)):
         relation = relation.input
-    return relation if isinstance(relation, Aggregate) and not relation.groups else None
+    return relation if isinstance(relation, GroupBy) and not relation.groups else None
 
 
 def _has_one_row(relation: Relation) -> bool:

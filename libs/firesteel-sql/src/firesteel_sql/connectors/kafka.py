@@ -209,13 +209,13 @@ class KafkaConnector(TableConnector):
     @override
     def read(self, environment: StreamExecutionEnvironment, context: TableContext) -> DataStream:
         from firesteel.datastream.connectors.kafka import KafkaSource
-        from firesteel_sql.connectors.kafka_records import KindsOfColumn, RecordColumns, TableRecordsSchema
+        from firesteel_sql.connectors.kafka_records import KafkaColumns, KindsOfColumn, TableRecordsSchema
 
         options = context.options
         mode = self.source_mode(context)
         key_fields = self._fields_of_keys(context)
         values = self._value_columns(context)
-        columns = RecordColumns(
+        columns = KafkaColumns(
             context.read_type, key_fields, {column.name: column.name for column in values},
             {column.name: column.metadata_key or "" for column in context.metadata},
             self.is_upsert, not mode.is_append,

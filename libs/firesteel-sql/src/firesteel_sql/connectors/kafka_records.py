@@ -42,7 +42,7 @@ _TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
 
 
 @dataclass(frozen=True)
-class RecordColumns:
+class KafkaColumns:
     """Where the columns of a table stand in records.
 
     Attributes:
@@ -80,7 +80,7 @@ class TableRecordsSchema(KafkaRecordDeserializationSchema):
 
     gives_columns = True
 
-    def __init__(self, columns: RecordColumns, key: RowDecoder | None, value: RowDecoder | None) -> None:
+    def __init__(self, columns: KafkaColumns, key: RowDecoder | None, value: RowDecoder | None) -> None:
         self._columns, self._key, self._value = columns, key, value
 
     @override

@@ -12,10 +12,10 @@ from firesteel_sql.execution.stream_columns import row_type_of
 from firesteel_sql.execution.table_modes import table_mode
 from firesteel_sql.operators.plans import AggregatePlan, SessionPlan, WindowPlan
 from firesteel_sql.plan.changes import changelog_mode
-from firesteel_sql.plan.stateful_relations import Aggregate, WindowKind, WindowTable
+from firesteel_sql.plan.stateful_relations import GroupBy, WindowKind, WindowTable
 
 
-def _aggregate(relation: Aggregate, build: BuildInput) -> DataStream:
+def _aggregate(relation: GroupBy, build: BuildInput) -> DataStream:
     window_end = None if relation.window is None else relation.groups.index(relation.window.end)
     plan = AggregatePlan(
         relation.calls,
@@ -34,11 +34,11 @@ def _windows(relation: WindowTable, build: BuildInput) -> DataStream:
     if relation.kind is WindowKind.SESSION:
         sessions = keyed(rows, relation.input, relation.partition)
         return computed(
-            relation, [sessions], "sessions:Sessions", SessionPlan(relation.time, relation.size, relation.zone)
+            relation, [sessions], "sessions:SessionRows", SessionPlan(relation.time, relation.size, relation.zone)
         )
     plan = WindowPlan(relation.kind, relation.time, relation.size, relation.step, relation.offset, relation.zone)
     computation = ChangelogComputation("firesteel_sql.operators.windows:Windows", plan)
     return expanded_rows("WindowTableFunction", rows, computation, row_type_of(relation.columns))
 
 
-BUILDERS: Final[Builders] = {Aggregate: _aggregate, WindowTable: _windows}
+BUILDERS: Final[Builders] = {GroupBy: _aggregate, WindowTable: _windows}

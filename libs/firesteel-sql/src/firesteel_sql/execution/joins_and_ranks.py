@@ -67,7 +67,7 @@ def _join(relation: Join, build: BuildInput) -> DataStream:
         None if relation.window is None else (relation.window[0].end, relation.window[1].end),
         "UTC" if relation.window is None else relation.window[0].zone,
     )
-    return computed(relation, _keyed_inputs(relation, keys, build), "joins:JoinFunction", plan)
+    return computed(relation, _keyed_inputs(relation, keys, build), "joins:JoinChanges", plan)
 
 
 def _temporal_join(relation: TemporalJoin, build: BuildInput) -> DataStream:

@@ -37,7 +37,7 @@ Build = Callable[[str, Sequence[RowExpression], Session], AggregateUse]
 
 
 @dataclass(frozen=True)
-class AggregateFunction:
+class SqlAggregate:
     """An aggregate function.
 
     Attributes:
@@ -55,7 +55,7 @@ class AggregateFunction:
     needs_over: bool = False
 
 
-AGGREGATES: Final[dict[str, AggregateFunction]] = {}
+AGGREGATES: Final[dict[str, SqlAggregate]] = {}
 """By name, in upper case."""
 
 
@@ -64,7 +64,7 @@ def _declare(*names: str, operands: int | tuple[int, int | None], needs_over: bo
 
     def register(build: Build) -> Build:
         for name in names:
-            AGGREGATES[name] = AggregateFunction(name, least, most, build, needs_over)
+            AGGREGATES[name] = SqlAggregate(name, least, most, build, needs_over)
         return build
 
     return register

@@ -18,7 +18,7 @@ from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.catalog.catalogs import Catalogs
 from firesteel_sql.catalog.tables import CatalogFunction
 from firesteel_sql.functions.signature import OperandsRefused, Session, SqlFunction, coerced, operation
-from firesteel_sql.kernels.user import UserFunctionError, callable_of
+from firesteel_sql.kernels.user import UnusableFunctionError, callable_of
 from firesteel_sql.plan.row_expressions import RowExpression
 
 
@@ -70,7 +70,7 @@ def sql_function(path: tuple[str, ...], declared: CatalogFunction) -> SqlFunctio
     try:
         function = callable_of(declared.target)
         types, least, most, result = _types(name, declared.target, function)
-    except UserFunctionError as error:
+    except UnusableFunctionError as error:
         raise OperandsRefused(f"the function {name}: {error}") from None
 
     def build(operands: Sequence[RowExpression], session: Session) -> RowExpression:
@@ -103,7 +103,7 @@ def _types(
     try:
         hints = get_type_hints(function if inspect.isroutine(function) else function.__call__)  # type: ignore[operator]
     except Exception as error:
-        raise UserFunctionError(f"the hints of {target} can't be read: {error}") from None
+        raise UnusableFunctionError(f"the hints of {target} can't be read: {error}") from None
     declared = getattr(function, "input_types", None)
     types: list[DataType | None] = list(declared) if declared is not None else []
     least, most = len(types), len(types) or None
@@ -111,7 +111,9 @@ def _types(
         parameters = list(signature.parameters.values())
         needed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
         if needed:
-            raise UserFunctionError(f"{target} needs the keyword {needed[0]}, and SQL gives operands by their place")
+            raise UnusableFunctionError(
+                f"{target} needs the keyword {needed[0]}, and SQL gives operands by their place"
+            )
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         least = sum(p.default is p.empty for p in positional)
         rest = [p for p in parameters if p.kind is p.VAR_POSITIONAL]
@@ -122,15 +124,15 @@ def _types(
     result = getattr(function, "result_type", None)
     if result is None:
         if "return" not in hints:
-            raise UserFunctionError(
+            raise UnusableFunctionError(
                 f"{target} does not say what it returns: write a hint, def {name}(...) -> str, or set "
                 f"{target.rpartition('.')[2]}.result_type = DataTypes.STRING()"
             )
         result = _type_of(f"the result of {target}", hints["return"])
         if result is None:
-            raise UserFunctionError(f"the result of {target} is Any: SQL has to know its type")
+            raise UnusableFunctionError(f"the result of {target} is Any: SQL has to know its type")
     if not isinstance(result, DataType):
-        raise UserFunctionError(f"{target}.result_type has to be one of DataTypes, not {result!r}")
+        raise UnusableFunctionError(f"{target}.result_type has to be one of DataTypes, not {result!r}")
     return types, least, most, result
 
 
@@ -166,7 +168,7 @@ def _type_of(what: str, hint: Any) -> DataType | None:
     elif hint in _BY_HINT:
         return _BY_HINT[hint]
     shown = getattr(hint, "__name__", None) if origin is None else None
-    raise UserFunctionError(
+    raise UnusableFunctionError(
         f"{what} has the hint {shown or hint}, which is no type of SQL: bool, int, float, str, bytes, Decimal, date, "
         "time, datetime, list[...] and dict[..., ...] are; others are set with input_types and result_type"
     )

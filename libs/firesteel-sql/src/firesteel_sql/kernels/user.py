@@ -16,7 +16,7 @@ from firesteel.expressions.registry import Kernel
 from firesteel_sql.kernels.definition import KernelCall, kernel
 
 
-class UserFunctionError(ProgramError):
+class UnusableFunctionError(ProgramError):
     """The code of a function is not there, or is none that SQL can call."""
 
 
@@ -28,17 +28,17 @@ def callable_of(target: str) -> Callable[..., Any]:
     """
     module, dot, name = target.rpartition(".")
     if not dot or not module or not name:
-        raise UserFunctionError(f"'{target}' names no Python function: write 'module.function'")
+        raise UnusableFunctionError(f"'{target}' names no Python function: write 'module.function'")
     try:
         found = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
-        raise UserFunctionError(
+        raise UnusableFunctionError(
             f"there is no Python module {error.name}: ship it with python.files (--pyFiles), or install it"
         ) from None
     except AttributeError:
-        raise UserFunctionError(f"the Python module {module} has no {name}") from None
+        raise UnusableFunctionError(f"the Python module {module} has no {name}") from None
     except Exception as error:
-        raise UserFunctionError(
+        raise UnusableFunctionError(
             f"the Python module {module} can't be imported: {type(error).__name__}: {error}"
         ) from error
     if inspect.isclass(found) and hasattr(found, "eval"):
@@ -46,7 +46,7 @@ def callable_of(target: str) -> Callable[..., Any]:
     if hasattr(found, "eval"):
         found = found.eval
     if not callable(found):
-        raise UserFunctionError(f"{target} is no function, but {type(found).__name__}")
+        raise UnusableFunctionError(f"{target} is no function, but {type(found).__name__}")
     function: Callable[..., Any] = found
     return function
 

@@ -99,7 +99,7 @@ class Storage:
         return self.state.column(f"{self.name}.{name}", data_type)
 
 
-class Accumulator(ABC):
+class GroupAccumulator(ABC):
     """What an aggregate function stores for each group."""
 
     @abstractmethod
@@ -111,7 +111,7 @@ class Accumulator(ABC):
         """The results of groups."""
 
 
-class Count(Accumulator):
+class Count(GroupAccumulator):
     """COUNT: of rows, or of rows whose argument is not NULL."""
 
     def __init__(self, storage: Storage) -> None:
@@ -127,7 +127,7 @@ class Count(Accumulator):
         return pa.array(self._count.get(slots), pa.int64())
 
 
-class WholeSum(Accumulator):
+class WholeSum(GroupAccumulator):
     """SUM of whole numbers, which wraps around as Flink's does."""
 
     def __init__(self, storage: Storage) -> None:
@@ -155,7 +155,7 @@ class WholeSum(Accumulator):
         return pa.array(means.astype(self._result.to_pandas_dtype()), self._result, mask=counts <= 0)
 
 
-class FloatingSum(Accumulator):
+class FloatingSum(GroupAccumulator):
     """SUM of FLOAT and DOUBLE.
 
     Numbers that are not finite are counted, so that the sum is right again once they have gone.
@@ -203,7 +203,7 @@ class FloatingSum(Accumulator):
         return self._column(self.sums(slots) / np.maximum(self.count.get(slots), 1), slots)
 
 
-class DecimalSum(Accumulator):
+class DecimalSum(GroupAccumulator):
     """SUM of DECIMAL, which is NULL where it has more than 38 digits."""
 
     def __init__(self, storage: Storage) -> None:
@@ -255,7 +255,7 @@ def sum_of(storage: Storage) -> WholeSum | FloatingSum | DecimalSum:
     return FloatingSum(storage) if pt.is_floating(storage.arguments[0]) else WholeSum(storage)
 
 
-class Mean(Accumulator):
+class Mean(GroupAccumulator):
     """AVG."""
 
     def __init__(self, storage: Storage) -> None:
@@ -270,7 +270,7 @@ class Mean(Accumulator):
         return self._sum.means(slots)
 
 
-class SumOrZero(Accumulator):
+class SumOrZero(GroupAccumulator):
     """$SUM0: the sum, which is 0 without any value."""
 
     def __init__(self, storage: Storage) -> None:
@@ -285,7 +285,7 @@ class SumOrZero(Accumulator):
         return pc.fill_null(self._sum.results(slots), self._zero)
 
 
-class Deviation(Accumulator):
+class Deviation(GroupAccumulator):
     """VAR_POP, VAR_SAMP and their roots: number, mean, and sum of squared distances from the mean.
 
     Sums of squares would lose all digits where numbers are large and near each other.
@@ -346,7 +346,7 @@ def _merged(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> tuple[Any
     return total, merged_mean, np.where(count == 0, other_squares, merged_squares)
 
 
-class Extreme(Accumulator):
+class Extreme(GroupAccumulator):
     """MIN or MAX of rows that never go."""
 
     def __init__(self, storage: Storage, *, largest: bool) -> None:
@@ -408,7 +408,7 @@ def extremes_by_run(values: npt.NDArray[Any], starts: Ints, *, largest: bool) ->
     return (np.maximum if largest else np.fmin).reduceat(values, starts)
 
 
-class FirstOrLast(Accumulator):
+class FirstOrLast(GroupAccumulator):
     """FIRST_VALUE or LAST_VALUE of rows that never go, in the order in which they come; NULLs are skipped."""
 
     def __init__(self, storage: Storage, *, last: bool) -> None:
@@ -432,7 +432,7 @@ class FirstOrLast(Accumulator):
         return self._value.codec.column(self._value.get(slots), self._is_set.get(slots))
 
 
-NUMERIC: Final[Mapping[str, Callable[[Storage], Accumulator]]] = {
+NUMERIC: Final[Mapping[str, Callable[[Storage], GroupAccumulator]]] = {
     "COUNT": Count,
     "SUM": sum_of,
     "$SUM0": SumOrZero,
@@ -444,7 +444,7 @@ NUMERIC: Final[Mapping[str, Callable[[Storage], Accumulator]]] = {
     "STDDEV_SAMP": lambda storage: Deviation(storage, sample=True, root=True),
 }
 """Functions whose results follow from numbers, whatever rows come and go."""
-INSERT_ONLY: Final[Mapping[str, Callable[[Storage], Accumulator]]] = {
+INSERT_ONLY: Final[Mapping[str, Callable[[Storage], GroupAccumulator]]] = {
     "MIN": lambda storage: Extreme(storage, largest=False),
     "MAX": lambda storage: Extreme(storage, largest=True),
     "FIRST_VALUE": lambda storage: FirstOrLast(storage, last=False),

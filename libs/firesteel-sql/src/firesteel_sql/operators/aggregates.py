@@ -19,7 +19,7 @@ from firesteel.runtime.operators.changelog import (
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import columns_of
 from firesteel.state.columnar.groups import Groups
-from firesteel_sql.operators.accumulators import INSERT_ONLY, NUMERIC, Accumulator, ArgumentChanges, Storage
+from firesteel_sql.operators.accumulators import INSERT_ONLY, NUMERIC, ArgumentChanges, GroupAccumulator, Storage
 from firesteel_sql.operators.changes import END_OF_INPUT
 from firesteel_sql.operators.distinct import DistinctValues
 from firesteel_sql.operators.group_results import Ints, Mask, changes_of_groups, inserted, truths
@@ -32,7 +32,7 @@ from firesteel_sql.plan.stateful_relations import AggregateCall
 class _Call:
     """One aggregate: which rows it counts, and what it stores of them."""
 
-    def __init__(self, call: AggregateCall, accumulator: Accumulator, distinct: DistinctValues | None) -> None:
+    def __init__(self, call: AggregateCall, accumulator: GroupAccumulator, distinct: DistinctValues | None) -> None:
         self.call, self.accumulator, self._distinct = call, accumulator, distinct
         self._filter = "all" if call.filter is None else f"filter{call.filter}"
         if distinct is not None:
@@ -82,7 +82,7 @@ class GroupAggregate(ChangelogFunction):
         storage = Storage(self._state, name, types, result, self._plan.insert_only)
         functions = {**NUMERIC, **(INSERT_ONLY if self._plan.insert_only and not call.order else {})}
         if call.function in functions:
-            accumulator: Accumulator = functions[call.function](storage)
+            accumulator: GroupAccumulator = functions[call.function](storage)
         else:
             sort_types = [self._input.field(key.place).type for key in call.order]
             accumulator = accumulator_over_rows(call, storage, [*types, *sort_types], states)

@@ -78,7 +78,7 @@ class _Side:
         return self.table.numbers[_DEGREE]
 
 
-class JoinFunction(ChangelogFunction):
+class JoinChanges(ChangelogFunction):
     """Joins two tables of changes.
 
     Args:

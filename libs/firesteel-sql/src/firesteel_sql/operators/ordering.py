@@ -44,7 +44,7 @@ def sort_codes(columns: Sequence[pa.Array] | Mapping[int, pa.Array], order: Sequ
     return codes
 
 
-class SortedRows(NamedTuple):
+class RowOrder(NamedTuple):
     """Rows of partitions in their order.
 
     Attributes:
@@ -75,7 +75,7 @@ class SortedRows(NamedTuple):
         return groups - np.repeat(groups[self.starts] - 1, self.counts)
 
 
-def sort_rows(partitions: Ints, codes: Sequence[Ints], arrivals: Ints) -> SortedRows:
+def sort_rows(partitions: Ints, codes: Sequence[Ints], arrivals: Ints) -> RowOrder:
     """Sort rows by partition, then by codes, and peers by their arrival."""
     order = np.lexsort((arrivals, *reversed(codes), partitions))
     starts, counts = runs(partitions[order])
@@ -84,7 +84,7 @@ def sort_rows(partitions: Ints, codes: Sequence[Ints], arrivals: Ints) -> Sorted
     for code in codes:
         sorted_code = code[order]
         is_first[1:] |= sorted_code[1:] != sorted_code[:-1]
-    return SortedRows(order, starts, counts, is_first)
+    return RowOrder(order, starts, counts, is_first)
 
 
 def row_order(groups: Ints, keys: Sequence[tuple[pa.Array, SortKey]], positions: Ints) -> Ints:

@@ -28,9 +28,9 @@ from firesteel.state.heap import HeapKeyedState
 from firesteel_sql.operators.aggregates import GroupAggregate
 from firesteel_sql.operators.changes import Ints, millis_of, nulls_of
 from firesteel_sql.operators.group_results import truths
-from firesteel_sql.operators.ordering import SortedRows, sort_codes, sort_rows, value_codes
+from firesteel_sql.operators.ordering import RowOrder, sort_codes, sort_rows, value_codes
 from firesteel_sql.operators.plans import AggregatePlan, OverPlan, number_of
-from firesteel_sql.plan.stateful_relations import AggregateCall, Frame, OverCall, RankFunction
+from firesteel_sql.plan.stateful_relations import AggregateCall, OverCall, OverFrame, RankFunction
 
 Mask = npt.NDArray[np.bool_]
 _FRAME_ROWS: Final = 1 << 17
@@ -167,7 +167,7 @@ class SortedWindow:
         plan: of the relation.
     """
 
-    def __init__(self, rows: SortedRows, columns: Sequence[pa.Array], plan: OverPlan) -> None:
+    def __init__(self, rows: RowOrder, columns: Sequence[pa.Array], plan: OverPlan) -> None:
         self.rows, self.columns, self._plan = rows, columns, plan
         self.count = len(rows.order)
         self.positions = np.arange(self.count)
@@ -178,7 +178,7 @@ class SortedWindow:
         self.peers_begin = firsts[number]
         self.peers_end = np.append(firsts[1:], self.count)[number]
 
-    def frame(self, frame: Frame) -> tuple[Ints, Ints]:
+    def frame(self, frame: OverFrame) -> tuple[Ints, Ints]:
         """The first position of each frame, and the one behind its last."""
         if frame.by_rows:
             low = self.begin if frame.preceding is None else np.maximum(self.begin, self.positions - frame.preceding)

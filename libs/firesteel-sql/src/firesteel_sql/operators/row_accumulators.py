@@ -14,9 +14,9 @@ from firesteel.core.errors import ProgramError
 from firesteel.runtime.operators.changelog import ChangelogStates
 from firesteel.state.columnar.store import ColumnarState
 from firesteel_sql.operators.accumulators import (
-    Accumulator,
     ArgumentChanges,
     Extreme,
+    GroupAccumulator,
     Storage,
     exceeds,
     extremes_by_run,
@@ -83,7 +83,7 @@ class StoredRows:
         self.table.drop(rows)
 
 
-class RowAccumulator(Accumulator):
+class RowAccumulator(GroupAccumulator):
     """A function whose result is computed from all rows of a group.
 
     Args:

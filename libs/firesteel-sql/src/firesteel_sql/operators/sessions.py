@@ -24,7 +24,7 @@ from firesteel_sql.operators.windows import session_columns, times_of
 _TIME = "time"
 
 
-class Sessions(ChangelogFunction):
+class SessionRows(ChangelogFunction):
     """Keeps the rows of open sessions; once the watermark has passed a session, its rows leave with its bounds."""
 
     def __init__(self, parameters: SessionPlan, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:

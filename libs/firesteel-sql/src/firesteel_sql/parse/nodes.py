@@ -536,7 +536,7 @@ class TableFunction(TableReference):
 
 
 @dataclass(frozen=True, slots=True)
-class Unnest(TableReference):
+class UnnestedTable(TableReference):
     """``UNNEST(a) [WITH ORDINALITY]``."""
 
     collections: tuple[ValueExpression, ...]
@@ -554,7 +554,7 @@ class Aliased(TableReference):
 
 
 @dataclass(frozen=True, slots=True)
-class Join(TableReference):
+class JoinedTable(TableReference):
     """Two sources joined.
 
     Attributes:

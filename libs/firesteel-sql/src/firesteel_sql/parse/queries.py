@@ -240,7 +240,7 @@ def _hint(tokens: TokenStream) -> n.Hint:
 def _sources(tokens: TokenStream) -> n.TableReference:
     left = _joined(tokens)
     while tokens.take_sign(","):
-        left = n.Join("CROSS", left, _joined(tokens), at=left.at)
+        left = n.JoinedTable("CROSS", left, _joined(tokens), at=left.at)
     return left
 
 
@@ -248,7 +248,7 @@ def _joined(tokens: TokenStream) -> n.TableReference:
     left = _factor(tokens)
     while True:
         if tokens.take_word("CROSS", "JOIN"):
-            left = n.Join("CROSS", left, _factor(tokens), at=left.at)
+            left = n.JoinedTable("CROSS", left, _factor(tokens), at=left.at)
             if tokens.is_word("ON"):
                 tokens.fail_at(tokens.next, "CROSS JOIN has no condition: write JOIN ... ON ...")
             continue
@@ -273,7 +273,7 @@ def _joined(tokens: TokenStream) -> n.TableReference:
             tokens.fail(
                 f"a join needs a condition: {'' if kind == 'INNER' else f'{kind} '}JOIN ... ON ..., or CROSS JOIN"
             )
-        left = n.Join(kind, left, right, condition, using, is_natural, at=left.at)
+        left = n.JoinedTable(kind, left, right, condition, using, is_natural, at=left.at)
 
 
 def _join_kind(tokens: TokenStream) -> str | None:
@@ -321,7 +321,7 @@ def _primary(tokens: TokenStream) -> n.TableReference:
     if tokens.is_word("UNNEST"):
         tokens.take()
         collections = tokens.in_parentheses(lambda inner: inner.list_of(expression))
-        return n.Unnest(collections, tokens.take_word("WITH", "ORDINALITY"), at=at)
+        return n.UnnestedTable(collections, tokens.take_word("WITH", "ORDINALITY"), at=at)
     if tokens.is_word("TABLE"):
         tokens.take()
         return n.TableFunction(tokens.in_parentheses(_table_call), is_lateral, at=at)

@@ -11,7 +11,7 @@ from firesteel_sql.connectors.changelog import ALL_CHANGES, INSERT_ONLY, Changel
 from firesteel_sql.plan.relations import ConstantRows, Filter, Projection, Relation, Scan, Union, WatermarkAssigner
 from firesteel_sql.plan.row_expressions import InputColumn
 from firesteel_sql.plan.stateful_relations import (
-    Aggregate,
+    GroupBy,
     Join,
     JoinKind,
     LookupJoin,
@@ -48,7 +48,7 @@ def unique_keys(relation: Relation) -> list[Key]:
             return [frozenset(key)] if key and len(key) == len(relation.table.primary_key) else []
         case Projection():
             return _projected_keys(relation)
-        case Aggregate():
+        case GroupBy():
             return [frozenset(range(len(relation.groups)))]
         case Rank():
             return _rank_keys(relation)
@@ -136,11 +136,11 @@ def _mode_over(relation: Relation, modes: Sequence[ChangelogMode], source_mode: 
             return INSERT_ONLY
         case Normalize():
             return ALL_CHANGES
-        case Aggregate(window=None):
+        case GroupBy(window=None):
             if is_append:
                 return _UPDATES if relation.calls else INSERT_ONLY
             return ALL_CHANGES if relation.groups else _UPDATES
-        case Aggregate():
+        case GroupBy():
             return INSERT_ONLY
         case Rank():
             is_first_rows = not relation.order and relation.function is RankFunction.ROW_NUMBER
@@ -228,4 +228,4 @@ def refusal_of_changes(
 
 def keeps_state(relation: Relation) -> bool:
     """Whether the operator of a relation remembers rows."""
-    return isinstance(relation, (Aggregate, Join, TemporalJoin, Rank, Over, SortedRows, Normalize))
+    return isinstance(relation, (GroupBy, Join, TemporalJoin, Rank, Over, SortedRows, Normalize))

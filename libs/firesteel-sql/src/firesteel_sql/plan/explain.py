@@ -16,7 +16,7 @@ from firesteel_sql.plan.relations import (
     WatermarkAssigner,
 )
 from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, InputColumn, RowExpression
-from firesteel_sql.plan.stateful_relations import Aggregate, AggregateCall, Join, JoinKind, Rank
+from firesteel_sql.plan.stateful_relations import AggregateCall, GroupBy, Join, JoinKind, Rank
 
 _ROWS: Final = 1e8
 """Rows of a table of which nothing is known, as Flink assumes."""
@@ -120,7 +120,7 @@ def _logical_text(relation: Relation) -> str:
         case ConstantRows():
             rows = ", ".join("{ " + ", ".join(map(by_place, row)) + " }" for row in relation.rows)
             return f"LogicalValues(tuples=[[{rows}]])"
-        case Aggregate():
+        case GroupBy():
             groups = ", ".join(map(str, relation.groups))
             results = zip(relation.columns[len(relation.groups) :], relation.calls, strict=True)
             calls = "".join(f", {column.name}=[{_call_by_place(call)}]" for column, call in results)
@@ -253,7 +253,7 @@ def estimated_rows(relation: Relation) -> float:
         case Filter():
             is_equality = isinstance(relation.condition, AppliedFunction) and relation.condition.name == "="
             return max(1.0, estimated_rows(relation.input) * (0.15 if is_equality else 0.5))
-        case Aggregate() if not relation.groups:
+        case GroupBy() if not relation.groups:
             return 1.0
     return sum(estimated_rows(part) for part in relation.inputs)
 
@@ -291,7 +291,7 @@ def _grows(relation: Relation) -> bool:
     match relation:
         case Join():
             return relation.bounds is None and relation.window is None
-        case Aggregate():
+        case GroupBy():
             return bool(relation.groups) and relation.window is None
         case Rank():
             return bool(relation.partition) and relation.window is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from firesteel_sql.plan.relations import Relation
-from firesteel_sql.plan.stateful_relations import Aggregate, Join
+from firesteel_sql.plan.stateful_relations import GroupBy, Join
 from firesteel_sql.plan.traversal import with_inputs
 
 
@@ -21,6 +21,6 @@ def with_first_rows(relation: Relation, *, is_joined: bool = False) -> Relation:
     joined = is_joined or isinstance(relation, Join)
     inputs = tuple(with_first_rows(part, is_joined=joined) for part in relation.inputs)
     relation = with_inputs(relation, inputs)
-    if is_joined and isinstance(relation, Aggregate) and not relation.groups:
+    if is_joined and isinstance(relation, GroupBy) and not relation.groups:
         return replace(relation, starts_with_row=True)
     return relation

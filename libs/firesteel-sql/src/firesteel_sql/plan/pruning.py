@@ -10,8 +10,8 @@ from firesteel_sql.plan.projections import chosen_columns, is_simple
 from firesteel_sql.plan.relations import Filter, Projection, Relation, Union, WatermarkAssigner
 from firesteel_sql.plan.row_expressions import InputColumn, RowExpression, composed, moved, places_of
 from firesteel_sql.plan.stateful_relations import (
-    Aggregate,
     AggregateCall,
+    GroupBy,
     Join,
     JoinKey,
     JoinKind,
@@ -108,7 +108,7 @@ def _read_of_inputs(relation: Relation, needed: Places) -> list[Places]:
             return [frozenset().union(*[places_of(relation.expressions[place]) for place in needed])]
         case Union():
             return [needed for _ in relation.parts]
-        case Aggregate():
+        case GroupBy():
             count = len(relation.groups)
             calls = [_of_call(call) for place, call in enumerate(relation.calls) if place + count in needed]
             if not count and not calls:
@@ -236,7 +236,7 @@ def _rebuilt(relation: Relation, needed: Places, inputs: Sequence[_Pruned]) -> _
 def _rebuilt_over_one(relation: Relation, needed: Places, inner: Relation, places: Mapping[int, int]) -> _Pruned:
     (old,) = relation.inputs
     width = len(old.columns)
-    if isinstance(relation, Aggregate):
+    if isinstance(relation, GroupBy):
         return _rebuilt_aggregate(relation, needed, inner, places)
     # All others have the columns of their input, and results of their own behind them.
     results = [place for place in range(width, len(relation.columns))]
@@ -283,7 +283,7 @@ def _rebuilt_over_one(relation: Relation, needed: Places, inner: Relation, place
     return _Pruned(replace(rebuilt, columns=columns), _numbered(shown))
 
 
-def _rebuilt_aggregate(relation: Aggregate, needed: Places, inner: Relation, places: Mapping[int, int]) -> _Pruned:
+def _rebuilt_aggregate(relation: GroupBy, needed: Places, inner: Relation, places: Mapping[int, int]) -> _Pruned:
     count = len(relation.groups)
     shown = [place for place in range(len(relation.columns)) if place < count or place in needed]
     shown = shown or [0]  # the one row of all rows is there, even if nobody reads what it has

@@ -27,7 +27,7 @@ from firesteel_sql.plan.row_expressions import (
     places_of,
 )
 from firesteel_sql.plan.stateful_relations import (
-    Aggregate,
+    GroupBy,
     Join,
     JoinKey,
     JoinKind,
@@ -72,7 +72,7 @@ def filtered(relation: Relation, conditions: Conditions) -> Relation:
             relation, rest = _below_join(relation, movable)
         case Over() if any(_numbering(relation, part) for part in movable):
             relation, rest = _ranked(relation, movable)
-        case Aggregate() | Over() | Rank() | WindowTable() | Normalize() | SortedRows() | Unnest():
+        case GroupBy() | Over() | Rank() | WindowTable() | Normalize() | SortedRows() | Unnest():
             relation, rest = _below_input(relation, movable)
         case TemporalJoin() | LookupJoin():
             relation, rest = _below_left(relation, movable)
@@ -94,7 +94,7 @@ def _split(
 
 def _below_projection(relation: Projection, parts: Conditions) -> tuple[Relation, list[RowExpression]]:
     """Conditions go below if that computes nothing twice, or keeps rows out of an operator's state."""
-    is_stateful = isinstance(relation.input, (Join, Aggregate, Over, Rank, Union))
+    is_stateful = isinstance(relation.input, (Join, GroupBy, Over, Rank, Union))
 
     def goes_below(part: RowExpression) -> bool:
         items = [relation.expressions[place] for place in places_of(part)]
@@ -111,11 +111,11 @@ def _below_projection(relation: Projection, parts: Conditions) -> tuple[Relation
 
 def _below_input(relation: Relation, parts: Conditions) -> tuple[Relation, list[RowExpression]]:
     """Conditions on columns by which an operator keeps rows apart go below it."""
-    assert isinstance(relation, (Aggregate, Over, Rank, WindowTable, Normalize, SortedRows, Unnest))
+    assert isinstance(relation, (GroupBy, Over, Rank, WindowTable, Normalize, SortedRows, Unnest))
     places: dict[int, int]
     width = len(relation.input.columns)
     match relation:
-        case Aggregate():
+        case GroupBy():
             places = dict(enumerate(relation.groups))
         case Over() | Rank():
             places = {place: place for place in relation.partition}

@@ -87,7 +87,7 @@ class WindowColumns:
 
 
 @dataclass(frozen=True)
-class Aggregate(Relation):
+class GroupBy(Relation):
     """A row for each group: the group's columns, then the results of the calls.
 
     Without groups there is one row, also while there is no input: COUNT(*) is 0 then.
@@ -385,7 +385,7 @@ class Rank(Relation):
 
 
 @dataclass(frozen=True)
-class Frame:
+class OverFrame:
     """The rows around a row over which an OVER aggregate is computed.
 
     Attributes:
@@ -411,7 +411,7 @@ class OverCall:
     """
 
     call: AggregateCall
-    frame: Frame
+    frame: OverFrame
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from firesteel_sql.plan.relations import Filter, Projection, Relation, Union
 from firesteel_sql.plan.row_expressions import InputColumn
 from firesteel_sql.plan.stateful_relations import (
-    Aggregate,
+    GroupBy,
     Join,
     JoinKind,
     LookupJoin,
@@ -95,7 +95,7 @@ def window_bounds(relation: Relation) -> WindowBounds | None:
             return inside._at([
                 item.index if isinstance(item, InputColumn) else None for item in relation.expressions
             ])  # fmt: skip
-        case Aggregate():
+        case GroupBy():
             inside = None if relation.window is None else window_bounds(relation.input)
             return None if inside is None else inside._at(relation.groups)
         case Rank():
