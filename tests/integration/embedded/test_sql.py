@@ -14,6 +14,7 @@ import pytest
 from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import JobError, ProgramError
 from firesteel_sql import SqlError, StreamTableEnvironment
+from firesteel_sql.session_options import OptionRefused
 from tests.integration.embedded.programs import new_environment
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -233,6 +234,32 @@ def test_in_batch_mode_a_query_gives_its_final_rows_in_their_order() -> None:
     assert {row.get_row_kind() for row in rows} == {RowKind.INSERT}
     ordered = tables.execute_sql("SELECT id FROM numbers ORDER BY k DESC, id DESC LIMIT 3 OFFSET 1").collect()
     assert [tuple(row) for row in ordered] == [(1997,), (1994,), (1991,)]
+
+
+def test_in_epochs_each_result_is_one_of_a_moment() -> None:
+    """What one account pays another gets: the sum of all balances is 0 whenever somebody looks."""
+    tables = new_tables()
+    tables.execute_sql(
+        "CREATE TABLE transfers (id BIGINT, payer AS MOD(id * 7, 5), payee AS MOD(id * 11, 3)) WITH ('connector' = "
+        "'datagen', 'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '3000', "
+        "'rows-per-second' = '1000')"
+    )
+    query = (
+        "SELECT SUM(balance) AS total, COUNT(*) AS accounts, SUM(ABS(balance)) AS moved FROM (SELECT account, "
+        "SUM(amount) AS balance FROM (SELECT payer AS account, -id AS amount FROM transfers UNION ALL "
+        "SELECT payee, id FROM transfers) GROUP BY account)"
+    )
+    tables.execute_sql("SET 'table.exec.consistency' = 'epoch'")
+    with pytest.raises(OptionRefused, match="gives the changes of a query with each checkpoint"):
+        tables.execute_sql(query)
+    tables.execute_sql("SET 'execution.checkpointing.interval' = '100 ms'")
+    rows = [(row.get_row_kind(), *row) for row in tables.execute_sql(query).collect()]
+    balances: Counter[int] = Counter()
+    for number in range(1, 3001):
+        balances[number * 7 % 5] -= number
+        balances[number * 11 % 3] += number
+    assert rows[-1] == (RowKind.UPDATE_AFTER, 0, 5, sum(map(abs, balances.values())))
+    assert {row[1] for row in rows} == {0}
 
 
 def test_rows_are_joined_with_those_of_a_database(tmp_path: Path) -> None:

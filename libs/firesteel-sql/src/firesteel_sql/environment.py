@@ -10,7 +10,7 @@ from typing import Any
 
 from firesteel.common import Configuration
 from firesteel.common.types import Row
-from firesteel.config.values import parse_duration
+from firesteel.config.values import parse_bool, parse_duration
 from firesteel.core.sensitive import MASK, is_sensitive
 from firesteel.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from firesteel.table.types import DataType, DataTypes
@@ -19,6 +19,7 @@ from firesteel_sql.catalog.catalog import Catalog, CatalogError
 from firesteel_sql.catalog.catalogs import Catalogs
 from firesteel_sql.catalog.tables import CatalogTable, Entry, Identifier, InlineView
 from firesteel_sql.connectors.connector import connector_of
+from firesteel_sql.execution.consistency import in_epochs, prepare_epochs
 from firesteel_sql.execution.declarations import Declarations
 from firesteel_sql.execution.definitions import Definition, Definitions
 from firesteel_sql.execution.inserts import insert_relation, removal_of, static_partition
@@ -36,12 +37,16 @@ from firesteel_sql.plan.changes import changelog_mode, refusal_of_changes
 from firesteel_sql.plan.explain import PlannedStatement, explained
 from firesteel_sql.plan.optimizer import optimised
 from firesteel_sql.plan.relations import Relation
-from firesteel_sql.plan.stateful_relations import SortedRows
+from firesteel_sql.plan.sink_keys import materialized, places_of
+from firesteel_sql.plan.stateful_relations import ConflictRule, SortedRows
 from firesteel_sql.session_options import (
+    CONSISTENCY,
     DML_SYNC,
     NOT_NULL_ENFORCER,
+    REQUIRE_ON_CONFLICT,
     SOURCE_IDLE_TIMEOUT,
     TIME_ZONE,
+    UPSERT_MATERIALIZE,
     OptionRefused,
     check_key,
     check_option,
@@ -288,9 +293,17 @@ class TableEnvironment:
             environment.configure(Configuration.from_dict(about_jobs))
         return environment
 
+    @property
+    def _has_epochs(self) -> bool:
+        return self._config.get(CONSISTENCY, "EVENTUAL").upper() == "EPOCH" and not self._is_batch
+
     def _collected(self, relation: Relation) -> TableResult:
         (relation,) = self._optimised([relation])
-        stream = StreamBuilder(self._for_a_job(), self._idle_timeout).build(relation)
+        environment = self._for_a_job()
+        stream = StreamBuilder(environment, self._idle_timeout).build(relation)
+        if self._has_epochs:
+            prepare_epochs(environment)
+            stream = in_epochs(stream, relation, ())
         columns = [(column.name, column.type) for column in relation.columns]
         found = stream.execute_and_collect("collect")
 
@@ -334,6 +347,8 @@ class TableEnvironment:
             if insert.is_overwrite:
                 self._refuse_unless_batch("INSERT OVERWRITE", insert, sql)
         environment = self._for_a_job()
+        if self._has_epochs:
+            prepare_epochs(environment)
         builder = StreamBuilder(environment, self._idle_timeout)
         drops_nulls = self._config.get(NOT_NULL_ENFORCER, "ERROR").upper() == "DROP"
         names: list[str] = []
@@ -342,8 +357,9 @@ class TableEnvironment:
             insert_relation(self._catalogs, self._session, sql, insert, rows, drops_nulls=drops_nulls)
             for insert, sql in inserts
         ]
-        relations = self._optimised([relation for relation, _, _ in written])
-        for (insert, sql), relation, (_, identifier, table) in zip(inserts, relations, written, strict=True):
+        optimised_relations = self._optimised([relation for relation, _, _ in written])
+        for (insert, sql), result, (_, identifier, table) in zip(inserts, optimised_relations, written, strict=True):
+            relation = self._by_primary_key(result, table, insert, sql)
             connector, context = connector_of(identifier, table, writes=True)
             takes = connector.sink_mode(context, changelog_mode(relation, table_mode))
             refusal = refusal_of_changes(identifier, takes, relation, table_mode)
@@ -352,7 +368,10 @@ class TableEnvironment:
             if insert.is_overwrite:
                 partition = static_partition(self._catalogs, self._session, sql, insert)
                 removals.append(connector.removal(context, partition))
-            connector.write(builder.build(relation), context)
+            stream = builder.build(relation)
+            if self._has_epochs:
+                stream = in_epochs(stream, relation, places_of(table.primary_key, relation))
+            connector.write(stream, context)
             names.append(".".join(identifier))
         client = environment.execute_async(f"insert-into_{','.join(names)}")
 
@@ -368,6 +387,23 @@ class TableEnvironment:
             wait(None)
         columns = [(name, DataTypes.BIGINT(False)) for name in names]
         return TableResult(columns, lambda: iter([Row(*[-1] * len(names))]), client, wait=wait)
+
+    def _by_primary_key(self, relation: Relation, table: CatalogTable, insert: s.Insert, sql: str) -> Relation:
+        """What is written of the result of a query: one row for each primary key, whose changes come in order.
+
+        Raises:
+            SqlError: the session wants ``ON CONFLICT`` to be said.
+        """
+        places = places_of(table.primary_key, relation)
+        rule = None if insert.on_conflict is None else ConflictRule(insert.on_conflict)
+        strategy = self._config.get(UPSERT_MATERIALIZE, "AUTO").upper()
+        written = materialized(relation, places, rule, table_mode, strategy)
+        if written is not relation and rule is None and parse_bool(self._config.get(REQUIRE_ON_CONFLICT, "false")):
+            raise error_at(
+                sql, insert.at, f"the query may have several rows for a primary key ({', '.join(table.primary_key)}): "
+                "say which is written by ON CONFLICT DO DEDUPLICATE, NOTHING or ERROR at the end of the statement",
+            )  # fmt: skip
+        return written
 
     # -- EXPLAIN
 
@@ -390,15 +426,28 @@ class TableEnvironment:
             relation, identifier, table = insert_relation(self._catalogs, self._session, sql, insert)
             relations.append(relation)
             sinks.append((identifier, table))
-        return self._explained(relations, details, sinks)
+        computed = [
+            self._by_primary_key(relation, table, insert, sql)
+            for relation, (_, table), insert in zip(self._optimised(relations), sinks, inserts, strict=True)
+        ]
+        return self._explained(relations, details, computed, sinks)
 
     def _explained(
         self,
         relations: Sequence[Relation],
         details: Sequence[str] = (),
+        computed: Sequence[Relation] | None = None,
         sinks: Sequence[tuple[Identifier, CatalogTable]] = (),
     ) -> str:
-        computed = self._optimised(relations)
+        """What is computed for some relations.
+
+        Args:
+            relations: of the statements.
+            details: further parts of the text.
+            computed: what is computed for each of them; None = what the optimiser makes of it.
+            sinks: the tables that are written, one for each relation; none for a query.
+        """
+        computed = self._optimised(relations) if computed is None else computed
 
         def json_plan() -> str:
             environment = self._for_a_job()

@@ -15,6 +15,9 @@ TIME_ZONE: Final = "table.local-time-zone"
 DML_SYNC: Final = "table.dml-sync"
 NOT_NULL_ENFORCER: Final = "table.exec.sink.not-null-enforcer"
 SOURCE_IDLE_TIMEOUT: Final = "table.exec.source.idle-timeout"
+UPSERT_MATERIALIZE: Final = "table.exec.sink.upsert-materialize"
+REQUIRE_ON_CONFLICT: Final = "table.exec.sink.require-on-conflict"
+CONSISTENCY: Final = "table.exec.consistency"
 _PREFIXES: Final = (*REPORTER_PREFIXES, *ENVIRONMENT_PREFIXES, "sql-client.", "spark.")
 
 
@@ -83,6 +86,9 @@ _VALUES: Final[dict[str, Callable[[str], object]]] = {
     TIME_ZONE: _zone,
     DML_SYNC: parse_bool,
     NOT_NULL_ENFORCER: _one_of("ERROR", "DROP"),
+    UPSERT_MATERIALIZE: _one_of("AUTO", "NONE", "FORCE"),
+    REQUIRE_ON_CONFLICT: parse_bool,
+    CONSISTENCY: _one_of("EVENTUAL", "EPOCH"),
     "table.exec.state.ttl": parse_duration,
     SOURCE_IDLE_TIMEOUT: parse_duration,
     "table.exec.legacy-cast-behaviour": _only("DISABLED", "casts are those of Flink 2"),

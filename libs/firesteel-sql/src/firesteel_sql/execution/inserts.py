@@ -43,8 +43,8 @@ def insert_relation(
     """
     expressions = ExpressionBinder(Scope([]), session, sql)
     identifier, table = _written_table(catalogs, expressions, insert.table, insert.at)
-    if insert.on_conflict is not None:
-        raise expressions.error(insert.at, "ON CONFLICT is not supported yet")
+    if insert.on_conflict is not None and not table.primary_key:
+        raise expressions.error(insert.at, f"ON CONFLICT: {'.'.join(identifier)} has no PRIMARY KEY")
     for hint in insert.hints:
         if hint.name == "OPTIONS":
             table = replace(table, options={**table.options, **dict(hint.options)})

@@ -31,6 +31,7 @@ from firesteel_sql.operators.plans import (
 from firesteel_sql.plan.changes import changelog_mode
 from firesteel_sql.plan.row_expressions import to_expression
 from firesteel_sql.plan.stateful_relations import (
+    ConflictRule,
     Join,
     JoinKey,
     LookupJoin,
@@ -40,6 +41,7 @@ from firesteel_sql.plan.stateful_relations import (
     Rank,
     RankFunction,
     Replicate,
+    SinkMaterializer,
     SortedRows,
     TemporalJoin,
     Unnest,
@@ -124,6 +126,21 @@ def _rank(relation: Rank, build: BuildInput) -> DataStream:
         window_zone="UTC" if relation.window is None else relation.window.zone,
     )
     inputs = [keyed(build(relation.input), relation.input, relation.partition)]
+    return computed(relation, inputs, "ranks:RankChanges", plan)
+
+
+def _materialized(relation: SinkMaterializer, build: BuildInput) -> DataStream:
+    plan = RankPlan(
+        RankFunction.ROW_NUMBER,
+        (),
+        1,
+        1,
+        False,
+        len(relation.input.columns),
+        last_of_peers=relation.conflict is not ConflictRule.NOTHING,
+        refuses_peers=relation.conflict is ConflictRule.ERROR,
+    )
+    inputs = [keyed(build(relation.input), relation.input, relation.key)]
     return computed(relation, inputs, "ranks:RankChanges", plan)
 
 
@@ -229,4 +246,5 @@ BUILDERS: Final[Builders] = {
     Unnest: _unnest,
     Replicate: _replicate,
     SortedRows: _sorted_rows,
+    SinkMaterializer: _materialized,
 }

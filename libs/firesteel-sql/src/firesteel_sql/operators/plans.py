@@ -140,6 +140,7 @@ class RankPlan:
         width: number of the columns that belong to the rows; further ones are left out.
         is_insert_only: rows are never deleted.
         last_of_peers: peers have the opposite order: the last one comes first.
+        refuses_peers: a partition that has several rows when the watermark advances fails the job.
         window_end: place of the end of a window that is part of the partition; None = there are no windows.
         window_zone: time zone of these ends.
     """
@@ -152,6 +153,7 @@ class RankPlan:
     width: int
     is_insert_only: bool = False
     last_of_peers: bool = False
+    refuses_peers: bool = False
     window_end: int | None = None
     window_zone: str = "UTC"
 

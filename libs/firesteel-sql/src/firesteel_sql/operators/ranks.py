@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from typing_extensions import override
 
+from firesteel.core.errors import ProgramError
+from firesteel.core.short_repr import short_repr
 from firesteel.runtime.operators.changelog import (
     DELETE,
     INSERT,
@@ -77,6 +79,7 @@ class RankChanges(ChangelogFunction):
             self._ranked.append(self._table.slots_of(ranked), ranked)
         self._ends = None if self._plan.window_end is None else ExpiryQueue(self._table, 100)
         self._late_rows = context.metrics.counter("numLateRecordsDropped")
+        self._unchecked = [self._table.slots_of(rows)]  # partitions that may have several rows since the last watermark
 
     @override
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
@@ -98,6 +101,8 @@ class RankChanges(ChangelogFunction):
         added = table.add(slots, insertions.columns)
         numbers[_ARRIVAL].set(added, np.arange(self._arrivals, self._arrivals + len(added)))
         self._arrivals += len(added)
+        if self._plan.refuses_peers:
+            self._unchecked.append(slots)
         if self._ends is not None:
             self._ends.set(added, self._ends_of(insertions.columns))
 
@@ -118,6 +123,8 @@ class RankChanges(ChangelogFunction):
 
     @override
     def on_watermark(self, watermark: int) -> Iterator[Batch]:
+        if self._plan.refuses_peers:
+            self._refuse_peers()
         if self._ends is None:
             return
         table = self._table
@@ -130,6 +137,25 @@ class RankChanges(ChangelogFunction):
         if self._stores_others:
             self._ranked.remove(due[ranks > 0])
         table.drop(due)
+
+    def _refuse_peers(self) -> None:
+        """Check that no partition has several rows.
+
+        Raises:
+            ProgramError: one has.
+        """
+        table = self._table
+        slots = np.unique(np.concatenate(self._unchecked))
+        self._unchecked = [slots[:0]]
+        crowded = slots[table.lists.counts(slots) > 1]
+        if crowded.size:
+            rows = table.rows_of(crowded[:1])[1]
+            columns = [column.slice(0, 2).to_pylist() for column in table.take(rows)]
+            first, second = (short_repr(row, 200) for row in zip(*columns, strict=True))
+            raise ProgramError(
+                f"{self.context.operator}: ON CONFLICT DO ERROR: {len(rows)} rows have one primary key, such as "
+                f"{first} and {second}. DO DEDUPLICATE writes the one that came last, DO NOTHING the first"
+            )
 
     def _differences(
         self, gone: Sequence[pa.Array], gone_slots: Ints, gone_ranks: Ints, rows: Ints, before: Ints, after: Ints

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from firesteel.common.types import RowKind
+from firesteel.table.types import DataType
 from firesteel_sql.catalog.tables import Identifier
 from firesteel_sql.connectors.changelog import ALL_CHANGES, INSERT_ONLY, ChangelogMode
 from firesteel_sql.plan.relations import ConstantRows, Filter, Projection, Relation, Scan, Union, WatermarkAssigner
-from firesteel_sql.plan.row_expressions import InputColumn
+from firesteel_sql.plan.row_expressions import AppliedFunction, InputColumn, RowExpression
 from firesteel_sql.plan.stateful_relations import (
     GroupBy,
     Join,
@@ -20,6 +21,7 @@ from firesteel_sql.plan.stateful_relations import (
     OverCall,
     Rank,
     RankFunction,
+    SinkMaterializer,
     SortedRows,
     TemporalJoin,
     Unnest,
@@ -27,6 +29,7 @@ from firesteel_sql.plan.stateful_relations import (
     WindowTable,
 )
 from firesteel_sql.plan.traversal import with_inputs
+from firesteel_sql.types import rules
 
 Key = frozenset[int]
 """Places of columns whose values together are different in all rows."""
@@ -41,51 +44,113 @@ _UPDATES: Final = ChangelogMode.of([RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKi
 
 def unique_keys(relation: Relation) -> list[Key]:
     """The keys of a relation; the empty one if it has one row at most."""
+    return _keys(relation, lambda part, keys: keys)
+
+
+def upsert_keys(relation: Relation, source_mode: SourceMode) -> list[Key]:
+    """The unique keys whose changes stay in order on their way through the exchanges between subtasks.
+
+    The row of a join may move from one subtask to another when the column by which it is joined changes; the deletion
+    of the old row may then come after the insertion of the new one. The same is true of partitions of a rank.
+    """
+    return _keys(relation, lambda part, keys: [key for key in keys if _stays_in_order(part, key, source_mode)])
+
+
+def _stays_in_order(relation: Relation, key: Key, source_mode: SourceMode) -> bool:
+    """Whether all changes of a key are computed by one subtask."""
+
+    def is_fixed(side: Relation, shift: int) -> bool:
+        """Whether rows of an input never change, and the key tells them apart: it says where they are computed."""
+        if not changelog_mode(side, source_mode).is_append:
+            return False
+        return any(frozenset(place + shift for place in inside) <= key for inside in unique_keys(side))
+
+    match relation:
+        case Join():
+            width = len(relation.left.columns)
+            return (
+                is_fixed(relation.left, 0)
+                or (relation.kind not in (JoinKind.SEMI, JoinKind.ANTI) and is_fixed(relation.right, width))
+                or all(equal.left in key or equal.right + width in key for equal in relation.keys)
+            )
+        case TemporalJoin():
+            return is_fixed(relation.left, 0) or all(equal.left in key for equal in relation.keys)
+        case Rank() | Over():
+            return is_fixed(relation.input, 0) or key >= set(relation.partition)
+    return True
+
+
+def _keys(relation: Relation, kept: Callable[[Relation, list[Key]], list[Key]]) -> list[Key]:
+    """The keys of a relation that are kept, of those that follow from the keys kept of its inputs."""
+    return kept(relation, _keys_over(relation, [_keys(part, kept) for part in relation.inputs]))
+
+
+def _keys_over(relation: Relation, inputs: list[list[Key]]) -> list[Key]:
     match relation:
         case Scan():
             places = {column.name: place for place, column in enumerate(relation.columns)}
             key = [places[name] for name in relation.table.primary_key if name in places]
             return [frozenset(key)] if key and len(key) == len(relation.table.primary_key) else []
         case Projection():
-            return _projected_keys(relation)
+            return _projected_keys(relation, inputs[0])
         case GroupBy():
             return [frozenset(range(len(relation.groups)))]
         case Rank():
-            return _rank_keys(relation)
+            return _rank_keys(relation, inputs[0])
         case Normalize():
             return [frozenset(relation.key)]
+        case SinkMaterializer():
+            return [frozenset(relation.key)]
         case Join():
-            return _join_keys(relation)
-        case TemporalJoin():
-            return unique_keys(relation.left)
+            return _join_keys(relation, *inputs)
         case LookupJoin():
             equal = {key.right for key in relation.keys}
             is_single = any(key <= equal for key in unique_keys(relation.table))
-            return unique_keys(relation.left) if is_single else []
+            return inputs[0] if is_single else []
         case WindowTable():
-            keys = unique_keys(relation.input)
             if relation.kind in (WindowKind.TUMBLE, WindowKind.SESSION):
-                return keys
-            return [key | {len(relation.input.columns)} for key in keys]
+                return inputs[0]
+            return [key | {len(relation.input.columns)} for key in inputs[0]]
         case Unnest():
             if not relation.with_ordinality:
                 return []
-            return [key | {len(relation.columns) - 1} for key in unique_keys(relation.input)]
-        case Filter() | WatermarkAssigner() | Over() | SortedRows():
-            return unique_keys(relation.input)
+            return [key | {len(relation.columns) - 1} for key in inputs[0]]
+        case Filter() | WatermarkAssigner() | Over() | SortedRows() | TemporalJoin():
+            return inputs[0]
     return []
 
 
-def _projected_keys(relation: Projection) -> list[Key]:
+def _projected_keys(relation: Projection, inside: list[Key]) -> list[Key]:
     places: dict[int, int] = {}
     for place, item in enumerate(relation.expressions):
-        if isinstance(item, InputColumn):
-            places.setdefault(item.index, place)
-    return [frozenset(places[place] for place in key) for key in unique_keys(relation.input) if key <= places.keys()]
+        column = same_values(item)
+        if isinstance(column, InputColumn):
+            places.setdefault(column.index, place)
+    return [frozenset(places[place] for place in key) for key in inside if key <= places.keys()]
 
 
-def _rank_keys(relation: Rank) -> list[Key]:
-    keys = list(unique_keys(relation.input))
+def same_values(expression: RowExpression) -> RowExpression:
+    """An expression without the casts around it that give different results for different values."""
+    while isinstance(expression, AppliedFunction) and (
+        expression.name == "NOT_NULL"
+        or (expression.name == "CAST" and _keeps_differences(expression.inputs[0].type, expression.type))
+    ):
+        expression = expression.inputs[0]
+    return expression
+
+
+def _keeps_differences(source: DataType, target: DataType) -> bool:
+    if rules.is_exact(source) and rules.is_exact(target):
+        (digits, scale), (digits_after, scale_after) = (
+            rules.as_decimal(source).parameters, rules.as_decimal(target).parameters,
+        )  # fmt: skip
+        return scale <= scale_after and digits - scale <= digits_after - scale_after
+    is_string = target.nullable_() == rules.STRING.nullable_()
+    return is_string and (rules.is_exact(source) or source.name in ("DATE", "TIME", "BOOLEAN"))
+
+
+def _rank_keys(relation: Rank, inside: list[Key]) -> list[Key]:
+    keys = list(inside)
     if relation.function is RankFunction.ROW_NUMBER:
         if relation.last is not None and relation.last <= relation.first:
             keys.insert(0, frozenset(relation.partition))
@@ -94,12 +159,10 @@ def _rank_keys(relation: Rank) -> list[Key]:
     return keys
 
 
-def _join_keys(relation: Join) -> list[Key]:
-    ours = unique_keys(relation.left)
+def _join_keys(relation: Join, ours: list[Key], theirs: list[Key]) -> list[Key]:
     if relation.kind in (JoinKind.SEMI, JoinKind.ANTI):
         return ours
     width = len(relation.left.columns)
-    theirs = unique_keys(relation.right)
     shifted = [frozenset(place + width for place in key) for key in theirs]
     left_equal = {key.left for key in relation.keys}
     right_equal = {key.right for key in relation.keys}
@@ -134,7 +197,7 @@ def _mode_over(relation: Relation, modes: Sequence[ChangelogMode], source_mode: 
             return source_mode(relation)
         case ConstantRows():
             return INSERT_ONLY
-        case Normalize():
+        case Normalize() | SinkMaterializer():
             return ALL_CHANGES
         case GroupBy(window=None):
             if is_append:
@@ -228,4 +291,4 @@ def refusal_of_changes(
 
 def keeps_state(relation: Relation) -> bool:
     """Whether the operator of a relation remembers rows."""
-    return isinstance(relation, (GroupBy, Join, TemporalJoin, Rank, Over, SortedRows, Normalize))
+    return isinstance(relation, (GroupBy, Join, TemporalJoin, Rank, Over, SortedRows, Normalize, SinkMaterializer))

@@ -340,6 +340,17 @@ class RankFunction(Enum):
     DENSE_RANK = "DENSE_RANK"
 
 
+class ConflictRule(Enum):
+    """Which of several rows of a primary key is written: the ``DO`` of ``ON CONFLICT``."""
+
+    DEDUPLICATE = "DEDUPLICATE"
+    """The row that came last."""
+    NOTHING = "NOTHING"
+    """The row that came first."""
+    ERROR = "ERROR"
+    """None: the job fails if there still are several when the watermark advances, or at the end of the input."""
+
+
 @dataclass(frozen=True)
 class Rank(Relation):
     """The first rows of each partition: the input's columns, and the rank if the query reads it.
@@ -468,6 +479,34 @@ class SortedRows(Relation):
     def text(self) -> str:
         name = "Sort" if self.at_end else "TemporalSort"
         return f"{name}(orderBy=[{', '.join(key.text(self.input.columns) for key in self.order)}])"
+
+
+@dataclass(frozen=True)
+class SinkMaterializer(Relation):
+    """One row for each primary key of a sink, of the rows that a query has for it at a time.
+
+    A sink that writes by key gets the changes of a key in order only if one subtask makes them, and knows nothing of a
+    second row of a key; here all rows are remembered, in the order in which they came.
+
+    Attributes:
+        input: what is written.
+        key: places of the primary key's columns.
+        conflict: which of several rows of a key is written.
+    """
+
+    input: Relation
+    key: Places
+    conflict: ConflictRule
+
+    @property
+    @override
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @override
+    def text(self) -> str:
+        key = _names(self.columns, self.key)
+        return f"SinkMaterializer(primaryKey=[{key}], conflictStrategy=[{self.conflict.value}])"
 
 
 @dataclass(frozen=True)

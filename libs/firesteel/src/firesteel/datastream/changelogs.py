@@ -9,7 +9,7 @@ from firesteel.datastream.data_stream import DataStream, KeyedStream
 from firesteel.functions.changelog import ChangelogComputation
 from firesteel.graph.specs import OperatorKind
 
-__all__ = ["computed_changes", "expanded_rows"]
+__all__ = ["changes_of_epochs", "computed_changes", "expanded_rows"]
 
 
 def computed_changes(
@@ -50,3 +50,14 @@ def expanded_rows(name: str, stream: DataStream, computation: ChangelogComputati
         result: type of the rows of the results.
     """
     return stream._columnar(name, OperatorKind.COLUMNS_EXPAND, computation, result)
+
+
+def changes_of_epochs(stream: DataStream, key: Sequence[int] | None) -> DataStream:
+    """The net changes of a stream of columns between the barriers of two checkpoints, which leave with the second.
+
+    Args:
+        stream: the changes of a table.
+        key: places of columns that tell its rows apart: a deletion and an insertion of one key are an update. Empty =
+            the table has one row at most; None = there is no key.
+    """
+    return stream._columnar("Epoch", OperatorKind.COLUMNS_EPOCH, None, stream._record_type, key=key)

@@ -40,6 +40,7 @@ _GIVES_COLUMNS: Final = frozenset(
         OperatorKind.COLUMNS_EXPAND,
         OperatorKind.COLUMNS_CHANGELOG,
         OperatorKind.COLUMNS_CO_CHANGELOG,
+        OperatorKind.COLUMNS_EPOCH,
     }
 )
 Needed = frozenset[str] | None

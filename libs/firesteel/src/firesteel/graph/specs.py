@@ -36,6 +36,7 @@ class OperatorKind(Enum):
     COLUMNS_EXPAND = "columns_expand"  # ChangelogComputation: any number of rows for each row, which keep its kind
     COLUMNS_CHANGELOG = "columns_changelog"  # keyed; ChangelogComputation; extra: other_input_types
     COLUMNS_CO_CHANGELOG = "columns_co_changelog"  # the same with two inputs
+    COLUMNS_EPOCH = "columns_epoch"  # no function; extra: key, the places of columns that tell rows apart
     REDUCE = "reduce"  # keyed running reduce
     WATERMARKS = "watermarks"  # WatermarkStrategy, in the middle of a program
     CO_MAP = "co_map"

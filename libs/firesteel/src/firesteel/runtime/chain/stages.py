@@ -684,7 +684,7 @@ class AsyncStage(ChainStage):
                 operator.put_watermark(item)
             else:
                 operator.refuse_changes(item)
-                operator.put(to_rows(item))
+                operator.put(item if operator.takes_columns else to_rows(item))
             return _NOTHING
         if not operator.ready:
             return _NOTHING

@@ -23,6 +23,7 @@ from firesteel.runtime.operators.connected import (
     KeyedCoProcessOperator,
 )
 from firesteel.runtime.operators.enumerator import EnumeratorOperator
+from firesteel.runtime.operators.epochs import EpochOperator
 from firesteel.runtime.operators.interval_join import IntervalJoinOperator
 from firesteel.runtime.operators.keyed import (
     KeyedFilterOperator,
@@ -82,6 +83,7 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.COLUMNS_EXPAND: ExpandColumns,
     OperatorKind.COLUMNS_CHANGELOG: ChangelogOperator,
     OperatorKind.COLUMNS_CO_CHANGELOG: ChangelogOperator,
+    OperatorKind.COLUMNS_EPOCH: EpochOperator,
     OperatorKind.REDUCE: ReduceOperator,
     OperatorKind.WATERMARKS: WatermarksOperator,
     OperatorKind.CO_MAP: CoMapOperator,

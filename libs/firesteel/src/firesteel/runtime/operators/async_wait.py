@@ -37,6 +37,8 @@ class LaterResults(Operator, ABC):
     """
 
     takes_changes = True
+    takes_columns = False
+    """Whether ``put`` gets batches of columns as they are; else their rows."""
 
     on_results: Callable[[], None] | None = None
 
