@@ -207,11 +207,15 @@ class QueryRig:
     def _add(self, batch: Batch) -> None:
         kinds = [0] * len(batch) if batch.kinds is None else list(batch.kinds)
         for kind, record in zip(kinds, to_rows(batch).values, strict=True):
-            row = tuple(record)
+            row = self._row(record)
             self.changes.append((int(kind), row))
             self.table[row] += -1 if kind & 1 else 1
             if not self.table[row]:
                 del self.table[row]
+
+    def _row(self, record: Any) -> tuple[Any, ...]:
+        """A row of the result."""
+        return tuple(record)
 
 
 def tables_of(environment: TableEnvironment, tables: Mapping[str, str]) -> None:

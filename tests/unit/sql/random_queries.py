@@ -40,6 +40,7 @@ class RandomQueries:
             self._set_operation,
             self._distinct,
             self._global,
+            self._nested_keys,
         ]
         return self._random.choice(forms)()
 
@@ -116,6 +117,26 @@ class RandomQueries:
         table = self._table()
         calls = ", ".join(f"{self._aggregate(table, 't')} AS c{place}" for place in range(self._random.randint(1, 3)))
         return f"SELECT {calls} FROM {table} AS t{self._where(table, 't')}"
+
+    def _nested_keys(self) -> str:
+        """Arrays and rows as keys; a part of one that is NULL is equal to NULL."""
+        left, right = self._table(), self._table()
+        pair = f"ARRAY[t.k, CAST({self._number(left, 't')} AS BIGINT)] AS g"
+        rows = f"SELECT t.id, t.k, {pair}, ROW(t.k, {self._value(left, 't')}) AS r FROM {left} AS t"
+        return self._random.choice(
+            (
+                f"SELECT g[1] AS one, g[2] AS two, COUNT(*) AS c, MAX(id) AS m FROM ({rows}) AS n GROUP BY g",
+                f"SELECT k, COUNT(DISTINCT r) AS c, COUNT(DISTINCT g) AS d FROM ({rows}) AS n GROUP BY k",
+                f"SELECT g[2] AS one, COUNT(*) AS c FROM (SELECT DISTINCT g, r FROM ({rows}) AS n) AS o GROUP BY g[2]",
+                f"SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY r ORDER BY id DESC) AS rn "
+                f"FROM ({rows}) AS n) AS o WHERE rn <= 2",
+                f"SELECT n.id, u.id AS other FROM ({rows}) AS n {self._random.choice(('JOIN', 'LEFT JOIN'))} "
+                f"{right} AS u ON n.g = ARRAY[u.k, CAST(u.id AS BIGINT)]",
+                f"SELECT g[1] AS one, g[2] AS two FROM (SELECT g FROM ({rows}) AS n "
+                f"{self._random.choice(('UNION', 'EXCEPT', 'INTERSECT'))} "
+                f"SELECT ARRAY[u.k, CAST({self._number(right, 'u')} AS BIGINT)] FROM {right} AS u) AS o",
+            )
+        )
 
     def _join(self) -> tuple[str, str, str]:
         """FROM of two tables, and their names."""

@@ -10,7 +10,7 @@ from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.bind.expressions import ExpressionBinder
 from firesteel_sql.bind.nesting import Source
 from firesteel_sql.bind.scope import Scope, ScopedColumn
-from firesteel_sql.bind.select import SelectBinder, SelectedRows, distinct, nulls_first, ordinal
+from firesteel_sql.bind.select import SelectBinder, SelectedRows, distinct, ordinal, sort_key
 from firesteel_sql.bind.sources import SourceBinder, renamed
 from firesteel_sql.catalog.catalogs import Catalogs
 from firesteel_sql.catalog.tables import CatalogView, Identifier
@@ -143,11 +143,9 @@ class QueryBinder:
             else binder.bind(item.expression)
             for item in order_by
         ]
+        keys = [sort_key(expression, item, binder) for expression, item in zip(expressions, order_by, strict=True)]
         relation, places = extended(relation, expressions)
-        order = [
-            SortKey(place, not item.is_descending, nulls_first(item))
-            for place, item in zip(places, order_by, strict=True)
-        ]
+        order = [SortKey(place, up, first) for place, (_, up, first) in zip(places, keys, strict=True)]
         return SelectedRows(relation, width, tuple(order))
 
     def _body(self, body: n.QueryBody) -> Relation:

@@ -291,7 +291,7 @@ class SelectBinder:
                 expression = aliases[node.path[0]]
             else:
                 expression = binder.bind(node)
-            keys.append((expression, not item.is_descending, nulls_first(item)))
+            keys.append(sort_key(expression, item, binder))
         return tuple(keys)
 
     # -- GROUP BY
@@ -385,9 +385,7 @@ class SelectBinder:
         if node.filter is not None:
             bound = binder.condition(node.filter, "FILTER")
             condition = binder.checked(node, lambda: boolean(bound, binder.session), "FILTER")
-        order = tuple(
-            (binder.bind(item.expression), not item.is_descending, nulls_first(item)) for item in node.order_by
-        )
+        order = tuple(sort_key(binder.bind(item.expression), item, binder) for item in node.order_by)
         # The least and the greatest of different values are those of all values.
         is_distinct = (node.is_distinct or use.distinct) and use.function not in ("MIN", "MAX")
         return PendingAggregate(use, condition, is_distinct, order)
@@ -474,9 +472,7 @@ class SelectBinder:
         pending = self._pending(node, function, inner)
         window = self._window(node.over, inner)
         partition = tuple(inner.bind(item) for item in window.partition_by)
-        order = tuple(
-            (inner.bind(item.expression), not item.is_descending, nulls_first(item)) for item in window.order_by
-        )
+        order = tuple(sort_key(inner.bind(item.expression), item, inner) for item in window.order_by)
         frame = OverFrame(True, None, 0)
         if function.name not in _NUMBERING:
             frame = _frame(window, order, inner)
@@ -595,9 +591,21 @@ def ordinal(
     return columns[int(node.text) - 1]
 
 
-def nulls_first(item: n.OrderItem) -> bool:
-    """Whether NULL comes first: it is the least value."""
-    return not item.is_descending if item.nulls_first is None else item.nulls_first
+def sort_key(
+    expression: RowExpression, item: n.OrderItem, binder: ExpressionBinder
+) -> tuple[RowExpression, bool, bool]:
+    """What rows are sorted by, whether ascending, and whether NULL, the least value, comes first.
+
+    Raises:
+        SqlError: its values have no order.
+    """
+    if rules.is_nested(expression.type):
+        binder.refuse(item.expression, f"{expression.type} has no order")
+    return (
+        expression,
+        not item.is_descending,
+        not item.is_descending if item.nulls_first is None else item.nulls_first,
+    )
 
 
 def distinct(relation: Relation) -> Relation:

@@ -7,7 +7,7 @@ from typing import Final
 from firesteel.datastream import DataStream
 from firesteel.datastream.changelogs import expanded_rows
 from firesteel.functions.changelog import ChangelogComputation
-from firesteel_sql.execution.computed_streams import Builders, BuildInput, check_comparable, computed, keyed
+from firesteel_sql.execution.computed_streams import Builders, BuildInput, computed, keyed
 from firesteel_sql.execution.stream_columns import row_type_of
 from firesteel_sql.execution.table_modes import table_mode
 from firesteel_sql.operators.plans import AggregatePlan, SessionPlan, WindowPlan
@@ -17,9 +17,6 @@ from firesteel_sql.plan.stateful_relations import GroupBy, WindowKind, WindowTab
 
 def _aggregate(relation: GroupBy, build: BuildInput) -> DataStream:
     window_end = None if relation.window is None else relation.groups.index(relation.window.end)
-    for call in relation.calls:
-        if call.distinct:
-            check_comparable([relation.input.columns[place] for place in call.arguments], "told apart")
     plan = AggregatePlan(
         relation.calls,
         insert_only=changelog_mode(relation.input, table_mode).is_append,
@@ -29,7 +26,7 @@ def _aggregate(relation: GroupBy, build: BuildInput) -> DataStream:
         window_zone="UTC" if relation.window is None else relation.window.zone,
     )
     rows = keyed(build(relation.input), relation.input, relation.groups)
-    return computed(relation, [rows], "aggregates:GroupAggregate", plan)
+    return computed(relation, [rows], "aggregates:GroupAggregate", plan, len(relation.groups))
 
 
 def _windows(relation: WindowTable, build: BuildInput) -> DataStream:

@@ -114,10 +114,8 @@ def compared(sign: str, left: RowExpression, right: RowExpression, session: Sess
     a, b = unified((left, right), session)
     if a.type.name == "NULL":
         return Constant(rules.BOOLEAN, None)
-    if sign not in ("=", "<>") and a.type.name in ("ROW", "ARRAY", "MAP", "MULTISET"):
+    if sign not in ("=", "<>") and rules.is_nested(a.type):
         raise OperandsRefused(f"{a.type} has no order")
-    if a.type.name in ("ROW", "ARRAY", "MAP", "MULTISET"):
-        raise OperandsRefused(f"{a.type} can't be compared at once: compare its parts")
     return operation(sign, f"numbers:{_COMPARISONS[sign]}", (a, b), rules.BOOLEAN)
 
 
@@ -141,7 +139,7 @@ def _is_distinct(operands: Sequence[RowExpression], session: Session) -> RowExpr
 @declare("IN", operands=(2, None))
 def _in(operands: Sequence[RowExpression], session: Session) -> RowExpression:
     value, *others = unified(operands, session)
-    if all(isinstance(other, Constant) for other in others):
+    if all(isinstance(other, Constant) for other in others) and not rules.is_nested(value.type):
         nullable = value.type.nullable or any(other.type.nullable for other in others)
         return operation("IN", "numbers:in_list", (value, *others), rules.BOOLEAN, nullable=nullable)
     found = compared("=", value, others[0], session)

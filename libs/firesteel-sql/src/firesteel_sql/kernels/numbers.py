@@ -14,6 +14,7 @@ import pyarrow.types as pt
 from firesteel.expressions.registry import Kernel
 from firesteel_sql.kernels import decimals
 from firesteel_sql.kernels.definition import KernelCall, by_value, kernel
+from firesteel_sql.kernels.keys import comparable
 
 _WIDEST: Final = 76
 """Digits of Arrow's largest decimal numbers."""
@@ -220,6 +221,8 @@ def log_of_base(call: KernelCall) -> Kernel:
 def _comparison(function: Any) -> Any:
     @kernel
     def define(call: KernelCall) -> Kernel:
+        if pt.is_nested(call.inputs[0]):
+            return lambda left, right: function(comparable(left), comparable(right))
         return lambda left, right: function(left, right)
 
     return define
@@ -238,6 +241,7 @@ def is_distinct(call: KernelCall) -> Kernel:
     """Whether values differ, where two NULLs are the same."""
 
     def compute(left: Any, right: Any) -> Any:
+        left, right = comparable(left), comparable(right)
         one_null = pc.xor(pc.is_null(left), pc.is_null(right))
         return pc.or_kleene(one_null, pc.fill_null(pc.not_equal(left, right), pa.scalar(False)))
 

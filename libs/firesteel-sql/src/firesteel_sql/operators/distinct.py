@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
 from firesteel.runtime.operators.changelog import ChangelogStates
 from firesteel.state.columnar.groups import Groups
+from firesteel.state.columnar.nested_bytes import bytes_of
 from firesteel_sql.operators.accumulators import ArgumentChanges
 from firesteel_sql.operators.group_results import Ints, Mask
 
@@ -24,7 +26,9 @@ class DistinctValues:
     """
 
     def __init__(self, states: ChangelogStates, name: str, types: Sequence[pa.DataType]) -> None:
-        self.state = states.columns(name, types)
+        self.state = states.columns(
+            name, [pa.binary() if pt.is_nested(data_type) else data_type for data_type in types]
+        )
         self._counts: dict[str, Any] = {}
 
     def counts_for(self, name: str) -> None:
@@ -49,7 +53,8 @@ class DistinctValues:
             return None
         picks = pa.array(rows)
         values = [column.take(picks) for column in changes.arguments]
-        value_slots = self.state.slots([*(key.take(picks) for key in keys), *values])
+        comparable = [bytes_of(column) if pt.is_nested(column.type) else column for column in values]
+        value_slots = self.state.slots([*(key.take(picks) for key in keys), *comparable])
         self.state.touch(value_slots)
         by_value = Groups(value_slots)
         counts = self._counts[name]

@@ -64,6 +64,11 @@ def is_moment(data_type: DataType) -> bool:
     return data_type.name in ("DATE", "TIME", *TIMESTAMPS)
 
 
+def is_nested(data_type: DataType) -> bool:
+    """Whether values are collections or rows."""
+    return isinstance(data_type, (ElementsType, MapType, RowType))
+
+
 def is_nullable(types: Sequence[DataType]) -> bool:
     """Whether one of these types takes NULL."""
     return any(data_type.nullable for data_type in types)

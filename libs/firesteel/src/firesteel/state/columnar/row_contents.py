@@ -1,6 +1,7 @@
 """Contents of rows: hashes, equality, and changes that cancel each other.
 
-All NaN are equal, 0.0 equals -0.0, and NULL equals NULL: a deleted row has to meet the row that was inserted.
+All NaN are equal, 0.0 equals -0.0, NULL equals NULL, and the order of a map's entries is of no account: a deleted row
+has to meet the row that was inserted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow.types as pt
 
 from firesteel.state.columnar.hash_table import hash_words
 from firesteel.state.columnar.key_columns import is_fixed, key_column
+from firesteel.state.columnar.nested_bytes import bytes_of
 from firesteel.state.columnar.packed_text import lengths_of, load_words
 from firesteel.state.columnar.slot_lists import runs, spread
 
@@ -65,6 +67,8 @@ def _hashes(column: pa.Array) -> npt.NDArray[Any]:
     if is_wide(column.type):
         words = wide_numbers(column).view(np.int64).reshape(len(column), -1)
         return hash_words([np.ascontiguousarray(words[:, part]) for part in range(words.shape[1])])
+    if pt.is_nested(column.type):
+        return _text_hashes(bytes_of(column))
     return np.fromiter((hash(repr(value)) for value in column.to_pylist()), np.int64, len(column))
 
 
@@ -102,6 +106,8 @@ def _equal(left: pa.Array, right: pa.Array) -> Mask:
         same = handler.words(left, add=False)[0] == handler.words(right, add=False)[0]
     elif is_text(data_type) or is_wide(data_type):
         same = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
+    elif pt.is_nested(data_type):
+        same = pc.equal(bytes_of(left), bytes_of(right)).fill_null(False).to_numpy(zero_copy_only=False)
     else:
         pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
         same = np.fromiter((repr(a) == repr(b) for a, b in pairs), bool, len(left))
