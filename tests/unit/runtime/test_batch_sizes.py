@@ -11,6 +11,7 @@ from firesteel.runtime.chain.chain import ChainExecutor
 from firesteel.runtime.chain.partitioners import SingleOutput
 from firesteel.runtime.chain.stages import FIRST_COLUMNS, SMALLEST_COLUMNS
 from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
+from firesteel.runtime.loop.work_time import CROWDED, work_seconds
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.sources.source_input import COLUMN_BYTES, COLUMN_SECONDS, _Limits
 from tests.unit.runtime.support import FakeOutput, line, opened, spec
@@ -19,20 +20,23 @@ ROW = Types.ROW_NAMED(["n"], [Types.LONG()])
 
 
 class Machine:
-    """Needs so many seconds for a row, by a clock of its own."""
+    """Needs so many seconds for a row, by clocks of its own; crowded, it works only in one of so many seconds."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.now = seconds, 0.0
+    def __init__(self, seconds: float, crowded: int = 1) -> None:
+        self.seconds, self.crowded = seconds, crowded
+        self.now = self.processor = 0.0
         self.sizes: list[int] = []
 
     def work(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self.sizes.append(batch.num_rows)
-        self.now += self.seconds * batch.num_rows
+        self.processor += self.seconds * batch.num_rows
+        self.now += self.crowded * self.seconds * batch.num_rows
         return batch
 
     def run(self, rows: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """The sizes in which a batch goes in."""
         monkeypatch.setattr("firesteel.runtime.chain.stages._now", lambda: self.now)
+        monkeypatch.setattr("firesteel.runtime.chain.stages._processor_time", lambda: self.processor)
         operator = spec(OperatorKind.COLUMNS_MAP, self.work, extra={"input_type": ROW, "result_type": ROW})
         plan = opened(line(operator, outputs=[OutputSpec(0, 0, PartitionerKind.FORWARD)]))
         channel = FakeOutput()
@@ -73,3 +77,13 @@ def test_a_source_is_asked_for_so_many_rows_as_fit_its_time() -> None:
     assert limits.next_count(1, batch_of(1), 1.0) == 1
     wide = pa.RecordBatch.from_pydict({"text": ["x" * 100_000] * 100})
     assert limits.next_count(100, wide, 0.0001) == COLUMN_BYTES // 100_000, "no more bytes than that"
+
+
+def test_waiting_for_a_processor_makes_slices_no_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = Machine(1e-6, crowded=CROWDED).run(100_000, monkeypatch)
+    assert set(sizes[:-1]) == {FIRST_COLUMNS}, "16 ms of work, of which the clock sees 131"
+
+
+def test_waiting_for_anything_else_counts() -> None:
+    assert work_seconds(0.8, 0.001) == 0.1
+    assert work_seconds(0.012, 0.010) == 0.010

@@ -115,10 +115,15 @@ def test_memory_of_columns_lives_as_long_as_a_slice_of_them_waits() -> None:
     numbers = pa.array(range(ROWS), pa.int64())
     pipe.output.write(Batch(pa.RecordBatch.from_arrays([numbers], ["n"]).slice(ROWS - 10, 10)))
     pipe.output.write(Batch(pa.RecordBatch.from_arrays([numbers], ["n"])))
+    assert pipe.output.writable, "some large batches may wait"
+    for _ in range(2):
+        pipe.output.write(Batch(pa.RecordBatch.from_arrays([numbers], ["n"])))
     del numbers
     gc.collect()
     assert not pipe.output.writable, "back-pressure: the producer waits while the batches do"
     first, second = pipe.input.poll(), pipe.input.poll()
+    pipe.input.poll()
+    pipe.input.poll()
     assert isinstance(first, Batch)
     assert isinstance(second, Batch)
     loop.run_once(block=False)

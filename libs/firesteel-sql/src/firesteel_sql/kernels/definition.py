@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.expressions.registry import Definition, FunctionCall, Kernel
@@ -51,6 +52,17 @@ def by_value(function: Callable[..., Any], result: pa.DataType, *, sees_null: bo
     """
 
     def compute(*columns: Any) -> Any:
+        arrays = [place for place, column in enumerate(columns) if not isinstance(column, pa.Scalar)]
+        if len(arrays) == 1 and not pt.is_nested(columns[arrays[0]].type):
+            # Arrow tells values apart many times faster than Python, which then sees each value once.
+            (place,) = arrays
+            column = columns[place]
+            column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            encoded = column.dictionary_encode("encode")
+            return by_row(*columns[:place], encoded.dictionary, *columns[place + 1 :]).take(encoded.indices)
+        return by_row(*columns)
+
+    def by_row(*columns: Any) -> Any:
         count = next((len(column) for column in columns if not isinstance(column, pa.Scalar)), None)
         lists = [
             [column.as_py()] * (1 if count is None else count) if isinstance(column, pa.Scalar) else column.to_pylist()

@@ -24,6 +24,7 @@ from firesteel.common.own_copies import COPIERS, as_given, own_copies
 from firesteel.functions.output_tag import tags_exist
 from firesteel.runtime.chain.own_times import OwnTimes
 from firesteel.runtime.chain.partitioners import Output
+from firesteel.runtime.loop.work_time import processor_time, work_seconds
 from firesteel.runtime.operator_base.base import Operator, Transform, TypedOutput
 from firesteel.runtime.operator_base.columnar import ColumnTransform
 from firesteel.runtime.operator_base.context import Stamp
@@ -56,6 +57,7 @@ _SAMPLED: Final = 16
 _SLICES_AT_ONCE: Final = 8
 """Slices of slow records that are fed at a time to a chain in which a barrier may overtake."""
 _now = time.perf_counter
+_processor_time = processor_time
 
 
 class Outlet:
@@ -516,6 +518,8 @@ class ColumnStage(ChainStage):
     def __init__(self, operators: Sequence[ColumnTransform]) -> None:
         super().__init__(operators)
         self.slices = SliceSize.of_columns()
+        # Reading the processor's time is a system call, so it is read only behind a slice that was slow by the clock.
+        self._reads_processor_time = True
         last = operators[-1]
         self.timed = last if isinstance(last, TimedColumns) else None
 
@@ -541,15 +545,21 @@ class ColumnStage(ChainStage):
                     pipeline = own_times.timed(pipeline, number)
                 pipeline = operator.apply_columns(pipeline)  # type: ignore[arg-type] # the last one only has sides
             self._pipeline = pipeline
-            seconds = 0.0  # of the operators alone, without the time in which this generator is suspended
-            began = _now()
+            reads = self._reads_processor_time
+            # Of the operators alone, without the time in which this generator is suspended.
+            seconds = processor_seconds = 0.0
+            began, processor_began = _now(), _processor_time() if reads else 0.0
             for result in pipeline:
                 seconds += _now() - began
+                processor_seconds += _processor_time() - processor_began if reads else 0.0
                 yield (yield from self._routed(result))
-                began = _now()
+                began, processor_began = _now(), _processor_time() if reads else 0.0
             self._pipeline = None
             seconds += _now() - began
-            self.slices.fit(size, seconds)
+            processor_seconds += _processor_time() - processor_began if reads else 0.0
+            self._reads_processor_time = seconds > COLUMN_SECONDS
+            if reads or not self._reads_processor_time:
+                self.slices.fit(size, work_seconds(seconds, processor_seconds) if reads else seconds)
             if own_times is not None:
                 own_times.add(seconds, 1)
         return _NOTHING
@@ -630,9 +640,10 @@ class WatermarkStage(ChainStage):
             size = self._columns.next
             part = batch if size >= count else batch.slice(start, min(start + size, count))
             start += len(part)
-            began = _now()
+            began, processor_began = _now(), _processor_time()
             stamps, watermark = self.operator.take_columns(columns_of(part), as_array(part.timestamps))
-            self._columns.fit(min(size, len(part)), _now() - began)
+            seconds = work_seconds(_now() - began, _processor_time() - processor_began)
+            self._columns.fit(min(size, len(part)), seconds)
             stamped = Batch(part.values, stamps, part.kinds)
             last = yield from self._leave(self.outlet, stamped)
             yield last if watermark is None else [*last, *self._to_all(watermark)]

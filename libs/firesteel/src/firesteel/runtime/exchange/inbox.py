@@ -25,9 +25,9 @@ SMALL_MESSAGE: Final = 4096
 SMALL_BATCH: Final = 64
 """Batches within a slot, which come as objects, are merged if they have fewer records than this."""
 MERGED_RECORDS: Final = 1024
-SMALL_COLUMNS: Final = 1024
+SMALL_COLUMNS: Final = 8192
 """Batches of columns with fewer rows are merged with small ones behind them, up to ``MERGED_ROWS`` rows."""
-MERGED_ROWS: Final = 8192
+MERGED_ROWS: Final = 16384
 
 Message = bytearray | memoryview
 

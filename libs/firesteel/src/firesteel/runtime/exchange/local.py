@@ -13,14 +13,16 @@ from typing_extensions import override
 
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.elements import may_overtake
-from firesteel.runtime.exchange.flow_control import TimedLimit
+from firesteel.runtime.exchange.flow_control import MESSAGES_IN_FLIGHT, TimedLimit
 from firesteel.runtime.exchange.inbox import Inbox
 from firesteel.runtime.loop.loop import TaskLoop
 from firesteel.runtime.records.batch import END_OF_INPUT, Batch, InBand
 from firesteel.runtime.records.sizes import BatchSizes
 
 LARGEST_WINDOW: Final = 64 * 1024
-"""Most bytes that wait in a channel within a slot."""
+"""Most bytes of records that wait in a channel within a slot."""
+COLUMNS_WINDOW: Final = 4 * 1024 * 1024
+"""Most bytes of columns that wait there: some batches of ten thousand rows, as smaller ones cost more for each row."""
 
 
 class LocalPipe:
@@ -63,6 +65,8 @@ class LocalOutputChannel(OutputChannel):
         if self._done:
             return
         size = self._batch_sizes.measure(batch)
+        if not isinstance(batch.values, list):
+            self.window = max(self.window, min(MESSAGES_IN_FLIGHT * size, COLUMNS_WINDOW))
         self.bytes_out += size
         self.queued_bytes += size
         if self.queued_bytes >= self.limit:

@@ -43,6 +43,7 @@ from firesteel.functions.source import (
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.loop.interrupts import CancelToken, InterruptGuard
 from firesteel.runtime.loop.loop import Handle, TaskLoop
+from firesteel.runtime.loop.work_time import processor_time, work_seconds
 from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import TaskInfo
 from firesteel.runtime.operator_base.sites import UserCode
@@ -107,20 +108,25 @@ class _Pace:
 
     def __init__(self, limit: int) -> None:
         self._limit, self.most = limit, 1
-        self._batch: tuple[int, float] | None = None  # records of the batch in the chain, and when it got there
+        self._batch: tuple[int, float, float | None] | None = None
+        """Of the batch in the chain: its records, when it got there, and for columns the processor's time then."""
 
-    def batch_given(self, records: int, now: float) -> None:
-        """Note that the chain begins to work on this many records."""
-        self._batch = (records, now) if records else None
+    def batch_given(self, values: Values, now: float) -> None:
+        """Note that the chain begins to work on these records."""
+        processor = None if isinstance(values, list) else processor_time()
+        self._batch = (len(values), now, processor) if len(values) else None
 
     def batch_done(self, now: float) -> None:
         """Adapt to the time that the chain took for the last batch, as it wants the next one."""
         if self._batch is None:
             return
-        (records, at), self._batch = self._batch, None
-        if now - at > CHAIN_SECONDS:
-            self.most = max(1, min(self.most, int(records * CHAIN_SECONDS / (now - at))))
-        elif now - at < CHAIN_SECONDS / 2:
+        (records, at, processor_at), self._batch = self._batch, None
+        seconds = now - at
+        if processor_at is not None:
+            seconds = work_seconds(seconds, processor_time() - processor_at)
+        if seconds > CHAIN_SECONDS:
+            self.most = max(1, min(self.most, int(records * CHAIN_SECONDS / seconds)))
+        elif seconds < CHAIN_SECONDS / 2:
             self.most = min(self._limit, 2 * self.most)
 
 
@@ -507,11 +513,11 @@ class SourceInput(UserCode, TaskInput):
         if self._async is not None:
             self._pace.batch_done(_now())
             answer = self._async.take(self._pace.most)
-            self._pace.batch_given(len(answer.values) if isinstance(answer, SourceBatch) else 0, _now())
+            self._pace.batch_given(answer.values if isinstance(answer, SourceBatch) else [], _now())
             return answer
         reader = self.reader
         assert isinstance(reader, SourceReader)
-        began = _now()
+        began, processor_began = _now(), processor_time() if self._source_makes_columns else None
         self._pace.batch_done(began)
         count = min(self._count, self._pace.most)
         self._guard.active = self._token
@@ -519,13 +525,16 @@ class SourceInput(UserCode, TaskInput):
         self._guard.active = None
         if isinstance(answer, SourceBatch):
             now = _now()
-            self._pace.batch_given(len(answer.values), now)
+            self._pace.batch_given(answer.values, now)
             if not reader.blocking:
                 self.seconds += now - began
             # A blocking reader waits for records, so the time of its poll says nothing about its speed.
             if not (reader.blocking and isinstance(answer.values, list)):
                 limits = self._limits if isinstance(answer.values, list) else self._columnar_limits
-                self._count = limits.next_count(count, answer.values, now - began)
+                seconds = now - began
+                if processor_began is not None:
+                    seconds = work_seconds(seconds, processor_time() - processor_began)
+                self._count = limits.next_count(count, answer.values, seconds)
         return answer
 
     def _need_splits(self) -> None:
