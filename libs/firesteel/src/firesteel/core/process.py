@@ -130,9 +130,14 @@ def group_members(leader: ProcessId) -> list[ProcessId]:
     now = identify(leader.pid)
     if now is not None and now != leader:
         return []
+    try:
+        os.killpg(leader.pid, 0)
+    except ProcessLookupError:
+        return []  # behind most leaders nothing is left, and to look at all processes of a machine takes long
+    except PermissionError:
+        pass
     if _HAS_PROC:
-        stats = ((int(name), _stat_fields(int(name))) for name in os.listdir(_PROC) if name.isdigit())
-        pids = [pid for pid, fields in stats if fields is not None and int(fields[2]) == leader.pid]
+        pids = [int(name) for name in os.listdir(_PROC) if name.isdigit() and _group_of(int(name)) == leader.pid]
     else:
         answer = subprocess.run(["ps", "-axo", "pid=,pgid="], capture_output=True, text=True, check=True)
         pairs = (line.split() for line in answer.stdout.splitlines())
@@ -238,10 +243,18 @@ def cpu_seconds(pid: int) -> float:
     return 0.0 if fields is None else sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:  # it is gone
+        return None
+
+
 def _stat_fields(pid: int) -> list[str] | None:
     """Fields of ``/proc/<pid>/stat`` from the third (state) on; the name before may hold spaces and brackets."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        with open(f"{_PROC}/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read().decode(errors="replace")
     except OSError:
         return None
     return text.rpartition(")")[2].split()
