@@ -26,7 +26,7 @@ LOSSY_SEEDS = 5
 OUTAGE_SEEDS = 9
 ROLLING_SEEDS = 6
 END_SEEDS = 5
-UNFENCED = 26
+UNFENCED = 34
 """The first seed that finds services which do not fence."""
 _REPEATED = (3, 16)
 _DIGESTS = f"""

@@ -58,7 +58,7 @@ class Remote:
         self.until_state(job_id, "CANCELED", "FAILED", "FINISHED")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
     """The embedded cluster of this process, of which the programs under test know the address and the token alone."""
     before = leaks.snapshot()

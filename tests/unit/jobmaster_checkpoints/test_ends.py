@@ -99,7 +99,7 @@ def test_a_takeover_waits_for_its_storage_for_as_long_as_it_takes(tmp_path: Path
     predecessor(tmp_path, store)
     job_cluster, away = follower(tmp_path, store)
     job_cluster.start()
-    job_cluster.advance(86_400)  # slot.request.timeout is 5 min, execution.checkpointing.timeout 10 min
+    job_cluster.advance(7_200)  # slot.request.timeout is 5 min, execution.checkpointing.timeout 10 min
     assert job_cluster.state == "RUNNING"
     assert retained(tmp_path) == ["chk-2"]
     away.unreadable = False
@@ -162,10 +162,10 @@ def test_a_takeover_waits_for_the_release_that_has_written_its_checkpoints(
     away.unreadable = False
     monkeypatch.setattr(closing_module, "KEY_HASH_VERSION", 0)
     job_cluster.start()
-    job_cluster.advance(86_400)
+    job_cluster.advance(7_200)
     monkeypatch.undo()
     monkeypatch.setattr(metadata_module, "VERSION", metadata_module.OLDEST)
-    job_cluster.advance(86_400)
+    job_cluster.advance(7_200)
     assert job_cluster.state == "RUNNING", job_archive(job_cluster.core)["failure"]
     assert not any(isinstance(instruction, do.SubmitSlot) for instruction in job_cluster.out), (
         "nothing may begin without its state"
@@ -192,7 +192,7 @@ def test_what_a_user_begins_with_is_refused_at_once_or_waited_for_behind_a_lost_
         assert f"{path}/_metadata: it is of version 3" in message
         assert "go on with the version that wrote it" in message
         return
-    job_cluster.advance(86_400)
+    job_cluster.advance(7_200)
     assert job_cluster.state == "RUNNING", job_archive(job_cluster.core)["failure"]
     monkeypatch.undo()
     job_cluster.advance(10)
