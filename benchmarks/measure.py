@@ -78,6 +78,18 @@ def _used(pids: Sequence[int], seen: dict[int, float]) -> None:
         seen[pid] = (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def processor_seconds(root: int) -> float:
+    """Processor time that a process and all below it have used, with those that have ended."""
+    ticks = 0
+    for pid in tree(root):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(int(field) for field in fields[11:15])  # its own time, and that of children that have ended
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def run(
     command: Sequence[str],
     *,

@@ -30,6 +30,7 @@ GROUPS: Final = (
     "State and checkpoints",
     "Kafka",
     "Batch",
+    "SQL",
     "Starting, memory, failures",
 )
 """Headings of the large table, in their order."""

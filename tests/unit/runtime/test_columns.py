@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.common import Row, Types
+from firesteel.common import Row, RowKind, Types
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.core.errors import ProgramError, TypeMismatchError
 from firesteel.expressions import Expression, col, when
@@ -334,6 +334,41 @@ def test_a_sink_that_takes_columns_gets_them_whole() -> None:
     assert isinstance(batch, pa.RecordBatch)
     assert batch.num_rows == 10_000
     assert stamps.tolist() == list(range(10_000))
+
+
+class KeptChanges(Kept):
+    """Takes changes as columns."""
+
+    def write_changes(self, batch: pa.RecordBatch, kinds: npt.NDArray[np.int8], timestamps: Any) -> None:
+        self.got.append((batch, kinds))
+
+
+def sunk_changes(writer: Kept, kinds: list[int]) -> list[tuple[Any, Any]]:
+    sink = KeptSink(writer)
+    sink.takes_changes = True
+    executor = ChainExecutor(opened(line(spec(OperatorKind.SINK, sink))), InterruptGuard(), CancelToken("t"))
+    records = StreamColumns(ROW).from_records(rows([("a", 1.0, n) for n in range(len(kinds))]))
+    executor.feed(Batch(records, None, np.array(kinds, np.int8)))
+    while executor.pending:
+        executor.step()
+    return writer.got
+
+
+def test_a_sink_of_changes_gets_them_as_columns_with_their_kinds() -> None:
+    [(batch, kinds)] = sunk_changes(KeptChanges(columnar=True), [0, 3, 2])
+    assert batch.column("n").to_pylist() == [0, 1, 2]
+    assert (kinds.dtype, kinds.tolist()) == (np.int8, [0, 3, 2])
+
+
+def test_rows_that_are_all_inserted_are_no_changes() -> None:
+    [(batch, stamps)] = sunk_changes(Kept(columnar=True), [0, 0])
+    assert isinstance(batch, pa.RecordBatch)
+    assert stamps is None
+
+
+def test_a_writer_of_columns_that_knows_no_kinds_gets_changes_as_rows() -> None:
+    [(values, _)] = sunk_changes(Kept(columnar=True), [1, 2])
+    assert [row.get_row_kind() for row in values] == [RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER]
 
 
 def test_rows_are_made_of_large_batches_a_piece_at_a_time() -> None:

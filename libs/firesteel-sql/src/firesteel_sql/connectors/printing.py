@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from typing_extensions import override
+
 from firesteel.config.option import STRING, Option
-from firesteel.datastream import DataStream, SinkFunction
+from firesteel.datastream import DataStream
+from firesteel.functions.sink import Sink, SinkWriter, WriterContext
 from firesteel_sql.connectors.changelog import ChangelogMode
 from firesteel_sql.connectors.connector import SINK_PARALLELISM, TableConnector, TableContext, in_parallel
 from firesteel_sql.texts import row_text
@@ -45,13 +49,25 @@ class BlackholeConnector(TableConnector):
         return changes
 
     def write(self, stream: DataStream, context: TableContext) -> None:
-        stream.add_sink(_Nothing())
+        stream.sink_to(_Nothing())
 
 
-class _Nothing(SinkFunction[Any]):
-    """A sink that does nothing."""
-
+class _Nothing(Sink[Any]):
     takes_changes = True
 
-    def invoke(self, value: Any, context: Any = None) -> None:
-        pass
+    @override
+    def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
+        return _ForgettingWriter()
+
+
+class _ForgettingWriter(SinkWriter[Any]):
+    takes_columns = True
+
+    @override
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None: ...
+
+    @override
+    def write_columns(self, batch: Any, timestamps: Any) -> None: ...
+
+    @override
+    def write_changes(self, batch: Any, kinds: Any, timestamps: Any) -> None: ...

@@ -165,6 +165,21 @@ class SinkWriter(ABC, Generic[T]):
         """
         raise TypeError(f"{type(self).__name__} has no write_columns(), though its takes_columns is True")
 
+    def write_changes(
+        self, batch: pa.RecordBatch, kinds: npt.NDArray[np.int8], timestamps: npt.NDArray[np.int64] | None
+    ) -> None:
+        """Write a batch of columns of which some rows are not inserted. As for ``write_columns``, do not change it.
+
+        Called only if the sink's ``takes_changes`` and the writer's ``takes_columns`` hold. A writer that does not
+        implement it gets such batches as rows, by ``write``.
+
+        Args:
+            batch: the rows.
+            kinds: the value of the ``RowKind`` of each row.
+            timestamps: of the rows, epoch ms; None = they have none.
+        """
+        raise NotImplementedError
+
     def flush(self) -> None:
         """Send everything written so far; called at each barrier. A sink that publishes at once is at-least-once."""
 

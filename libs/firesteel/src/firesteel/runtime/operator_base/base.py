@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from firesteel.checkpoint.subtask_state import KeyKinds
@@ -312,13 +313,12 @@ class Operator(UserCode):
         kinds = batch.kinds
         if kinds is None or self.takes_changes:
             return
-        for position, kind in enumerate(kinds):
-            if kind:
-                shown = short_repr(to_rows(batch.slice(position, position + 1)).values[0])
-                raise ProgramError(
-                    f"operator {self.name!r} takes rows that are inserted (+I) only, and got {shown} of the kind "
-                    f"{RowKind(int(kind))}"
-                )
+        for position in np.flatnonzero(kinds)[:1].tolist():
+            shown = short_repr(to_rows(batch.slice(position, position + 1)).values[0])
+            raise ProgramError(
+                f"operator {self.name!r} takes rows that are inserted (+I) only, and got {shown} of the kind "
+                f"{RowKind(int(kinds[position]))}"
+            )
 
     def runtime_context(self, context: OperatorContext) -> TaskRuntimeContext:
         """Create the context for the user's ``open``."""

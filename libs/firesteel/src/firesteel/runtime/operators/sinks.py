@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from typing_extensions import override
 
@@ -70,8 +72,19 @@ class Consumer(Operator, ABC):
         """Whether the operator takes columns by ``write_columns``; if not, it gets rows, some at a time."""
         return False
 
-    def write_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> None:
-        """Take a batch of columns; called if ``takes_columns`` holds."""
+    @property
+    def takes_kinds(self) -> bool:
+        """Whether ``write_columns`` takes columns whose rows are changes; if not, those come as rows."""
+        return False
+
+    def write_columns(self, batch: pa.RecordBatch, timestamps: Stamps, kinds: npt.NDArray[np.int8] | None) -> None:
+        """Take a batch of columns; called if ``takes_columns`` holds.
+
+        Args:
+            batch: the columns.
+            timestamps: of the rows.
+            kinds: of the rows; None = all are inserted. Another value comes only if ``takes_kinds`` holds.
+        """
         raise NotImplementedError  # our own bug
 
     def stop(self) -> None:
@@ -84,12 +97,14 @@ class Consumer(Operator, ABC):
             ProgramError: a row is of another kind than insert (+I), and the operator handles only those.
         """
         self.refuse_changes(batch)
-        if isinstance(batch.values, pa.RecordBatch) and self.takes_columns and batch.kinds is None:
-            self.write_columns(batch.values, as_array(batch.timestamps))
-        else:
-            rows = to_rows(batch)
-            assert isinstance(rows.values, list)
-            self.write(rows.values, to_list(rows.timestamps))
+        if isinstance(batch.values, pa.RecordBatch) and self.takes_columns:
+            kinds = None if batch.kinds is None or not np.any(batch.kinds) else np.asarray(batch.kinds, np.int8)
+            if kinds is None or self.takes_kinds:
+                self.write_columns(batch.values, as_array(batch.timestamps), kinds)
+                return
+        rows = to_rows(batch)
+        assert isinstance(rows.values, list)
+        self.write(rows.values, to_list(rows.timestamps))
 
     def finish(self) -> None: ...
 
@@ -216,10 +231,18 @@ class SinkOperator(Consumer):
     def takes_columns(self) -> bool:
         return self._writer is not None and self._writer.takes_columns and self.coerce is None
 
+    @property
     @override
-    def write_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> None:
+    def takes_kinds(self) -> bool:
+        return self._writer is not None and type(self._writer).write_changes is not SinkWriter.write_changes
+
+    @override
+    def write_columns(self, batch: pa.RecordBatch, timestamps: Stamps, kinds: npt.NDArray[np.int8] | None) -> None:
         assert self._writer is not None
-        self._writer.write_columns(batch, timestamps)
+        if kinds is None:
+            self._writer.write_columns(batch, timestamps)
+        else:
+            self._writer.write_changes(batch, kinds, timestamps)
 
     def _coerced(self, records: list[Any]) -> Iterator[Any]:
         coerce = self.coerce
