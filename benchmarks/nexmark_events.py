@@ -40,7 +40,9 @@ FIELDS: Final[dict[str, dict[str, pa.DataType]]] = {
 """Columns beside ``kind``, with the types of their fields."""
 
 _FIRST_NAMES: Final = ["Ada", "Bo", "Cleo", "Dan", "Eve", "Fay", "Gus", "Hal", "Ida", "Jon"]
-_LAST_NAMES: Final = ["Abel", "Byrd", "Cole", "Diaz", "Egan", "Ford", "Gray", "Hart", "Iver", "Jung"]  # codespell:ignore hart
+_LAST_NAMES: Final = [
+    "Abel", "Byrd", "Cole", "Diaz", "Egan", "Ford", "Gray", "Hart", "Iver", "Jung",  # codespell:ignore hart
+]  # fmt: skip
 _NAMES: Final = pa.array([f"{first} {last}" for first in _FIRST_NAMES for last in _LAST_NAMES])
 _CITIES: Final = pa.array(
     ["Phoenix", "Fresno", "Boise", "Salem", "Tacoma", "Casper", "Tucson", "Oakland", "Eugene", "Yakima"]
