@@ -75,8 +75,12 @@ def test_a_source_is_asked_for_so_many_rows_as_fit_its_time() -> None:
     assert limits.next_count(1000, batch_of(1000), 4 * COLUMN_SECONDS) == 250, "slow: its time's worth"
     assert limits.next_count(131_072, batch_of(131_072), 0.0001) == 131_072, "the option's bound"
     assert limits.next_count(1, batch_of(1), 1.0) == 1
+    of_columns = limits._replace(least=1024)
+    for size in (5000, 64):
+        assert of_columns.next_count(size, batch_of(size), 60.0) == 1024, "fixed costs do not shrink with a batch"
     wide = pa.RecordBatch.from_pydict({"text": ["x" * 100_000] * 100})
-    assert limits.next_count(100, wide, 0.0001) == COLUMN_BYTES // 100_000, "no more bytes than that"
+    for bounds in (limits, of_columns):
+        assert bounds.next_count(100, wide, 0.0001) == COLUMN_BYTES // 100_000, "no more bytes than that"
 
 
 def test_waiting_for_a_processor_makes_slices_no_smaller(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,8 +62,12 @@ SMALLEST_POLL: Final = 64
 """Records of the first poll, before any was measured."""
 BATCH_BYTES: Final = 1024 * 1024
 """Bytes that a poll should return at most; a single record that is larger passes alone."""
-COLUMN_SECONDS: Final = 0.005
-"""Time that a poll for columns should take; longer, because columns cost less the more rows they have."""
+COLUMN_SECONDS: Final = 0.02
+"""Processor time that a poll for columns should take. To make a batch of thirty columns costs 3 ms, and each operator
+with state behind it 2 ms, whatever its size: in batches of 20 ms that is little. A source whose rows come slowly gives
+small ones anyway."""
+SMALLEST_COLUMNS: Final = 1024
+"""Rows to which slow polls reduce batches of columns."""
 COLUMN_BYTES: Final = 8 * 1024 * 1024
 """Bytes of columns that a poll should return at most."""
 CHAIN_SECONDS: Final = 0.1
@@ -81,17 +85,18 @@ _now = time.perf_counter
 
 
 class _Limits(NamedTuple):
-    """Upper bounds on what one poll of a reader may return."""
+    """Bounds on what one poll of a reader may return: at most this, and ``least`` records however long they take."""
 
     records: int
     seconds: float
     bytes: int
+    least: int = 1
 
     def next_count(self, count: int, values: Values, took: float) -> int:
         """How many records to poll for next, after a poll for ``count`` returned these in ``took`` seconds."""
         read = len(values)
         if took > 2 * self.seconds:
-            count = int(count * self.seconds / took)
+            count = max(self.least, int(count * self.seconds / took))
         elif took < self.seconds / 2:
             count = count * 2
         if read >= _SAMPLED or count < _SAMPLED:
@@ -269,7 +274,7 @@ class SourceInput(UserCode, TaskInput):
         self._limits = _Limits(max_records, TARGET_SECONDS, BATCH_BYTES)
         if max_columnar_records is None or (time is not None and time.needs_rows):
             max_columnar_records = max_records
-        self._columnar_limits = _Limits(max_columnar_records, COLUMN_SECONDS, COLUMN_BYTES)
+        self._columnar_limits = _Limits(max_columnar_records, COLUMN_SECONDS, COLUMN_BYTES, SMALLEST_COLUMNS)
         self._count = min(SMALLEST_POLL, max_records)
         self._pace = _Pace(max(max_records, max_columnar_records))
         self._source_makes_columns = source.makes_columns
