@@ -41,7 +41,7 @@ def test_another_build_module_file_or_class_path_has_another(
     paths = {path_for(java, tmp_path), path_for(replace(java, build="17.0.2+8"), tmp_path)}
     (java.home / "lib" / "modules").write_bytes(b"other")
     paths.add(path_for(java, tmp_path))
-    monkeypatch.setattr(module, "class_path", lambda: [str(java.home / "lib" / "modules")])
+    monkeypatch.setattr(module, "class_path", lambda whole: [str(java.home / "lib" / "modules")])
     paths.add(path_for(java, tmp_path))
     assert len(paths) == 4
 

@@ -105,12 +105,20 @@ def test_flags_that_older_javas_refuse_are_for_newer_ones(tmp_path: Path) -> Non
 
 
 def test_the_class_path_has_every_jar_once_and_the_busiest_first() -> None:
-    jars = [Path(jar).name for jar in class_path()]
+    jars = [Path(jar).name for jar in class_path(whole=True)]
     assert jars[0].startswith("spark-core_")
     assert jars[1].startswith("scala-library-")
     assert len(jars) == len(set(jars))
     assert jars[-1] == "firesteel-spark.jar"
-    assert sorted(jars[:-1]) == sorted(path.name for path in Path(class_path()[0]).parent.glob("*.jar"))
+    assert sorted(jars[:-1]) == sorted(path.name for path in Path(class_path(whole=True)[0]).parent.glob("*.jar"))
+
+
+def test_a_jvm_of_our_own_has_no_jar_of_spark_sql() -> None:
+    used, whole = class_path(whole=False), class_path(whole=True)
+    assert used == [jar for jar in whole if jar in used]
+    left_out = {Path(jar).name.partition("_2.13")[0] for jar in whole if jar not in used}
+    assert {"spark-sql", "spark-catalyst", "spark-hive", "spark-mllib"} <= left_out
+    assert len(used) < 0.6 * len(whole)
 
 
 def test_the_clusters_secret_does_not_reach_the_jvm() -> None:

@@ -196,7 +196,7 @@ def archive_for(java: Java, role: Role, environment: Mapping[str, str] | None = 
     ahead_of_time = java.feature >= _ONE_STEP
     if not ahead_of_time and not (java.home / "lib" / "server" / "classes.jsa").exists():
         return None
-    name = f"{role}-{java.feature}-{_key(java)}.{'aot' if ahead_of_time else 'jsa'}"
+    name = f"{role}-{java.feature}-{_key(java, role)}.{'aot' if ahead_of_time else 'jsa'}"
     return Archive(_directory(os.environ if environment is None else environment) / name, ahead_of_time)
 
 
@@ -242,10 +242,11 @@ def _directory(environment: Mapping[str, str]) -> Path:
     return Path(home) / ".cache" / "firesteel" if os.path.isabs(home) else default_root() / "cache"
 
 
-def _key(java: Java) -> str:
+def _key(java: Java, role: Role) -> str:
     """Hash of everything that an archive depends on, as 16 hexadecimal digits."""
     parts = [_FORMAT, str(java.executable), java.build, *standing_flags(java)]
-    for path in (java.home / "lib" / "modules", java.home / "lib" / "server" / "libjvm.so", *map(Path, class_path())):
+    jars = map(Path, class_path(whole=role == "embedded"))
+    for path in (java.home / "lib" / "modules", java.home / "lib" / "server" / "libjvm.so", *jars):
         try:
             status = path.stat()
         except OSError:

@@ -12,7 +12,7 @@ from typing import Protocol
 from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.spark.java import Java
-from firesteel.spark.jvm import command_line, log_tail
+from firesteel.spark.jvm import class_path, command_line, log_tail
 from firesteel.spark.owned_process import OwnedProcess
 
 INFO_VARIABLE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
@@ -88,7 +88,7 @@ class DriverJvm(OwnedProcess):
         main = "org.apache.spark.api.python.PythonGatewayServer"
         super().__init__(
             "Java",
-            command_line(java, main, scratch=run_directory.path, flags=more_flags),
+            command_line(java, main, scratch=run_directory.path, flags=more_flags, on_path=class_path(whole=True)),
             {**environment, INFO_VARIABLE: str(self._info)},
             log_path(run_directory),
         )
