@@ -25,7 +25,7 @@ from tools.bootstrap import pip_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 ENSURE_ENGINE = Path(__file__).parent / "docker" / "ensure-engine.sh"
-BASE_IMAGE = "firesteel-test/base:1"
+BASE_IMAGE = "firesteel-test/base:2"
 SERVICES = ("dispatcher", "resourcemanager", "jobmaster", "taskmanager")
 NO_INDEX = re.compile(
     "establish a new connection|name resolution|Network is unreachable|TimeoutError|ProxyError|CERTIFICATE_VERIFY"
