@@ -262,6 +262,23 @@ def test_in_epochs_each_result_is_one_of_a_moment() -> None:
     assert {row[1] for row in rows} == {0}
 
 
+def test_windows_by_the_clock_end_with_it_and_with_the_input() -> None:
+    tables = new_tables()
+    tables.execute_sql(
+        "CREATE TABLE ticks (id BIGINT, k AS MOD(id, 3), pt AS PROCTIME()) WITH ('connector' = 'datagen', "
+        "'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '1500', 'rows-per-second' = '1000')"
+    )
+    rows = list(
+        tables.execute_sql(
+            "SELECT k, window_start AS b, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(pt), "
+            "INTERVAL '0.5' SECOND)) GROUP BY k, window_start, window_end"
+        ).collect()
+    )
+    assert sum(row["n"] for row in rows) == 1500
+    windows = [(row["k"], row["b"]) for row in rows]
+    assert len(set(windows)) == len(windows) >= 6
+
+
 def test_rows_are_joined_with_those_of_a_database(tmp_path: Path) -> None:
     path = tmp_path / "goods.db"
     with sqlite3.connect(path) as database:

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from firesteel.common.types import Row
+from firesteel.common import Instant, Row
 from firesteel_sql import TableEnvironment
 from firesteel_sql.parse.errors import SqlError
 from tests.unit.sql.query_rig import QueryRig, tables_of, use_changes_connector
 
-ROWS = "(SELECT id, k, ARRAY[k, 7] AS a, MAP['k', k, 'j', 1] AS m, ROW(k, x) AS r FROM t) AS s"
+ROWS = (
+    "(SELECT id, k, ARRAY[k, 7] AS a, MAP['k', k, 'j', 1] AS m, ROW(k, x) AS r, TO_TIMESTAMP_LTZ(k, 3) AS moment "
+    "FROM t) AS s"
+)
 OTHERS = "(SELECT id, ARRAY[k, 7] AS a, MAP['j', 1, 'k', k] AS m, ROW(k, CAST(0 AS DOUBLE)) AS r FROM u) AS o"
 
 
@@ -24,6 +27,10 @@ def _plain(value: Any) -> Any:
         case dict():
             return tuple(sorted((key, _plain(part)) for key, part in value.items()))
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+def _moment(millis: int) -> Instant:
+    return Instant.of_epoch_milli(millis)
 
 
 class _Rig(QueryRig):
@@ -58,6 +65,8 @@ class _Rig(QueryRig):
          {(2,), (4,), (5,)}, {(1,), (3,), (5,)}),
         ("SELECT id, SUM(id) OVER (PARTITION BY r ORDER BY id) AS s FROM {}",
          {(1, 1), (2, 3), (3, 3), (4, 7), (5, 5)}, {(1, 1), (3, 3), (5, 5)}),
+        ("SELECT moment, COUNT(*) FROM {} GROUP BY moment",
+         {(_moment(1), 2), (_moment(2), 1), (None, 2)}, {(_moment(1), 1), (_moment(2), 1), (None, 1)}),
         ("SELECT a FROM {} EXCEPT SELECT a FROM {} WHERE id > 3", {((1, 7),)}, {((1, 7),), ((None, 7),)}),
         ("SELECT r FROM {} INTERSECT SELECT r FROM []", {((1, 0.0),)}, {((1, 0.0),)}),
         ("SELECT s.id, o.id AS other FROM {} JOIN [] ON s.a = o.a AND s.m = o.m",

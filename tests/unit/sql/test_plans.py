@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.core.errors import UnsupportedFeatureError
-from firesteel_sql import TableEnvironment
 from firesteel_sql.parse.errors import SqlError
 from tests.unit.sql.planning import bound, columns, plan
 
@@ -112,23 +110,3 @@ def test_a_query_without_meaning_is_refused_at_its_place(query: str, line: int, 
         bound(query)
     assert problem in caught.value.problem
     assert (caught.value.line, caught.value.column) == (line, column)
-
-
-@pytest.mark.parametrize(
-    ("query", "operator"),
-    [
-        (
-            "SELECT COUNT(*) FROM TUMBLE(TABLE clock, DESCRIPTOR(pt), INTERVAL '1' MINUTE) "
-            "GROUP BY window_start, window_end", "WindowTableFunction",
-        ),
-        ("SELECT a.id FROM clock a JOIN clock b ON b.pt BETWEEN a.pt AND a.pt + INTERVAL '1' HOUR", "IntervalJoin"),
-        ("SELECT id FROM clock ORDER BY pt", "TemporalSort"),
-    ],
-)  # fmt: skip
-def test_what_waits_for_a_watermark_does_not_run_by_the_clock(query: str, operator: str) -> None:
-    tables = TableEnvironment.create()
-    tables.execute_sql(
-        "CREATE TABLE clock (id INT, pt AS PROCTIME()) WITH ('connector' = 'datagen', 'number-of-rows' = '1')"
-    )
-    with pytest.raises(UnsupportedFeatureError, match=f"{operator}.*: pt is a processing time"):
-        tables.execute_sql(query)

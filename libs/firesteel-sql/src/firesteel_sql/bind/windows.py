@@ -113,16 +113,20 @@ def _window(
     if size % step:
         words = "slide" if kind is WindowKind.HOP else "step"
         binder.refuse(node, f"{kind.value}: the size has to be a whole multiple of the {words} ({size} ms, {step} ms)")
+    is_by_clock = column.time_attribute == "PROCTIME"
+    # Watermarks follow one time: by the clock there is no event time any more, but that of the windows.
     plain = [
-        replace(other, time_attribute=None) if place == time else other for place, other in enumerate(relation.columns)
-    ]
+        replace(other, time_attribute=None) if place == time or (is_by_clock and other.time_attribute == "ROWTIME")
+        else other
+        for place, other in enumerate(relation.columns)
+    ]  # fmt: skip
     bound = DataTypes.TIMESTAMP(3, False)
     is_instant = column.type.name == "TIMESTAMP_LTZ"
     of_time = DataTypes.TIMESTAMP_LTZ(3, False) if is_instant else bound
     zone = binder.session.zone if is_instant else "UTC"
     added = [
         Column("window_start", bound), Column("window_end", bound),
-        Column("window_time", of_time, column.time_attribute),
+        Column("window_time", of_time, "ROWTIME"),
     ]  # fmt: skip
     return WindowTable((*plain, *added), relation, kind, time, size, step, offset, tuple(partition), zone)
 

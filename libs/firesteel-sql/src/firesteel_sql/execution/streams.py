@@ -14,6 +14,7 @@ from firesteel.expressions import col
 from firesteel.expressions.binding import bind
 from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.execution import aggregates_and_windows, joins_and_ranks
+from firesteel_sql.execution.processing_time import clocked
 from firesteel_sql.execution.stream_columns import names_of, row_type_of
 from firesteel_sql.execution.watermarks import scanned, strategy_of, strategy_of_source
 from firesteel_sql.plan.relations import (
@@ -27,7 +28,6 @@ from firesteel_sql.plan.relations import (
     WatermarkAssigner,
 )
 from firesteel_sql.plan.row_expressions import to_expression
-from firesteel_sql.plan.stateful_relations import Join, SortedRows, WindowTable
 
 _NOTHING = "$nothing"
 """Name of the column of rows that have none."""
@@ -80,11 +80,10 @@ class StreamBuilder:
                 return first.union(*others)
             case WatermarkAssigner():
                 return self._with_watermarks(relation)
-        _refuse_processing_time(relation)
         builder = _BUILDERS.get(type(relation))
         if builder is None:
             raise UnsupportedFeatureError(f"no operator computes this yet: {relation.text()}")
-        return builder(relation, self.build)
+        return builder(relation, clocked(relation, self.build))
 
     def _scan(self, relation: Scan) -> DataStream:
         connector, context = connector_of(relation.identifier, relation.table)
@@ -134,26 +133,3 @@ class StreamBuilder:
                 return self.build(relation.input)
         stream = self.build(relation.input)
         return stream.assign_timestamps_and_watermarks(strategy_of(relation, names_of(relation.input.columns)))
-
-
-def _refuse_processing_time(relation: Relation) -> None:
-    """Refuse operators that wait for a watermark where the time is that of the clock, which has none.
-
-    Raises:
-        UnsupportedFeatureError: the relation is such a one.
-    """
-    match relation:
-        case WindowTable():
-            time = relation.input.columns[relation.time]
-        case Join() if relation.bounds is not None:
-            time = relation.left.columns[relation.bounds.left_time]
-        case SortedRows(at_end=False):
-            time = relation.input.columns[relation.order[0].place]
-        case _:
-            return
-    if time.time_attribute == "PROCTIME":
-        name = relation.text().partition("(")[0]
-        raise UnsupportedFeatureError(
-            f"{name}: {time.name} is a processing time, which is not supported there yet: use a column with "
-            "WATERMARK FOR"
-        )

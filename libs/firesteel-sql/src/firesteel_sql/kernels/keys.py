@@ -1,10 +1,11 @@
-"""Arrays, maps and rows as keys: bytes that are equal where the values are, and back."""
+"""Arrays, maps, rows and points in time as keys: what is equal where the values are, and back."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from firesteel.expressions.registry import Kernel
@@ -13,15 +14,19 @@ from firesteel_sql.kernels.definition import KernelCall, kernel
 
 
 @kernel
-def key_bytes(call: KernelCall) -> Kernel:
-    """The bytes of each value."""
-    return comparable
+def as_key(call: KernelCall) -> Kernel:
+    """What stands for each value: bytes, or what clocks in UTC show."""
+    if pt.is_nested(call.inputs[0]):
+        return bytes_of
+    return lambda moments: moments.cast(call.result)
 
 
 @kernel
-def key_values(call: KernelCall) -> Kernel:
-    """The values whose bytes these are."""
-    return lambda encoded: values_of(encoded, call.result)
+def from_key(call: KernelCall) -> Kernel:
+    """The values for which these stand."""
+    if pt.is_nested(call.result):
+        return lambda encoded: values_of(encoded, call.result)
+    return lambda clocks: pc.assume_timezone(clocks, "UTC").cast(call.result)
 
 
 def comparable(values: Any) -> Any:

@@ -154,6 +154,7 @@ class WatermarkGeneratorKind(Enum):
     BOUNDED_OUT_OF_ORDERNESS = "bounded out of orderness"
     GENERATOR = "generator"
     OF_SOURCE = "of the source"
+    PROCESSING_TIME = "processing time"
 
 
 @dataclass(frozen=True)

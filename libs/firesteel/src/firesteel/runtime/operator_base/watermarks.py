@@ -52,6 +52,10 @@ class ActiveClock:
         """Seconds, as of a monotonic clock, without those that were excluded."""
         return self._clock.monotonic() - self._excluded
 
+    def epoch_ms(self) -> int:
+        """The time of the clock (epoch ms), from which nothing is left out."""
+        return self._clock.epoch_ms()
+
     def exclude(self, seconds: float) -> None:
         """Leave out this many seconds that have just passed."""
         self._excluded += seconds
@@ -128,6 +132,7 @@ class EventTime(UserCode, WatermarkOutput):
         supplier = strategy.generator_supplier
         self._generator: Any = supplier() if supplier is not None else None
         self._follows = strategy.kind in _FOLLOWING
+        self._is_clock = strategy.kind is WatermarkGeneratorKind.PROCESSING_TIME
         if supplier is not None and not callable(getattr(self._generator, "on_event", None)):
             raise ProgramError(
                 f"the generator supplier of {name!r} returned {short_repr(self._generator, 80)}; it has to return a "
@@ -236,6 +241,8 @@ class EventTime(UserCode, WatermarkOutput):
                 self.watermark, self._changed_at = self._latest - self._delay - 1, self._clock.now()
         elif self._generator is not None:
             self._generator.on_periodic_emit(self)
+        elif self._is_clock:
+            self.emit_watermark(self._clock.epoch_ms() - 1)
         silent = self._clock.now() - self._last_record
         if self._timeout is not None and silent >= self._timeout and not self.paused:
             self.idle = True
