@@ -34,8 +34,6 @@ from firesteel_sql.connectors import connector as connectors
 from firesteel_sql.connectors.changelog import ALL_CHANGES, INSERT_ONLY, ChangelogMode
 from firesteel_sql.connectors.connector import TableConnector, TableContext
 from firesteel_sql.execution.streams import StreamBuilder
-from firesteel_sql.execution.table_modes import table_mode
-from firesteel_sql.plan.optimizer import optimised
 from tests.unit.windowing.harness import Clock
 
 MAX_PARALLELISM = 16
@@ -85,13 +83,13 @@ class _Node:
     def _operator(self, spec: OperatorSpec, subtask: int, count: int, written: Sequence[SnapshotContents]) -> Any:
         rig = self._rig
         info = TaskInfo("1" * 32, "job", "v_0_0", spec.name, subtask, count, MAX_PARALLELISM, 0)
-        clock = Clock()
+        clock = rig.clock
         operator = create_operator(spec)
         if isinstance(operator, KeyedColumns):
             directory = "" if rig.directory is None else tempfile.mkdtemp(dir=rig.directory)
             operator.use_backend(rig.backend, state_parameters(spec, info, clock, directory=directory))
             operator.backend.restore([contents.of(operator.key_groups) for contents in written])
-        operator.open(OperatorContext(info, clock, metrics=MetricRegistry(clock)))
+        operator.open(OperatorContext(info, clock, metrics=rig.registry()))
         return operator
 
     def write(self) -> list[SnapshotContents]:
@@ -114,6 +112,7 @@ class QueryRig:
         directory: for backends that store state in files.
 
     Attributes:
+        clock: of all operators.
         table: the result, by the changes so far.
         changes: of the result that the last call gave: kind and row.
     """
@@ -126,15 +125,17 @@ class QueryRig:
         backend: StateBackend | None = None,
         directory: Path | None = None,
     ) -> None:
-        (relation,) = optimised([environment.sql_query(query)._relation], table_mode)
+        (relation,) = environment._optimised([environment.sql_query(query)._relation])
         stream = StreamBuilder(environment._for_a_job()).build(relation)
         ends = [part.source for part in stream._inputs]
         graph = StreamGraph.from_transformations(ends, GraphSettings(parallelism=parallelism))
         self.parallelism, self.backend, self.directory = parallelism, backend or HeapStateBackend(), directory
         self._nodes = {node.id: _Node(node, self) for node in graph.nodes.values()}
         self._ends = {end.id for end in ends}
+        self.clock = Clock()
         self.table: Table = Counter()
         self.changes: list[tuple[int, tuple[Any, ...]]] = []
+        self._registries: list[MetricRegistry] = []
         for node in self._nodes.values():
             node.start(())
         self._begin()
@@ -145,6 +146,16 @@ class QueryRig:
             for operator in node.operators:
                 if isinstance(operator, TimedColumns):
                     self._take(node, operator.advance_processing_time(0))
+
+    def registry(self) -> MetricRegistry:
+        """Metrics of one more operator."""
+        self._registries.append(MetricRegistry(self.clock))
+        return self._registries[-1]
+
+    def counted(self, name: str) -> int:
+        """Sum of all counters of a name."""
+        values = [item for registry in self._registries for item in registry.values().items()]
+        return sum(value for key, value in values if key.endswith(name) and isinstance(value, int))
 
     def change(self, table: str, changes: Sequence[Change]) -> Table:
         """Give changes of a table; returns the result."""

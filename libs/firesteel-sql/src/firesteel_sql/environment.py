@@ -38,13 +38,15 @@ from firesteel_sql.plan.explain import PlannedStatement, explained
 from firesteel_sql.plan.optimizer import optimised
 from firesteel_sql.plan.relations import Relation
 from firesteel_sql.plan.sink_keys import materialized, places_of
-from firesteel_sql.plan.stateful_relations import ConflictRule, SortedRows
+from firesteel_sql.plan.state_ttl import with_state_ttl
+from firesteel_sql.plan.stateful_relations import ConflictRule, SinkMaterializer, SortedRows
 from firesteel_sql.session_options import (
     CONSISTENCY,
     DML_SYNC,
     NOT_NULL_ENFORCER,
     REQUIRE_ON_CONFLICT,
     SOURCE_IDLE_TIMEOUT,
+    STATE_TTL,
     TIME_ZONE,
     UPSERT_MATERIALIZE,
     OptionRefused,
@@ -257,13 +259,18 @@ class TableEnvironment:
         """What is computed; in batch mode the rows that are left at the end, without the changes on the way."""
         computed = optimised(relations, table_mode)
         if not self._is_batch:
-            return computed
+            return with_state_ttl(computed, self._state_ttl)
         return [
             relation
             if changelog_mode(relation, table_mode).is_append
             else SortedRows(relation.columns, relation, (), at_end=True)
             for relation in computed
         ]
+
+    @property
+    def _state_ttl(self) -> int:
+        """How long state is remembered that is not written, ms; 0 = for ever."""
+        return int(parse_duration(self._config.get(STATE_TTL, "0")).total_seconds() * 1000)
 
     @property
     def _idle_timeout(self) -> timedelta:
@@ -398,6 +405,8 @@ class TableEnvironment:
         rule = None if insert.on_conflict is None else ConflictRule(insert.on_conflict)
         strategy = self._config.get(UPSERT_MATERIALIZE, "AUTO").upper()
         written = materialized(relation, places, rule, table_mode, strategy)
+        if isinstance(written, SinkMaterializer) and not self._is_batch:
+            written = replace(written, state_ttl=self._state_ttl or None)
         if written is not relation and rule is None and parse_bool(self._config.get(REQUIRE_ON_CONFLICT, "false")):
             raise error_at(
                 sql, insert.at, f"the query may have several rows for a primary key ({', '.join(table.primary_key)}): "

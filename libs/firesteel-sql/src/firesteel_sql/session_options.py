@@ -14,6 +14,7 @@ from firesteel.core.errors import ProgramError
 TIME_ZONE: Final = "table.local-time-zone"
 DML_SYNC: Final = "table.dml-sync"
 NOT_NULL_ENFORCER: Final = "table.exec.sink.not-null-enforcer"
+STATE_TTL: Final = "table.exec.state.ttl"
 SOURCE_IDLE_TIMEOUT: Final = "table.exec.source.idle-timeout"
 UPSERT_MATERIALIZE: Final = "table.exec.sink.upsert-materialize"
 REQUIRE_ON_CONFLICT: Final = "table.exec.sink.require-on-conflict"
@@ -89,7 +90,7 @@ _VALUES: Final[dict[str, Callable[[str], object]]] = {
     UPSERT_MATERIALIZE: _one_of("AUTO", "NONE", "FORCE"),
     REQUIRE_ON_CONFLICT: parse_bool,
     CONSISTENCY: _one_of("EVENTUAL", "EPOCH"),
-    "table.exec.state.ttl": parse_duration,
+    STATE_TTL: parse_duration,
     SOURCE_IDLE_TIMEOUT: parse_duration,
     "table.exec.legacy-cast-behaviour": _only("DISABLED", "casts are those of Flink 2"),
     "table.exec.sink.type-length-enforcer": _only("IGNORE", "a CAST in the query cuts and pads"),

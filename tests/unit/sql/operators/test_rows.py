@@ -11,7 +11,7 @@ import pytest
 
 from firesteel_sql.operators.expansions import ElementRows, RepeatedRows
 from firesteel_sql.operators.normalize import Normalization
-from firesteel_sql.operators.plans import SortPlan, UnnestPlan
+from firesteel_sql.operators.plans import NormalizePlan, SortPlan, UnnestPlan
 from firesteel_sql.operators.time_sort import SortedByTime
 from firesteel_sql.plan.stateful_relations import SortKey
 from tests.examples import examples
@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("key", pa.int64()), ("text", pa.string()), ("time", pa.int6
 
 
 def test_upserts_become_changes_of_whole_rows() -> None:
-    run = OperatorRun(lambda: Normalization(None, [SCHEMA], SCHEMA), [SCHEMA], [[0]])
+    run = OperatorRun(lambda: Normalization(NormalizePlan(), [SCHEMA], SCHEMA), [SCHEMA], [[0]])
     run.push([(0, (1, "a", 1)), (2, (2, "b", 1)), (3, (3, None, None))])
     assert sorted(run.results) == [(0, (1, "a", 1)), (0, (2, "b", 1))]
     run.push([(2, (1, "a", 1)), (2, (2, "c", 1)), (2, (2, "d", 1))])
@@ -35,7 +35,7 @@ def test_upserts_become_changes_of_whole_rows() -> None:
 def test_the_sum_of_all_changes_is_the_last_row_of_each_key() -> None:
     for seed in range(examples(10)):
         rng = random.Random(seed)
-        run = OperatorRun(lambda: Normalization(None, [SCHEMA], SCHEMA), [SCHEMA], [[0]])
+        run = OperatorRun(lambda: Normalization(NormalizePlan(), [SCHEMA], SCHEMA), [SCHEMA], [[0]])
         rows: dict[Any, Record] = {}
         for _ in range(12):
             changes: list[tuple[int, Record]] = []

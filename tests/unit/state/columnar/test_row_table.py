@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -20,12 +21,12 @@ from firesteel.core.errors import StateMigrationError
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, load_state_backend
 from firesteel.state.columnar import row_contents, row_table
 from firesteel.state.columnar.row_contents import consolidated, content_hashes, equal_rows
-from firesteel.state.columnar.row_table import RowTable
+from firesteel.state.columnar.row_table import RowLife, RowTable
 from firesteel.state.columnar.slot_lists import SlotLists
 from firesteel.state.columnar.snapshots import OutgoingRows
 from firesteel.state.columnar.text_heap import TextHeap
-from firesteel.state.snapshots import Purpose
-from firesteel.testing.snapshots import RunningSnapshot, take_snapshot
+from firesteel.state.snapshots import Purpose, StateChunk, StateInfo
+from firesteel.testing.snapshots import RunningSnapshot, SnapshotContents, take_snapshot
 from tests.examples import examples
 
 SCHEMA = pa.schema(
@@ -276,3 +277,157 @@ def test_contents_are_equal_as_the_model_says() -> None:
     hashes = content_hashes(columns)
     assert len(set(hashes.tolist())) == len(set(texts))
     assert len(set(zip(texts, hashes.tolist(), strict=True))) == len(set(texts))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_checkpoints_of_changes_are_the_tables_of_their_moment(seed: int, tmp_path: Path) -> None:
+    """Two tables of one operator, checkpoints that build on each other or are given up, and other parallelisms."""
+    rng = random.Random(seed)
+    keyed, table = created("hashmap", tmp_path)
+    other = RowTable("others", [pa.int64()], SCHEMA, ["degree"], groups_of, range(8))
+    keyed.attach(other)
+    worlds = [World(table, seed), World(other, seed + 1)]
+    for world in worlds:
+        for _ in range(5):
+            world.step()
+    contents: dict[int, SnapshotContents] = {}
+    deltas, base = 0, 0
+    for number in range(1, 9):
+        models = [{key: list(rows) for key, rows in world.model.items()} for world in worlds]
+        purpose = Purpose(number, True, base if base in contents else None, 4.0)
+        running = RunningSnapshot(keyed.snapshot(0.0, purpose), range(8), contents.get(base))
+        deltas += running.snapshot.base is not None
+        contents[number] = running.rest(lambda: rng.choice(worlds).step() if rng.random() < 0.3 else None)
+        start = 0
+        for stop in (rng.choice((3, 5, 8)), 8):
+            groups = range(start, stop)
+            start = stop
+            if not groups:
+                continue
+            after, restored = created("hashmap", tmp_path, groups)
+            restored_other = RowTable("others", [pa.int64()], SCHEMA, ["degree"], groups_of, groups)
+            after.attach(restored_other)
+            after.restore([contents[number].of(groups)])
+            for model, copy in zip(models, (restored, restored_other), strict=True):
+                check(copy, {key: rows for key, rows in model.items() if hash(key) % 8 in groups})
+        if rng.random() < 0.7:  # else it is given up
+            base = number
+        rng.choice(worlds).step()
+    assert deltas > 1
+
+
+def test_a_checkpoint_writes_the_rows_that_changed(tmp_path: Path) -> None:
+    keyed, table = created("hashmap", tmp_path)
+    keys = pa.array(np.arange(2000) % 12, pa.int64())
+    rows = table.add(table.slots([keys]), arrays([content(random.Random(seed)) for seed in range(2000)]))
+    base = take_snapshot(keyed.snapshot(purpose=Purpose(1, True)), range(8))
+    table.drop(rows[:5])
+    table.touch(rows[5:8])
+    table.add(table.slots([keys[:3]]), arrays([content(random.Random(seed)) for seed in range(3)]))
+    changes = take_snapshot(keyed.snapshot(purpose=Purpose(2, True, 1)), range(8), base)
+    # Three new rows took numbers of dropped ones.
+    assert sum(chunk.count for chunk in changes.chunks[len(base.chunks) :]) == 8
+    assert (
+        sum(len(chunk.data) for chunk in changes.chunks[len(base.chunks) :])
+        < sum(len(chunk.data) for chunk in base.chunks) / 20
+    )
+    canonical = take_snapshot(keyed.snapshot(purpose=Purpose(3, canonical=True)), range(8))
+    assert sum(chunk.count for chunk in canonical.chunks) == 1998
+    assert [info.schema for info in canonical.states] == [table.info.schema]  # as earlier versions read it
+
+
+class TtlClock:
+    """A clock that the test sets."""
+
+    now = 1000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def with_life(ttl: int, clock: TtlClock) -> RowTable:
+    return RowTable("rows", [pa.int64()], pa.schema([("n", pa.int64())]), ["degree"], life=RowLife(ttl, clock))
+
+
+def numbers_of(table: RowTable, key: int) -> list[int]:
+    _, rows = table.rows_of(table.find([pa.array([key], pa.int64())]))
+    return sorted(table.take(rows)[0].to_pylist())
+
+
+def add_numbers(table: RowTable, key: int, numbers: Sequence[int]) -> npt.NDArray[np.int64]:
+    values = pa.array(numbers, pa.int64())
+    return table.add(table.slots([pa.array([key] * len(numbers), pa.int64())]), [values])
+
+
+def test_rows_expire_some_time_after_they_were_written_last() -> None:
+    clock = TtlClock()
+    table = with_life(100, clock)
+    rows = add_numbers(table, 1, [1, 2, 3])
+    add_numbers(table, 2, [7])
+    clock.now = 1050
+    table.begin_batch(1)
+    table.touch(rows[:1])
+    table.touch(rows[1:2], is_write=False)
+    clock.now = 1099
+    table.begin_batch(1)
+    assert numbers_of(table, 1) == [1, 2, 3]
+    clock.now = 1100
+    assert numbers_of(table, 1) == [1, 2, 3], "the time stands still within a batch"
+    gone: list[int] = []
+    table.on_expiry = lambda rows: gone.extend(table.take(rows)[0].to_pylist())
+    table.begin_batch(1)
+    assert numbers_of(table, 1) == [1]
+    assert (sorted(gone), table.expired, table.size) == ([2, 3, 7], 3, 1)
+    assert table.match(table.find([pa.array([1])]), [pa.array([2])]).tolist() == [-1]
+
+
+def test_clean_up_takes_a_bounded_number_of_rows_and_nobody_sees_the_others() -> None:
+    clock = TtlClock()
+    table = with_life(100, clock)
+    for key in range(3):
+        add_numbers(table, key, range(5000))
+    clock.now = 1200
+    table.begin_batch(10)
+    assert table.expired == 1024
+    assert numbers_of(table, 2) == []
+    for _ in range(20):
+        table.begin_batch(10)
+    assert (table.expired, table.size) == (15000, 0)
+
+
+@pytest.mark.parametrize(("before", "after"), [(100, 300), (300, 100), (0, 100), (100, 0)])
+def test_a_time_to_live_may_change_between_two_runs(before: int, after: int) -> None:
+    clock = TtlClock()
+
+    def table_with(ttl: int) -> tuple[KeyedStateBackend, RowTable]:
+        table = with_life(ttl, clock)
+        if not ttl:
+            table = RowTable("rows", [pa.int64()], pa.schema([("n", pa.int64())]), ["degree"])
+        keyed = load_state_backend("hashmap").create_keyed_state(KeyedStateParameters())
+        keyed.attach(table)
+        return keyed, table
+
+    clock.now = 1000
+    keyed, table = table_with(before)
+    add_numbers(table, 1, [5])
+    clock.now = 1050
+    written = take_snapshot(keyed.snapshot())
+    keyed, table = table_with(after)
+    keyed.restore([written.of(range(1))])
+    # Rows that were written without a time-to-live live from the restore on.
+    written_at = 1000 if before else 1050
+    for clock.now, is_there in ((written_at + (after or 9999) - 1, True), (written_at + (after or 10**9), not after)):
+        table.begin_batch(1)
+        assert numbers_of(table, 1) == ([5] if is_there else [])
+
+
+def test_rows_that_earlier_versions_wrote_come_back() -> None:
+    """Of the version whose snapshots had all rows, and no numbers of them."""
+    fixture = json.loads((Path(__file__).parents[3] / "fixtures" / "row_table_whole.json").read_text())
+    keyed = load_state_backend("hashmap").create_keyed_state(KeyedStateParameters())
+    table = RowTable("rows", [pa.int64()], SCHEMA, ["degree"])
+    keyed.attach(table)
+    chunks = [StateChunk(state, group, count, bytes.fromhex(data)) for state, group, count, data in fixture["chunks"]]
+    keyed.restore([SnapshotContents([StateInfo.from_json(info) for info in fixture["states"]], chunks).of(range(1))])
+    check(table, {1: [content(random.Random(0)), content(random.Random(1))], None: [content(random.Random(2))]})
+    assert table.numbers["degree"].get(table.all_rows()).tolist() == [0, 1, 2]

@@ -25,6 +25,7 @@ from firesteel_sql.bind.placeholders import (
     QueryUse,
 )
 from firesteel_sql.bind.scope import NameRefused, Scope, ScopedColumn
+from firesteel_sql.bind.state_hints import check_state_hints, state_ttl_of
 from firesteel_sql.bind.subqueries import QueryJoiner, outer_parameters, parametrised
 from firesteel_sql.bind.windows import GroupWindow, group_window, is_group_window
 from firesteel_sql.functions.aggregates import AGGREGATES, SqlAggregate
@@ -142,6 +143,7 @@ class SelectBinder:
         self._relation: Relation = ConstantRows((), ((),))
         self._scope = Scope([], queries.outer)
         self._references: dict[int, n.Node] = {}
+        self._state_ttl: int | None = None  # of its groups, by a hint
         self.window: GroupWindow | None = None
         self.grouping_flags: list[GroupingFlags] = []
 
@@ -152,9 +154,11 @@ class SelectBinder:
             SqlError: a name is unknown, types do not fit, or a part of SQL is not supported.
         """
         body = self._body
+        check_state_hints(body.source, body.hints, self._binder(None))
         if body.source is not None:
             self._relation, scoped = self._queries.source(body.source, body.hints)
             self._scope = Scope(scoped, self._queries.outer)
+            self._state_ttl = state_ttl_of(body.source, body.hints)
         if body.where is not None:
             binder = self._binder(_Clause(self, "WHERE", has_aggregates=False, has_over=False))
             joiner = QueryJoiner(self._relation, binder)
@@ -211,7 +215,7 @@ class SelectBinder:
             shown.append(expression)
         relation = projected(columns, self._relation, shown)
         if self._body.is_distinct:
-            relation = distinct(relation)
+            relation = distinct(relation, self._state_ttl)
         keys = [SortKey(place, up, first) for place, (_, up, first) in zip(places, order, strict=True)]
         return SelectedRows(relation, width, tuple(keys))
 
@@ -405,7 +409,7 @@ class SelectBinder:
         if not calls and not all(sets):  # the group of all rows has a column, too
             calls = (AggregateCall("COUNT", (), DataTypes.BIGINT(False)),)
         sources = {key: place_of[expression] for key, expression in zip(groups, computed, strict=True)}
-        parts = [_grouped(rows, [sources[key] for key in keys], calls, self._names) for keys in sets]
+        parts = [_grouped(rows, [sources[key] for key in keys], calls, self._names, self._state_ttl) for keys in sets]
         if len(parts) == 1:
             self._relation = parts[0]
             groups = list(sets[0])
@@ -608,18 +612,22 @@ def sort_key(
     )
 
 
-def distinct(relation: Relation) -> Relation:
+def distinct(relation: Relation, state_ttl: int | None = None) -> Relation:
     """Each different row of a relation once."""
     source = relation
     while isinstance(source, (Filter, Projection)):
         source = source.input
     if isinstance(source, GroupBy) and not source.groups:
         return relation  # there is one row at most
-    return _grouped(relation, range(len(relation.columns)), (), {})
+    return _grouped(relation, range(len(relation.columns)), (), {}, state_ttl)
 
 
 def _grouped(
-    rows: Relation, groups: Sequence[int], calls: Sequence[AggregateCall], names: Mapping[int, str]
+    rows: Relation,
+    groups: Sequence[int],
+    calls: Sequence[AggregateCall],
+    names: Mapping[int, str],
+    state_ttl: int | None = None,
 ) -> Relation:
     groups = tuple(dict.fromkeys(groups))
     bounds = window_bounds(rows)
@@ -630,7 +638,7 @@ def _grouped(
         column = rows.columns[place]
         columns.append(column if is_window_time else replace(column, time_attribute=None))
     columns += [Column(names.get(number, f"$agg{number}"), call.type) for number, call in enumerate(calls)]
-    return GroupBy(tuple(columns), rows, groups, tuple(calls), window)
+    return GroupBy(tuple(columns), rows, groups, tuple(calls), window, state_ttl=state_ttl)
 
 
 def _name_of(expression: RowExpression, otherwise: str) -> str:

@@ -12,6 +12,7 @@ from firesteel_sql.bind.expressions import ExpressionBinder
 from firesteel_sql.bind.nesting import NestedQueries, Source
 from firesteel_sql.bind.placeholders import QueryResult, QueryUse
 from firesteel_sql.bind.scope import NameRefused, Scope, ScopedColumn
+from firesteel_sql.bind.state_hints import state_ttl_of
 from firesteel_sql.bind.subqueries import QueryJoiner, outer_parameters, parametrised
 from firesteel_sql.bind.windows import WINDOW_FUNCTIONS, window_arguments, window_table
 from firesteel_sql.catalog.catalogs import CatalogError, near
@@ -254,7 +255,8 @@ class SourceBinder:
         binder = self._binder(scoped)
         for one, other in pairs:
             conditions.append(binder.call(node.right, "=", _expression(one), _expression(other)))
-        relation = joined(left, right, kind, conditions)
+        ttl = state_ttl_of(node.left, self.hints), state_ttl_of(right_node, self.hints)
+        relation = joined(left, right, kind, conditions, state_ttl=ttl)
         if kind in (JoinKind.SEMI, JoinKind.ANTI):
             return relation, _current(left_scope, relation)
         if pairs:

@@ -170,7 +170,12 @@ class Decorrelation:
             raise DecorrelationRefused("the condition of an outer join reads columns of the outer query")
         pulled = [part for part in own if is_correlated(part)]
         again = joined(
-            left, right, kind, [part for part in own if not is_correlated(part)], null_aware=relation.null_aware
+            left,
+            right,
+            kind,
+            [part for part in own if not is_correlated(part)],
+            null_aware=relation.null_aware,
+            state_ttl=relation.state_ttl,
         )
         pulled += conditions + [moved(part, lambda place: place + new) for part in right_conditions]
         if kind in (JoinKind.SEMI, JoinKind.ANTI):

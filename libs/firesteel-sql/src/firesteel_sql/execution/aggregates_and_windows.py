@@ -24,6 +24,7 @@ def _aggregate(relation: GroupBy, build: BuildInput) -> DataStream:
         window_end=window_end,
         starts_with_row=relation.starts_with_row,
         window_zone="UTC" if relation.window is None else relation.window.zone,
+        ttl=relation.state_ttl or 0,
     )
     rows = keyed(build(relation.input), relation.input, relation.groups)
     return computed(relation, [rows], "aggregates:GroupAggregate", plan, len(relation.groups))

@@ -21,6 +21,7 @@ from firesteel_sql.execution.table_modes import table_mode
 from firesteel_sql.operators.plans import (
     JoinPlan,
     LookupPlan,
+    NormalizePlan,
     OverPlan,
     RankPlan,
     SortPlan,
@@ -68,6 +69,7 @@ def _join(relation: Join, build: BuildInput) -> DataStream:
         relation.bounds,
         None if relation.window is None else (relation.window[0].end, relation.window[1].end),
         "UTC" if relation.window is None else relation.window[0].zone,
+        (relation.state_ttl[0] or 0, relation.state_ttl[1] or 0),
     )
     return computed(relation, _keyed_inputs(relation, keys, build), "joins:JoinChanges", plan)
 
@@ -124,6 +126,7 @@ def _rank(relation: Rank, build: BuildInput) -> DataStream:
         last_of_peers=keeps_last,
         window_end=None if relation.window is None else relation.window.end,
         window_zone="UTC" if relation.window is None else relation.window.zone,
+        ttl=relation.state_ttl or 0,
     )
     inputs = [keyed(build(relation.input), relation.input, relation.partition)]
     return computed(relation, inputs, "ranks:RankChanges", plan)
@@ -139,6 +142,7 @@ def _materialized(relation: SinkMaterializer, build: BuildInput) -> DataStream:
         len(relation.input.columns),
         last_of_peers=relation.conflict is not ConflictRule.NOTHING,
         refuses_peers=relation.conflict is ConflictRule.ERROR,
+        ttl=relation.state_ttl or 0,
     )
     inputs = [keyed(build(relation.input), relation.input, relation.key)]
     return computed(relation, inputs, "ranks:RankChanges", plan)
@@ -146,7 +150,7 @@ def _materialized(relation: SinkMaterializer, build: BuildInput) -> DataStream:
 
 def _normalize(relation: Normalize, build: BuildInput) -> DataStream:
     inputs = [keyed(build(relation.input), relation.input, relation.key)]
-    return computed(relation, inputs, "normalize:Normalization", None)
+    return computed(relation, inputs, "normalize:Normalization", NormalizePlan(relation.state_ttl or 0))
 
 
 def _unnest(relation: Unnest, build: BuildInput) -> DataStream:
@@ -200,7 +204,7 @@ def _sorted_rows(relation: SortedRows, build: BuildInput) -> DataStream:
 
 def _over(relation: Over, build: BuildInput) -> DataStream:
     order, calls = relation.order, relation.calls
-    plan = OverPlan(order, calls, len(relation.input.columns))
+    plan = OverPlan(order, calls, len(relation.input.columns), ttl=relation.state_ttl or 0)
     if changelog_mode(relation, table_mode).is_append:
         is_by_clock = relation.input.columns[order[0].place].time_attribute == "PROCTIME"
         running = tuple(number for number, over in enumerate(calls) if _runs_on(over))

@@ -18,13 +18,14 @@ from firesteel.runtime.operators.changelog import (
 )
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import columns_of
-from firesteel.state.columnar.groups import Groups
+from firesteel.state.columnar.groups import Groups, running_extremes, running_sums
 from firesteel_sql.operators.accumulators import INSERT_ONLY, NUMERIC, ArgumentChanges, GroupAccumulator, Storage
 from firesteel_sql.operators.changes import END_OF_INPUT
 from firesteel_sql.operators.distinct import DistinctValues
 from firesteel_sql.operators.group_results import Ints, Mask, changes_of_groups, inserted, truths
 from firesteel_sql.operators.plans import AggregatePlan
-from firesteel_sql.operators.row_accumulators import ChangingExtreme, RowAccumulator, accumulator_over_rows
+from firesteel_sql.operators.row_accumulators import ChangingExtreme, RowAccumulator, StoredRows, accumulator_over_rows
+from firesteel_sql.operators.slot_life import SlotLife
 from firesteel_sql.operators.windows import last_moments
 from firesteel_sql.plan.stateful_relations import AggregateCall
 
@@ -66,6 +67,7 @@ class GroupAggregate(ChangelogFunction):
     def create_state(self, states: ChangelogStates) -> None:
         self._owns_constant = _owns_constant(states) if self._plan.is_global else False
         self._state = states.columns("groups")
+        self._life = SlotLife(states, self._state, self._plan.ttl)
         self._rows = self._state.column("rows", pa.int64())
         self._distinct: dict[tuple[int, ...], DistinctValues] = {}
         self._tables: list[RowAccumulator | ChangingExtreme] = []
@@ -85,13 +87,13 @@ class GroupAggregate(ChangelogFunction):
             accumulator: GroupAccumulator = functions[call.function](storage)
         else:
             sort_types = [self._input.field(key.place).type for key in call.order]
-            accumulator = accumulator_over_rows(call, storage, [*types, *sort_types], states)
+            accumulator = accumulator_over_rows(call, storage, [*types, *sort_types], states, self._plan.ttl)
             self._tables.append(accumulator)
         distinct = None
         if call.distinct and call.function not in ("MIN", "MAX"):
             if call.arguments not in self._distinct:
                 shown = ",".join(self._input.field(place).name for place in call.arguments)
-                self._distinct[call.arguments] = DistinctValues(states, f"distinct({shown})", types)
+                self._distinct[call.arguments] = DistinctValues(states, f"distinct({shown})", types, self._plan.ttl)
             distinct = self._distinct[call.arguments]
         return _Call(call, accumulator, distinct)
 
@@ -99,6 +101,9 @@ class GroupAggregate(ChangelogFunction):
     def open(self, context: ChangelogContext) -> None:
         super().open(context)
         self._late = context.metrics.counter("numLateRecordsDropped")
+        self._unmatched = context.metrics.counter("numUnmatchedRetractions")
+        for life in [self._life, *(distinct.life for distinct in self._distinct.values())]:
+            life.open()
         if self._owns_constant:
             self._gave = self._state.find(self._constant_key())[0] >= 0
             if self._plan.starts_with_row and not self._gave:
@@ -113,6 +118,20 @@ class GroupAggregate(ChangelogFunction):
         return last_moments(ends, self._plan.window_zone)
 
     # -- rows
+
+    @override
+    def begin_batch(self, rows: int) -> int:
+        if not self._plan.ttl:
+            return 0
+        expired = self._life.begin_batch(rows)
+        self._forget(expired)
+        return len(expired) + sum(distinct.begin_batch(rows) for distinct in self._distinct.values())
+
+    def _forget(self, slots: Ints) -> None:
+        """Forget groups that have expired; what belongs to them in other states expires by itself."""
+        if self._plan.is_global and len(slots):
+            self._gave = False
+        self._state.release(slots)
 
     @override
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
@@ -139,7 +158,26 @@ class GroupAggregate(ChangelogFunction):
         state = self._state
         slots = state.slots(keys)
         groups = Groups(slots)
+        if self._plan.ttl:
+            expired = groups.slots[self._life.expired(groups.slots)]
+            if expired.size:
+                self._forget(expired)
+                slots = state.slots(keys)
+                groups = Groups(slots)
+            is_unmatched = self._unmatched_rows(groups, weights)
+            if is_unmatched is not None:
+                self._unmatched.inc(int(is_unmatched.sum()))
+                # Groups that only such rows have come for are empty.
+                state.release(groups.slots[self._rows.get(groups.slots) == 0])
+                rest = np.flatnonzero(~is_unmatched)
+                if not rest.size:
+                    return None
+                picks = pa.array(rest)
+                keys, rows, weights = [key.take(picks) for key in keys], rows.take(picks), weights[rest]
+                slots = state.slots(keys)
+                groups = Groups(slots)
         state.touch(groups.slots)
+        self._life.written(groups.slots)
         touched, by_group = groups.slots, weights.take(groups.order)
         emits = self._plan.window_end is None
         before_count = self._rows.get(touched)
@@ -157,10 +195,36 @@ class GroupAggregate(ChangelogFunction):
                 existed, exists = np.full(1, self._gave), np.ones(1, bool)
                 self._gave = True
             shown = [] if self._plan.is_global else state.index.keys(touched)
-            changes = changes_of_groups(self._output, shown, existed, exists, before, self._results(touched))
+            changes = changes_of_groups(
+                self._output, shown, existed, exists, before, self._results(touched), resends=self._plan.ttl > 0
+            )
         if not self._plan.is_global:
             state.release(touched[count == 0])
+        if self._plan.ttl:
+            self._count_unmatched()
         return changes
+
+    def _unmatched_rows(self, groups: Groups, weights: Ints) -> Mask | None:
+        """Which rows go from a group that has no row at that moment: their group has expired. None = none does."""
+        if weights.min() > 0:
+            return None
+        before = self._rows.get(groups.slots)
+        counts = running_sums(groups, weights.take(groups.order), before)
+        if counts.min() >= 0:
+            return None
+        # Each row with which the count falls to a new least value below zero takes a row that is not there.
+        lowest = np.minimum(running_extremes(groups, counts, np.zeros(len(before), np.int64), largest=False), 0)
+        lowest_before = np.r_[0, lowest[:-1]]
+        lowest_before[groups.starts] = 0
+        return groups.to_rows(lowest < lowest_before)
+
+    def _count_unmatched(self) -> None:
+        """Count rows that have gone, and that the state beside the groups had forgotten."""
+        parts: list[DistinctValues | StoredRows] = [*self._distinct.values(), *(table.rows for table in self._tables)]
+        for part in parts:
+            if part.unmatched:
+                self._unmatched.inc(part.unmatched)
+                part.unmatched = 0
 
     def _results(self, slots: Ints) -> list[pa.Array]:
         return [call.accumulator.results(slots) for call in self._calls]

@@ -13,6 +13,7 @@ import pyarrow.types as pt
 
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
+from firesteel.functions.metrics import Counter
 from firesteel.runtime.operators.changelog import DELETE, INSERT, weights_of
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import columns_of
@@ -92,16 +93,22 @@ def kinds_of(weights: Ints) -> Kinds:
     return np.where(weights > 0, INSERT, DELETE).astype(np.int8)
 
 
-def matched_rows(table: RowTable, changes: Changes, operator: str) -> Ints:
-    """The rows that are deleted.
+def matched_rows(table: RowTable, changes: Changes, operator: str, unmatched: Counter) -> tuple[Ints, Changes]:
+    """The rows that are deleted, and their changes.
+
+    In a table with a time-to-live the row may have expired: the change is counted, and left out.
 
     Raises:
         ProgramError: a row that was never inserted is deleted.
     """
     rows = table.match(table.find(changes.keys), changes.columns)
     if len(rows) and rows.min() < 0:
-        raise unknown_row(operator, changes, int(np.argmin(rows)))
-    return rows
+        if table.life is None:
+            raise unknown_row(operator, changes, int(np.argmin(rows)))
+        known = np.flatnonzero(rows >= 0)
+        unmatched.inc(len(rows) - len(known))
+        return rows[known], changes.at(known)
+    return rows, changes
 
 
 def unknown_row(operator: str, changes: Changes, position: int) -> ProgramError:

@@ -14,6 +14,7 @@ from firesteel.state.columnar.groups import Groups
 from firesteel.state.columnar.nested_bytes import bytes_of
 from firesteel_sql.operators.accumulators import ArgumentChanges
 from firesteel_sql.operators.group_results import Ints, Mask
+from firesteel_sql.operators.slot_life import SlotLife
 
 
 class DistinctValues:
@@ -23,12 +24,18 @@ class DistinctValues:
         states: of the operator.
         name: of the state.
         types: of the arguments.
+        ttl: ms after which a value that does not come again is forgotten; 0 = never.
+
+    Attributes:
+        unmatched: number of rows that have gone, and whose value had been forgotten.
     """
 
-    def __init__(self, states: ChangelogStates, name: str, types: Sequence[pa.DataType]) -> None:
+    def __init__(self, states: ChangelogStates, name: str, types: Sequence[pa.DataType], ttl: int = 0) -> None:
         self.state = states.columns(
             name, [pa.binary() if pt.is_nested(data_type) else data_type for data_type in types]
         )
+        self.life = SlotLife(states, self.state, ttl)
+        self.unmatched = 0
         self._counts: dict[str, Any] = {}
 
     def counts_for(self, name: str) -> None:
@@ -58,9 +65,14 @@ class DistinctValues:
         self.state.touch(value_slots)
         by_value = Groups(value_slots)
         counts = self._counts[name]
+        self._restart(by_value.slots[self.life.expired(by_value.slots)])
         before = counts.get(by_value.slots)
         after = before + np.add.reduceat(weights[rows].take(by_value.order), by_value.starts)
+        if self.life.ttl:
+            self.unmatched -= int(np.minimum(after, 0).sum())
+            after = np.maximum(after, 0)
         counts.set(by_value.slots, after)
+        self.life.written(by_value.slots)
         turned = np.flatnonzero((before > 0) != (after > 0))
         examples = by_value.order.take(by_value.starts[turned])
         self._release(by_value.slots[after == 0])
@@ -70,6 +82,17 @@ class DistinctValues:
         steps = np.where(after[turned] > 0, 1, -1)
         chosen = pa.array(examples)
         return ArgumentChanges(groups, steps.take(groups.order), [value.take(chosen) for value in values])
+
+    def begin_batch(self, rows: int) -> int:
+        """Forget some values that have expired; returns how many."""
+        expired = self.life.begin_batch(rows)
+        self.state.release(expired)
+        return len(expired)
+
+    def _restart(self, slots: Ints) -> None:
+        """Count values that have expired from 0 again."""
+        for column in self._counts.values():
+            column.set(slots, 0)
 
     def _release(self, slots: Ints) -> None:
         """Forget values that no row has, under any filter."""

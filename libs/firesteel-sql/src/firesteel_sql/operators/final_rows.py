@@ -36,6 +36,7 @@ class FinalRows(ChangelogFunction):
     @override
     def open(self, context: ChangelogContext) -> None:
         super().open(context)
+        self._unmatched = context.metrics.counter("numUnmatchedRetractions")
         self._arrivals = int(self._table.numbers[_ARRIVAL].get(self._table.all_rows()).max(initial=-1)) + 1
 
     @override
@@ -47,7 +48,7 @@ class FinalRows(ChangelogFunction):
         table.numbers[_ARRIVAL].set(added, np.arange(self._arrivals, self._arrivals + len(added)))
         self._arrivals += len(added)
         deletions = changes.at(changes.deleted)
-        table.drop(matched_rows(table, deletions, self.context.operator))
+        table.drop(matched_rows(table, deletions, self.context.operator, self._unmatched)[0])
         return iter(())
 
     @override

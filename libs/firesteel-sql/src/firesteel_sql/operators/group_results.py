@@ -39,6 +39,8 @@ def changes_of_groups(
     exists: Mask,
     before: Sequence[pa.Array],
     after: Sequence[pa.Array],
+    *,
+    resends: bool = False,
 ) -> Batch | None:
     """What changed in the rows of some groups, each of which has one row or none.
 
@@ -52,8 +54,9 @@ def changes_of_groups(
         exists: which groups have one now.
         before: values of the rows before; of groups without one they are arbitrary.
         after: values of the rows now.
+        resends: rows that have not changed are given, too: state behind them has a time-to-live.
     """
-    changed = np.zeros(len(existed), bool)
+    changed = np.full(len(existed), resends)
     for old, new in zip(before, after, strict=True):
         changed |= differs(old, new)
     withdrawn = np.flatnonzero(existed & (changed | ~exists))

@@ -111,7 +111,8 @@ class JoinChanges(ChangelogFunction):
             value_types = [self._schemas[0].field(places[0]).type]
         for index, schema in enumerate(self._schemas):
             numbers = [_DEGREE] * self._degrees[index] + [ExpiryQueue.NUMBER] * self._has_times
-            table = states.rows("left" if index == 0 else "right", schema, numbers, value_types)
+            ttl = 0 if self._has_times else self._plan.ttl[index]
+            table = states.rows("left" if index == 0 else "right", schema, numbers, value_types, ttl)
             self._sides.append(_Side(index, schema, self._degrees[index], self._padded[index], table))
         self._excluded = None
         if value_types:
@@ -186,7 +187,7 @@ class JoinChanges(ChangelogFunction):
             own_rows = side.table.match(side.table.find(changes.keys), changes.columns)
             unknown = np.flatnonzero(own_rows < 0)
             if unknown.size:
-                if not self._has_times:
+                if not self._has_times and side.table.life is None:
                     raise unknown_row(self.context.operator, changes, int(unknown[0]))
                 self._unmatched.inc(len(unknown))  # it expired: so did all results that it had a part in
                 known = np.flatnonzero(own_rows >= 0)

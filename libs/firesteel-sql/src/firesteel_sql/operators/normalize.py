@@ -21,6 +21,7 @@ from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import columns_of
 from firesteel.state.columnar.row_contents import equal_rows
 from firesteel_sql.operators.changes import result
+from firesteel_sql.operators.plans import NormalizePlan
 
 
 class Normalization(ChangelogFunction):
@@ -30,17 +31,17 @@ class Normalization(ChangelogFunction):
     deletion of a key that is not there.
 
     Args:
-        plan: None.
+        plan: of the relation.
         inputs: columns of the input.
         output: columns of the results, which are the same.
     """
 
-    def __init__(self, plan: None, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
-        self._output = output
+    def __init__(self, plan: NormalizePlan, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
+        self._plan, self._output = plan, output
 
     @override
     def create_state(self, states: ChangelogStates) -> None:
-        self._table = states.rows("rows", self._output)
+        self._table = states.rows("rows", self._output, ttl=self._plan.ttl)
 
     @override
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
@@ -57,7 +58,10 @@ class Normalization(ChangelogFunction):
         columns = [column.take(pa.array(last)) for column in columns_of(batch).columns]
 
         both = np.flatnonzero(is_there & (old_rows >= 0))
-        same = equal_rows(table.take(old_rows[both]), [column.take(pa.array(both)) for column in columns])
+        if self._plan.ttl:  # given again, so that state behind it lives on
+            same = np.zeros(len(both), bool)
+        else:
+            same = equal_rows(table.take(old_rows[both]), [column.take(pa.array(both)) for column in columns])
         updated = both[~same]
         new = np.flatnonzero(is_there & (old_rows < 0))
         gone = np.flatnonzero(~is_there & (old_rows >= 0))

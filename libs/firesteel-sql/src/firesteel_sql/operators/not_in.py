@@ -31,6 +31,7 @@ class ExcludedValues:
     def __init__(self, left: RowTable, right: RowTable, groups: ColumnarState) -> None:
         self._left, self._right, self._groups = left, right, groups
         self._counts = groups.column("rows", pa.int64())
+        right.on_expiry = lambda rows: self.count(right.index.keys(right.slots_of(rows)), -1)
 
     def degrees(self, keys: Sequence[pa.Array]) -> Ints:
         """How many right rows exclude each left one."""

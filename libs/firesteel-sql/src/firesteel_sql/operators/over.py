@@ -53,11 +53,13 @@ class OverRows(ChangelogFunction):
     def create_state(self, states: ChangelogStates) -> None:
         self._leaves_once = self._plan.is_by_time or self._plan.is_by_clock
         expires = [ExpiryQueue.NUMBER, _LEFT] if self._leaves_once else []
-        self._table = states.rows("rows", self._schema, [_ARRIVAL, *expires])
+        self._table = states.rows("rows", self._schema, [_ARRIVAL, *expires], ttl=self._plan.ttl)
         calls = [(number, self._plan.calls[number].call) for number in self._plan.running]
         types = [(number, running_fields(call, self._schema)) for number, call in calls]
         self._known = states.rows(
-            "running", pa.schema([(f"{number}.{at}", part) for number, parts in types for at, part in enumerate(parts)])
+            "running",
+            pa.schema([(f"{number}.{at}", part) for number, parts in types for at, part in enumerate(parts)]),
+            ttl=self._plan.ttl,
         )
 
     @override
@@ -70,6 +72,7 @@ class OverRows(ChangelogFunction):
         if self._plan.is_by_time:
             self._queue = ExpiryQueue(self._table, 100, rows[self._table.numbers[_LEFT].get(rows) == 0])
         self._late_rows = context.metrics.counter("numLateRecordsDropped")
+        self._unmatched = context.metrics.counter("numUnmatchedRetractions")
 
     @override
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
@@ -85,10 +88,12 @@ class OverRows(ChangelogFunction):
             in_time = np.flatnonzero(times > self.context.watermark())
             self._late_rows.inc(len(changes) - len(in_time))
             changes = changes.at(in_time)
-            self._queue.set(self._added(table.slots(changes.keys), changes.columns), times[in_time])
+            added = self._added(table.slots(changes.keys), changes.columns)
+            table.hold(added)  # until they have left
+            self._queue.set(added, times[in_time])
             return
         deletions, insertions = changes.at(changes.deleted), changes.at(changes.inserted)
-        gone = matched_rows(table, deletions, self.context.operator)
+        gone, _ = matched_rows(table, deletions, self.context.operator, self._unmatched)
         slots = table.slots(insertions.keys)
         touched = np.unique(np.concatenate([table.slots_of(gone), slots]))
         _, before = table.rows_of(touched)
@@ -120,6 +125,7 @@ class OverRows(ChangelogFunction):
             return
         table, known = self._table, self._known
         partitions = np.unique(table.slots_of(due))
+        table.drop_expired(partitions)
         _, rows = table.rows_of(partitions)
         rows = rows[(table.numbers[_LEFT].get(rows) == 1) | np.isin(rows, due)]
         order = np.lexsort((table.numbers[_ARRIVAL].get(rows), table.numbers[ExpiryQueue.NUMBER].get(rows)))

@@ -30,6 +30,7 @@ class AggregatePlan:
         window_end: which column of the key is the end of a window; None = results leave with each change.
         starts_with_row: without groups: the row is given before any row of the input comes.
         window_zone: time zone of the ends of windows.
+        ttl: ms without a change after which a group is forgotten; 0 = never.
     """
 
     calls: tuple[AggregateCall, ...]
@@ -38,6 +39,7 @@ class AggregatePlan:
     window_end: int | None = None
     starts_with_row: bool = False
     window_zone: str = "UTC"
+    ttl: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class JoinPlan:
         bounds: of the times of partners.
         window_ends: places of the end of windows that are among the keys.
         window_zone: time zone of these ends.
+        ttl: for each input, ms after its last write at which a row is forgotten; 0 = never.
     """
 
     kind: JoinKind
@@ -102,6 +105,7 @@ class JoinPlan:
     bounds: TimeBounds | None = None
     window_ends: tuple[int, int] | None = None
     window_zone: str = "UTC"
+    ttl: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,7 @@ class RankPlan:
         refuses_peers: a partition that has several rows when the watermark advances fails the job.
         window_end: place of the end of a window that is part of the partition; None = there are no windows.
         window_zone: time zone of these ends.
+        ttl: ms after which a row is forgotten; 0 = never.
     """
 
     function: RankFunction
@@ -156,6 +161,18 @@ class RankPlan:
     refuses_peers: bool = False
     window_end: int | None = None
     window_zone: str = "UTC"
+    ttl: int = 0
+
+
+@dataclass(frozen=True)
+class NormalizePlan:
+    """What is remembered of the rows of a table that comes without those before updates.
+
+    Attributes:
+        ttl: ms after its last change at which a row is forgotten; 0 = never.
+    """
+
+    ttl: int = 0
 
 
 @dataclass(frozen=True)
@@ -204,6 +221,7 @@ class OverPlan:
         running: numbers of the calls for which a partition remembers a value instead of all its rows.
         keeps_rows: number of rows of a partition that are in frames of later ones; None = all are.
         keeps_millis: time up to the latest row whose rows are in frames of later ones; None = ``keeps_rows`` suffices.
+        ttl: ms after which a row, or what is remembered of a partition, is forgotten; 0 = never.
     """
 
     order: tuple[SortKey, ...]
@@ -214,6 +232,7 @@ class OverPlan:
     running: tuple[int, ...] = ()
     keeps_rows: int | None = None
     keeps_millis: int | None = None
+    ttl: int = 0
 
 
 def number_of(call: AggregateCall) -> int:

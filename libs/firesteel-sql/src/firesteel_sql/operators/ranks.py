@@ -64,7 +64,8 @@ class RankChanges(ChangelogFunction):
     @override
     def create_state(self, states: ChangelogStates) -> None:
         expires = [] if self._plan.window_end is None else [ExpiryQueue.NUMBER]
-        self._table = states.rows("rows", self._schema, [_RANK, _ARRIVAL, *expires])
+        ttl = 0 if expires else self._plan.ttl
+        self._table = states.rows("rows", self._schema, [_RANK, _ARRIVAL, *expires], ttl=ttl)
 
     @override
     def open(self, context: ChangelogContext) -> None:
@@ -77,9 +78,11 @@ class RankChanges(ChangelogFunction):
         if self._stores_others:
             ranked = rows[ranks > 0]
             self._ranked.append(self._table.slots_of(ranked), ranked)
+            self._table.on_leaving = self._leave
         self._ends = None if self._plan.window_end is None else ExpiryQueue(self._table, 100)
         self._late_rows = context.metrics.counter("numLateRecordsDropped")
         self._unchecked = [self._table.slots_of(rows)]  # partitions that may have several rows since the last watermark
+        self._unmatched = context.metrics.counter("numUnmatchedRetractions")
 
     @override
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
@@ -90,7 +93,7 @@ class RankChanges(ChangelogFunction):
             self._late_rows.inc(len(changes) - len(in_time))
             changes = changes.at(in_time)
         deletions, insertions = changes.at(changes.deleted), changes.at(changes.inserted)
-        gone = matched_rows(table, deletions, self.context.operator)
+        gone, deletions = matched_rows(table, deletions, self.context.operator, self._unmatched)
         gone_slots, gone_ranks = table.slots_of(gone), numbers[_RANK].get(gone)
         if self._plan.is_insert_only and self._plan.last is not None:
             insertions = insertions.at(np.flatnonzero(self._may_rank(insertions)))
@@ -108,13 +111,29 @@ class RankChanges(ChangelogFunction):
 
         # A row that has lost its rank, or must not have had one, changes nothing for the others.
         touched = np.unique(np.concatenate([gone_slots[gone_ranks > 0], slots]))
-        rows = self._candidates(touched, np.unique(gone_slots[gone_ranks > 0]), added)
+        refilled = np.unique(gone_slots[gone_ranks > 0])
+        if table.life is not None:
+            refilled = np.union1d(refilled, self._with_free_ranks(touched))
+        rows = self._candidates(touched, refilled, added)
         before, after = numbers[_RANK].get(rows), self._ranks(rows)
         self._set_ranks(rows, before, after)
         if self._ends is None:
             yield from self._differences(deletions.columns, gone_slots, gone_ranks, rows, before, after)
         if self._plan.is_insert_only:
             table.drop(rows[after == 0])
+
+    def _leave(self, rows: Ints) -> None:
+        """Note that rows leave the table by themselves: they have expired."""
+        ranks = self._table.numbers[_RANK].get(rows)
+        self._ranked.remove(rows[ranks > 0])
+
+    def _with_free_ranks(self, slots: Ints) -> Ints:
+        """The partitions of which a row with a rank may have expired: others have more rows than they have ranks."""
+        if not self._stores_others:
+            return np.empty(0, np.int64)
+        assert self._plan.last is not None
+        ranks = np.minimum(self._table.lists.counts(slots), self._plan.last)
+        return slots[self._ranked.counts(slots) < ranks]
 
     def _ends_of(self, columns: Sequence[pa.Array]) -> Ints:
         """The last millisecond of the window of each row."""
@@ -255,7 +274,7 @@ class RankChanges(ChangelogFunction):
 
     def _set_ranks(self, rows: Ints, before: Ints, after: Ints) -> None:
         changed = before != after
-        self._table.touch(rows[changed])
+        self._table.touch(rows[changed], is_write=False)
         self._table.numbers[_RANK].set(rows[changed], after[changed])
         if self._stores_others:
             self._ranked.remove(rows[(before > 0) & (after == 0)])

@@ -37,12 +37,19 @@ class StoredRows:
         states: of the operator.
         name: of the call.
         types: of the arguments, and of what they are sorted by.
+        ttl: ms after which a row is forgotten; 0 = never.
+
+    Attributes:
+        unmatched: number of rows that have gone, and that had been forgotten.
     """
 
-    def __init__(self, state: ColumnarState, states: ChangelogStates, name: str, types: Sequence[pa.DataType]) -> None:
+    def __init__(
+        self, state: ColumnarState, states: ChangelogStates, name: str, types: Sequence[pa.DataType], ttl: int = 0
+    ) -> None:
+        self.unmatched = 0
         self._state, self._name = state, name
         schema = pa.schema([pa.field(f"argument{place}", data_type) for place, data_type in enumerate(types)])
-        self.table = states.rows(f"rows of {name}", schema, [_POSITION])
+        self.table = states.rows(f"rows of {name}", schema, [_POSITION], ttl=ttl)
         self._next: int | None = None
 
     def change(self, changes: ArgumentChanges) -> None:
@@ -67,7 +74,10 @@ class StoredRows:
 
     def _drop(self, slots: Ints, columns: Sequence[pa.Array]) -> None:
         rows = self.table.match(self.table.find(self._state.index.keys(slots)), columns)
-        if rows.min() < 0:
+        if self.table.life is not None:
+            self.unmatched += int(np.count_nonzero(rows < 0))
+            rows = rows[rows >= 0]
+        elif rows.min() < 0:
             value = columns[0][int(np.argmin(rows))].as_py() if columns else None
             raise ProgramError(f"{self._name}: a row with {value!r} goes that never came")
         self.table.drop(rows)
@@ -93,17 +103,17 @@ class RowAccumulator(GroupAccumulator):
     """
 
     def __init__(self, call: AggregateCall, storage: Storage, rows: StoredRows) -> None:
-        self._call, self._result, self._rows = call, storage.result, rows
+        self._call, self._result, self.rows = call, storage.result, rows
         self._fold = FOLDS[call.function]
         self._keeps_nulls = call.function in ("ARRAY_AGG", "SINGLE_VALUE")
 
     @override
     def add(self, changes: ArgumentChanges) -> None:
-        self._rows.change(changes)
+        self.rows.change(changes)
 
     @override
     def results(self, slots: Ints) -> pa.Array:
-        groups, positions, columns = self._rows.of(slots)
+        groups, positions, columns = self.rows.of(slots)
         width = len(self._call.arguments)
         keys = list(zip(columns[width:], self._call.order, strict=True))
         order = row_order(groups, keys, positions)
@@ -116,7 +126,7 @@ class RowAccumulator(GroupAccumulator):
 
     def forget(self, slots: Ints) -> None:
         """Drop all rows of groups."""
-        self._rows.forget(slots)
+        self.rows.forget(slots)
 
 
 class ChangingExtreme(Extreme):
@@ -124,12 +134,12 @@ class ChangingExtreme(Extreme):
 
     def __init__(self, storage: Storage, rows: StoredRows, *, largest: bool) -> None:
         super().__init__(storage, largest=largest)
-        self._rows = rows
+        self.rows = rows
 
     @override
     def add(self, changes: ArgumentChanges) -> None:
         changes = changes.without_nulls()
-        self._rows.change(changes)
+        self.rows.change(changes)
         column, slots, weights = changes.counted(changes.arguments[0])
         values = self.value.codec.numbers(column)
         comes = weights > 0
@@ -151,17 +161,17 @@ class ChangingExtreme(Extreme):
         if not slots.size:
             return
         self.clear(slots)
-        groups, _, columns = self._rows.of(slots)
+        groups, _, columns = self.rows.of(slots)
         order = np.argsort(groups, kind="stable")
         self._combine_runs(slots[groups[order]], self.value.codec.numbers(columns[0])[order])
 
     def forget(self, slots: Ints) -> None:
         """Drop all rows of groups."""
-        self._rows.forget(slots)
+        self.rows.forget(slots)
 
 
 def accumulator_over_rows(
-    call: AggregateCall, storage: Storage, types: Sequence[pa.DataType], states: ChangelogStates
+    call: AggregateCall, storage: Storage, types: Sequence[pa.DataType], states: ChangelogStates, ttl: int = 0
 ) -> RowAccumulator | ChangingExtreme:
     """The accumulator of a function that needs rows.
 
@@ -170,8 +180,9 @@ def accumulator_over_rows(
         storage: of the groups.
         types: of the arguments, and of what they are sorted by.
         states: of the operator.
+        ttl: ms after which a row is forgotten; 0 = never.
     """
-    rows = StoredRows(storage.state, states, storage.name, types)
+    rows = StoredRows(storage.state, states, storage.name, types, ttl)
     if call.function in ("MIN", "MAX"):
         return ChangingExtreme(storage, rows, largest=call.function == "MAX")
     return RowAccumulator(call, storage, rows)

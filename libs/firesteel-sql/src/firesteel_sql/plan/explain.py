@@ -290,11 +290,11 @@ def _grows(relation: Relation) -> bool:
     """Whether an operator may remember more and more rows."""
     match relation:
         case Join():
-            return relation.bounds is None and relation.window is None
+            return relation.bounds is None and relation.window is None and not all(relation.state_ttl)
         case GroupBy():
-            return bool(relation.groups) and relation.window is None
+            return bool(relation.groups) and relation.window is None and not relation.state_ttl
         case Rank():
-            return bool(relation.partition) and relation.window is None
+            return bool(relation.partition) and relation.window is None and not relation.state_ttl
     return False
 
 

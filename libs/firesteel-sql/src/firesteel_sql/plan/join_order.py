@@ -68,7 +68,7 @@ def _ordered(join: Join) -> Relation:
 
 def _gather(relation: Relation, first: int, tables: list[_Table], conditions: list[RowExpression]) -> bool:
     """Collect the inputs and conditions of inner joins; returns whether one of these joins has no key."""
-    is_plain = isinstance(relation, Join) and relation.kind is JoinKind.INNER
+    is_plain = isinstance(relation, Join) and relation.kind is JoinKind.INNER and relation.state_ttl == (None, None)
     if not isinstance(relation, Join) or not is_plain or relation.bounds is not None or relation.window is not None:
         tables.append(_Table(relation, first))
         return False

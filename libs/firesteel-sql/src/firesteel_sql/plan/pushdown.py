@@ -165,7 +165,7 @@ def _below_join(join: Join, parts: Conditions) -> tuple[Relation, list[RowExpres
             right = filtered(right, [moved(part, lambda place: place - width)])
         else:
             rest.append(part)
-    again = joined(left, right, kind, conditions)
+    again = joined(left, right, kind, conditions, state_ttl=join.state_ttl)
     # A join that is inner by now has columns without NULL; those who use it know the types of before.
     columns = [replace(new, type=old.type) for new, old in zip(again.columns, join.columns, strict=True)]
     return replace(again, columns=tuple(columns)), rest
@@ -203,7 +203,13 @@ def _function(name: str, kernel: str, inputs: tuple[RowExpression, ...], *, null
 
 
 def joined(
-    left: Relation, right: Relation, kind: JoinKind, conditions: Conditions, *, null_aware: bool = False
+    left: Relation,
+    right: Relation,
+    kind: JoinKind,
+    conditions: Conditions,
+    *,
+    null_aware: bool = False,
+    state_ttl: tuple[int | None, int | None] = (None, None),
 ) -> Relation:
     """A join by conditions: the left columns, then the right ones; SEMI and ANTI have the left ones only.
 
@@ -213,6 +219,7 @@ def joined(
         kind: of the join.
         conditions: over the columns of both inputs, the left ones first.
         null_aware: ANTI: the last condition is the equality of NOT IN, and all others are equalities, too.
+        state_ttl: for each input, of its rows; None = as the session says.
     """
     width, right_width = len(left.columns), len(right.columns)
     rest: list[RowExpression] = []
@@ -242,7 +249,7 @@ def joined(
     bounds, rest = _time_bounds(rest, keys, left, right)
     join = Join(
         _joined_columns(left, right, kind, keeps_times=False), left, right, kind, tuple(keys), conjunction_of(rest),
-        null_aware, bounds, _common_window(left, right, keys),
+        null_aware, bounds, _common_window(left, right, keys), state_ttl,
     )  # fmt: skip
     if join.bounds is not None or join.window is not None:
         join = replace(join, columns=_joined_columns(left, right, kind, keeps_times=True))

@@ -19,6 +19,23 @@ from firesteel_sql.plan.row_expressions import RowExpression
 Places = tuple[int, ...]
 
 
+def _shown_ttl(**by_input: int | None) -> str:
+    """Attribute of an operator whose rows expire, with a comma in front: ``, stateTtl=[left=1 d, right=0]``."""
+    if not any(ttl is not None for ttl in by_input.values()):
+        return ""
+    single = len(by_input) == 1
+    parts = [f"{'' if single else f'{name}='}{_duration(ttl or 0)}" for name, ttl in by_input.items()]
+    return f", stateTtl=[{', '.join(parts)}]"
+
+
+def _duration(millis: int) -> str:
+    """A duration in the greatest unit that gives a whole number."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if millis and millis % size == 0:
+            return f"{millis // size} {unit}"
+    return f"{millis} ms" if millis else "0"
+
+
 def _names(columns: Sequence[Column], places: Sequence[int]) -> str:
     return ", ".join(columns[place].name for place in places)
 
@@ -99,6 +116,7 @@ class GroupBy(Relation):
         window: columns of a window among the groups (places in the input); results leave when the watermark has passed
             the end of their window, once, and the group is forgotten. None = each change of a group leaves at once.
         starts_with_row: without groups: the row is there before any row of the input comes.
+        state_ttl: ms without a row after which a group is forgotten, 0 = never; None = as the session says.
     """
 
     input: Relation
@@ -106,6 +124,7 @@ class GroupBy(Relation):
     calls: tuple[AggregateCall, ...]
     window: WindowColumns | None = None
     starts_with_row: bool = False
+    state_ttl: int | None = None
 
     @property
     @override
@@ -120,7 +139,7 @@ class GroupBy(Relation):
         results = self.columns[len(self.groups) :]
         shown += [f"{call.text(inside)} AS {column.name}" for call, column in zip(self.calls, results, strict=True)]
         groups = f"groupBy=[{_names(inside, self.groups)}], " if self.groups else ""
-        return f"{name}({groups}select=[{', '.join(shown)}])"
+        return f"{name}({groups}select=[{', '.join(shown)}]{_shown_ttl(input=self.state_ttl)})"
 
 
 class WindowKind(Enum):
@@ -227,6 +246,8 @@ class Join(Relation):
             when none can come any more. None = rows are kept for ever.
         window: windows on both sides that are among the keys (places in left, places in right): state is cleaned as the
             watermark passes their end.
+        state_ttl: for each input, ms after its last write at which a row is forgotten, 0 = never; None = as the session
+            says.
     """
 
     left: Relation
@@ -237,6 +258,7 @@ class Join(Relation):
     null_aware: bool = False
     bounds: TimeBounds | None = None
     window: tuple[WindowColumns, WindowColumns] | None = None
+    state_ttl: tuple[int | None, int | None] = (None, None)
 
     @property
     @override
@@ -257,7 +279,9 @@ class Join(Relation):
         where += "isNullAware=[true], " if self.null_aware else ""
         if self.bounds is not None:  # as Flink: of the left time, seen from the right one
             where += f"windowBounds=[leftLowerBound={-self.bounds.upper}, leftUpperBound={-self.bounds.lower}], "
-        return f"{name}(joinType=[{self.kind.value}], {where}select=[{_names(self.columns, range(len(self.columns)))}])"
+        ttl = _shown_ttl(left=self.state_ttl[0], right=self.state_ttl[1])
+        shown = _names(self.columns, range(len(self.columns)))
+        return f"{name}(joinType=[{self.kind.value}], {where}select=[{shown}]{ttl})"
 
 
 @dataclass(frozen=True)
@@ -367,6 +391,7 @@ class Rank(Relation):
         with_rank: the last column of the results is the rank.
         window: columns of a window among the partition's (places in the input): the rows of a window leave when the
             watermark has passed its end, once, and are forgotten. None = each change leaves at once.
+        state_ttl: ms after which a row is forgotten; None = never.
     """
 
     input: Relation
@@ -377,6 +402,7 @@ class Rank(Relation):
     last: int | None
     with_rank: bool
     window: WindowColumns | None = None
+    state_ttl: int | None = None
 
     @property
     @override
@@ -391,7 +417,7 @@ class Rank(Relation):
         return (
             f"{name}(rankType=[{self.function.value}], rankRange=[rankStart={self.first}, rankEnd={self.last}], "
             f"partitionBy=[{_names(inside, self.partition)}], orderBy=[{order}], "
-            f"select=[{_names(self.columns, range(len(self.columns)))}])"
+            f"select=[{_names(self.columns, range(len(self.columns)))}]{_shown_ttl(input=self.state_ttl)})"
         )
 
 
@@ -434,12 +460,14 @@ class Over(Relation):
         partition: places of the partition's columns.
         order: of the rows within a partition.
         calls: what is computed.
+        state_ttl: ms after which a row, or what is remembered of a partition, is forgotten; None = never.
     """
 
     input: Relation
     partition: Places
     order: tuple[SortKey, ...]
     calls: tuple[OverCall, ...]
+    state_ttl: int | None = None
 
     @property
     @override
@@ -453,7 +481,8 @@ class Over(Relation):
         shown = [f"{over.call.text(inside)} AS {column.name}" for over, column in zip(self.calls, results, strict=True)]
         order = ", ".join(key.text(inside) for key in self.order)
         partition = _names(inside, self.partition)
-        return f"OverAggregate(partitionBy=[{partition}], orderBy=[{order}], select=[{', '.join(shown)}])"
+        ttl = _shown_ttl(input=self.state_ttl)
+        return f"OverAggregate(partitionBy=[{partition}], orderBy=[{order}], select=[{', '.join(shown)}]{ttl})"
 
 
 @dataclass(frozen=True)
@@ -492,11 +521,13 @@ class SinkMaterializer(Relation):
         input: what is written.
         key: places of the primary key's columns.
         conflict: which of several rows of a key is written.
+        state_ttl: ms after which a row is forgotten; None = never.
     """
 
     input: Relation
     key: Places
     conflict: ConflictRule
+    state_ttl: int | None = None
 
     @property
     @override
@@ -506,7 +537,8 @@ class SinkMaterializer(Relation):
     @override
     def text(self) -> str:
         key = _names(self.columns, self.key)
-        return f"SinkMaterializer(primaryKey=[{key}], conflictStrategy=[{self.conflict.value}])"
+        ttl = _shown_ttl(input=self.state_ttl)
+        return f"SinkMaterializer(primaryKey=[{key}], conflictStrategy=[{self.conflict.value}]{ttl})"
 
 
 @dataclass(frozen=True)
@@ -516,10 +548,12 @@ class Normalize(Relation):
     Attributes:
         input: rows whose deletes may have the key only.
         key: places of the key's columns.
+        state_ttl: ms after its last change at which a row is forgotten; None = never.
     """
 
     input: Relation
     key: Places
+    state_ttl: int | None = None
 
     @property
     @override
@@ -528,7 +562,7 @@ class Normalize(Relation):
 
     @override
     def text(self) -> str:
-        return f"ChangelogNormalize(key=[{_names(self.columns, self.key)}])"
+        return f"ChangelogNormalize(key=[{_names(self.columns, self.key)}]{_shown_ttl(input=self.state_ttl)})"
 
 
 @dataclass(frozen=True)

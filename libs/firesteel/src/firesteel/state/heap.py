@@ -20,6 +20,7 @@ from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import StateDescriptor
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend, TimerQueue
 from firesteel.state.columnar.deltas import Deltas
+from firesteel.state.columnar.row_table import RowTable
 from firesteel.state.columnar.snapshots import REMOVED
 from firesteel.state.columnar.store import ColumnarState, by_first
 from firesteel.state.fitting import fits_as_it_is
@@ -393,15 +394,18 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         stores = self._outgoing_tables(purpose)
         stores += [self._outgoing_timers(name, queue, purpose) for name, queue in self._timers.items()]
         base, shared, amounts = None, False, dict[int, StateAmount]()
-        if purpose.shares and not stores and len(self._attached) == 1:
-            (only,) = self._attached.values()
-            if isinstance(only, ColumnarState):  # other state has nothing that says what has changed
-                self._deltas = self._deltas or Deltas(only)
-                since, base = self._deltas.begin(purpose)
-                shared = True
-                stores.append(only.outgoing(since))
+        in_columns = [state for state in self._attached.values() if isinstance(state, (ColumnarState, RowTable))]
+        # Other state has nothing that says what has changed.
+        if purpose.shares and not stores and in_columns and len(in_columns) == len(self._attached):
+            self._deltas = self._deltas or Deltas(in_columns)
+            marks, base = self._deltas.begin(purpose)
+            shared = True
+            first = 0
+            for state, since in zip(in_columns, marks, strict=True):
+                stores.append(state.outgoing(since, is_base=True))
                 if base is not None:  # the chunks have only what has changed
-                    amounts[0] = StateAmount(only.size, 1, counted=True)
+                    amounts[first] = StateAmount(state.size, state.nbytes, counted=True)
+                first += len(stores[-1].states)
         if not shared:
             for attached in self._attached_in_chunks():
                 store = attached.outgoing()

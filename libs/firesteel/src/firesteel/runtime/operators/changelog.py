@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from firesteel.runtime.operators.column_windows import TimedColumns
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import StreamColumns, as_array, columns_of
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters
-from firesteel.state.columnar.row_table import RowTable
+from firesteel.state.columnar.row_table import RowLife, RowTable
 from firesteel.state.columnar.store import ColumnarState, by_first
 
 Kinds = npt.NDArray[np.int8]
@@ -52,12 +52,14 @@ class ChangelogStates:
     Args:
         backend: of the operator.
         key_types: of the columns by which the inputs are keyed.
-        parameters: the key groups of the subtask.
+        parameters: the key groups of the subtask, and the clock of time-to-live.
+        tables: that were created.
     """
 
     backend: KeyedStateBackend
     key_types: Sequence[pa.DataType]
     parameters: KeyedStateParameters
+    tables: list[RowTable] = field(default_factory=list)
 
     def columns(self, name: str, more_key_types: Sequence[pa.DataType] = ()) -> ColumnarState:
         """State with one row for each key, or for each key with values of these further types."""
@@ -69,6 +71,7 @@ class ChangelogStates:
         schema: pa.Schema,
         numbers: Sequence[str] = (),
         more_key_types: Sequence[pa.DataType] = (),
+        ttl: int = 0,
     ) -> RowTable:
         """State with any number of rows for each key.
 
@@ -77,11 +80,14 @@ class ChangelogStates:
             schema: of the rows.
             numbers: names of the numbers beside each row.
             more_key_types: of further columns of the key.
+            ttl: ms after its last write at which a row expires; 0 = never.
         """
+        life = RowLife(ttl, self.parameters.clock.epoch_ms) if ttl else None
         key_types, parameters = [*self.key_types, *more_key_types], self.parameters
         groups_of = by_first(parameters.key_groups_of, len(self.key_types))
-        table = RowTable(name, key_types, schema, numbers, groups_of, parameters.key_groups)
+        table = RowTable(name, key_types, schema, numbers, groups_of, parameters.key_groups, life)
         self.backend.attach(table)
+        self.tables.append(table)
         return table
 
 
@@ -122,6 +128,10 @@ class ChangelogFunction(ABC):
         """Begin to run, with restored state; the state may be read and written."""
         self.context = context
 
+    def begin_batch(self, rows: int) -> int:
+        """Prepare for a batch of rows; returns how many rows of other state than ``RowTable`` have expired."""
+        return 0
+
     @abstractmethod
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:
         """Yield the changes of the result that follow from those of an input.
@@ -160,7 +170,9 @@ class ChangelogOperator(TimedColumns):
 
     @override
     def make_state(self, parameters: KeyedStateParameters) -> Any:
-        self.computation.create_state(ChangelogStates(self.backend, self.key_types, parameters))
+        states = ChangelogStates(self.backend, self.key_types, parameters)
+        self.computation.create_state(states)
+        self._tables = states.tables
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -173,6 +185,7 @@ class ChangelogOperator(TimedColumns):
                 context.metrics.group(self.name),
             )
         )
+        self._expired = context.metrics.group(self.name).counter("numExpiredStateRows")
 
     @override
     def columns_of_input(self, input_index: int) -> StreamColumns:
@@ -183,7 +196,17 @@ class ChangelogOperator(TimedColumns):
         key = self._keys[input_index]
         for batch in batches:
             if len(batch):
+                self._begin_batch(len(batch))
                 yield from self.computation.process(key.arrays(columns_of(batch)), batch, input_index)
+
+    def _begin_batch(self, rows: int) -> None:
+        expired = self.computation.begin_batch(rows)
+        for table in self._tables:
+            before = table.expired
+            table.begin_batch(rows)
+            expired += table.expired - before
+        if expired:
+            self._expired.inc(expired)
 
     @override
     def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:

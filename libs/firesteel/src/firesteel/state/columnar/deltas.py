@@ -7,8 +7,10 @@ was aborted, or whose completion the task never heard of, loses nothing: the nex
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from firesteel.state.columnar.row_table import RowTable
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.snapshots import Purpose
 
@@ -19,49 +21,64 @@ class _Taken(NamedTuple):
     """What the snapshot of a checkpoint consists of.
 
     Attributes:
-        mark: of the state, at the snapshot.
+        marks: of the states, at the snapshot.
         entries: of the base.
         changed: entries in the pieces after the base.
         pieces: number of pieces, including the base.
     """
 
-    mark: int
+    marks: tuple[int, ...]
     entries: int
     changed: int = 0
     pieces: int = 1
 
 
 class Deltas:
-    """The snapshots of one state in columns.
+    """The snapshots of the states in columns of one operator.
 
     Args:
-        state: its state.
+        states: all of its states.
     """
 
-    def __init__(self, state: ColumnarState) -> None:
-        self._state = state
+    def __init__(self, states: Sequence[ColumnarState | RowTable]) -> None:
+        self._states = states
         self._taken: dict[int, _Taken] = {}
 
-    def begin(self, purpose: Purpose) -> tuple[int | None, int | None]:
-        """Decide on the next snapshot: the mark since when it holds changes, and the checkpoint that it builds on.
+    def begin(self, purpose: Purpose) -> tuple[Sequence[int | None], int | None]:
+        """Decide on the next snapshot: for each state the mark since when it holds changes, and the checkpoint that it
+        builds on.
 
-        Both are None if it has to hold everything.
+        All are None if it has to hold everything.
         """
-        state, number = self._state, purpose.base or 0
-        state.track_changes()
+        states, number = self._states, purpose.base or 0
+        for state in states:
+            state.track_changes()
         # The job builds on no checkpoint before this one any more.
         self._taken = {id_: snapshot_ for id_, snapshot_ in self._taken.items() if id_ >= number}
         base = self._taken.get(number)
-        now, since = _Taken(state.mark, state.size), None
+        marks = tuple(state.mark for state in states)
+        now = _Taken(marks, sum(state.size for state in states))
+        since: Sequence[int | None] = [None] * len(states)
+        is_delta = False
         if base is not None:
-            state.forget_changes(base.mark)
-            changed = state.changed(base.mark)
+            changed = self._changed(base)
             if (
                 changed is not None
                 and base.changed + changed <= purpose.delta_ratio * base.entries
                 and base.pieces < _MOST_PIECES
             ):
-                since = base.mark
-                now = _Taken(state.mark, base.entries, base.changed + changed, base.pieces + 1)
+                since, is_delta = base.marks, True
+                now = _Taken(marks, base.entries, base.changed + changed, base.pieces + 1)
         self._taken[purpose.checkpoint_id] = now
-        return since, None if since is None else number
+        return since, number if is_delta else None
+
+    def _changed(self, base: _Taken) -> int | None:
+        """Number of changes since a snapshot; None = unknown."""
+        total = 0
+        for state, mark in zip(self._states, base.marks, strict=True):
+            state.forget_changes(mark)
+            changed = state.changed(mark)
+            if changed is None:
+                return None
+            total += changed
+        return total

@@ -5,12 +5,18 @@ that were dropped are given to later ones. A row that is deleted is found by a h
 built when the first one is looked for: tables that only grow have none.
 
 It is state of a backend whose chunks are streams of Arrow with the columns of the key, then those of the rows, and then
-the numbers that the operator keeps beside each row. Rows that change while a snapshot runs are copied first.
+the numbers that the operator keeps beside each row. Rows that change while a snapshot runs are copied first. A snapshot
+of changes has the rows that changed, each with its number behind the other columns, and a list of the numbers that have
+no row any more: a row with a number replaces the one that had it in the snapshot before.
+
+**Time-to-live.** Beside each row stands when it was written last. Expired rows are dropped when their keys are looked
+up, so nobody sees them, and by a cursor that checks a bounded number of rows before each batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +31,7 @@ from firesteel.state.columnar.row_contents import content_hashes, equal_rows
 from firesteel.state.columnar.slot_lists import SlotLists, runs, spread
 from firesteel.state.columnar.snapshots import (
     DONE,
+    REMOVED,
     AttachedColumns,
     Columns,
     GroupsOf,
@@ -33,7 +40,7 @@ from firesteel.state.columnar.snapshots import (
     stream_of,
 )
 from firesteel.state.columnar.store import described, one_group
-from firesteel.state.snapshots import Block, StateInfo
+from firesteel.state.snapshots import SEVERAL, Block, StateChunk, StateInfo
 
 Ints = npt.NDArray[np.int64]
 
@@ -41,13 +48,37 @@ ROWS: Final = "rows"
 """Kind of the state in snapshots."""
 _PIECE: Final = 1 << 14
 """Rows whose contents are hashed together when the index of contents is built."""
+_WRITTEN: Final = "written"
+"""Number beside each row of a table with a time-to-live: when it was written last, epoch ms."""
+_NUMBERED: Final = "numbered"
+"""Key of a schema in snapshots: the last column is the number of each row."""
+_ROW_NUMBER: Final = "row"
+_NEVER: Final = 1 << 62
+_LEAST_SWEPT: Final = 1024
+_SWEPT_PER_ROW: Final = 4
+"""Rows checked for their time-to-live before each batch, at least and for each of its rows: more than can be added."""
+_NO_ROWS: Final = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class RowLife:
+    """Time-to-live of the rows of a table.
+
+    Attributes:
+        ttl: ms from the last write of a row until it expires.
+        now: the clock, epoch ms.
+    """
+
+    ttl: int
+    now: Callable[[], int]
 
 
 class RowTable(AttachedColumns):
     """Rows by key.
 
     Slots stay valid until ``slots`` is called again: it forgets the keys that have no rows any more. A number of a row
-    stays valid until the row is dropped.
+    stays valid until the row is dropped. Tables with a time-to-live, and those on disk, also let rows go at
+    ``begin_batch``, and expired ones of keys that are looked up; ``on_leaving`` says which.
 
     Args:
         name: of the state, in snapshots and errors.
@@ -56,11 +87,18 @@ class RowTable(AttachedColumns):
         numbers: names of the numbers beside each row, 0 at first; ``touch`` comes before they are written.
         groups_of: computes the key groups of keys, which come as columns.
         key_groups: those that the subtask owns.
+        life: time-to-live of the rows; None = they stay until they are dropped.
 
     Attributes:
         index: the slots of keys.
         lists: the rows of slots.
         numbers: beside the rows, by name and row.
+        life: time-to-live of the rows.
+        expired: number of rows that have expired.
+        mark: number that later changes are marked with; goes up with each snapshot.
+        on_expiry: called with rows that expire, before they go.
+        on_leaving: called with rows that expire or leave memory, before they go.
+        on_arrival: called with rows that came back into memory.
     """
 
     def __init__(
@@ -71,14 +109,21 @@ class RowTable(AttachedColumns):
         numbers: Sequence[str] = (),
         groups_of: GroupsOf = one_group,
         key_groups: range = range(1),
+        life: RowLife | None = None,
     ) -> None:
+        numbers = [*numbers, *([_WRITTEN] if life is not None else [])]
         columns = {f"{position}.{field.name}": field.type for position, field in enumerate(schema)}
         kinds = {f".{number}": pa.int64() for number in numbers}
-        info = StateInfo(name, ROWS, described(key_types, columns | kinds))
+        info = StateInfo(name, ROWS, described(key_types, columns | kinds), ttl=life is not None)
         super().__init__(info, len(key_types), groups_of, key_groups)
         self.name, self.key_types, self.schema = name, tuple(key_types), schema
         self._column_names = [f"key{position}" for position in range(len(key_types))] + [*columns, *kinds]
         self._number_names = tuple(numbers)
+        self.life, self.expired, self.mark = life, 0, 1
+        self._time = 0 if life is None else life.now()
+        self.on_expiry: Callable[[Ints], None] = _ignore
+        self.on_leaving: Callable[[Ints], None] = _ignore
+        self.on_arrival: Callable[[Ints], None] = _ignore
         self._rows: _TableRows | None = None  # of the snapshot that is being written
         self._create()
 
@@ -89,7 +134,9 @@ class RowTable(AttachedColumns):
         self._contents: _ContentIndex | None = None
         self._emptied: list[Ints] = []  # slots without rows, whose keys are to be forgotten
         self._free: list[Ints] = []  # numbers of dropped rows
-        self._capacity = 0
+        self._capacity = self._swept = 0
+        self._changed: GrowingArray | None = None  # mark of the last change of each row number
+        self._restored: GrowingArray | None = None  # row of each number of the former subtask, plus one
         self.size = 0
 
     @property
@@ -97,9 +144,43 @@ class RowTable(AttachedColumns):
         """Bytes in use; of nested values only the references count."""
         parts = sum(column.nbytes for column in self._columns) + self.lists.nbytes + self.index.nbytes
         contents = 0 if self._contents is None else self._contents.nbytes
-        return parts + contents + 8 * self._capacity * len(self.numbers)
+        changed = 0 if self._changed is None else 4 * self._capacity
+        return parts + contents + changed + 8 * self._capacity * len(self.numbers)
 
     # -- rows
+
+    def begin_batch(self, rows: int) -> None:
+        """Note that a batch of rows comes: the time of the table is now, and some rows that have expired go.
+
+        All rows of keys that are looked up later in the batch stay until the next one.
+        """
+        if self.life is None:
+            return
+        self._time = self.life.now()
+        start = self._swept
+        stop = min(start + max(_LEAST_SWEPT, _SWEPT_PER_ROW * rows), self._capacity)
+        self._swept = 0 if stop == self._capacity else stop
+        written = self.numbers[_WRITTEN].values[start:stop]
+        is_expired = (self.lists.owners.values[start:stop] > 0) & (written <= self._time - self.life.ttl)
+        self._expire(np.flatnonzero(is_expired) + start)
+
+    def _expire(self, rows: Ints) -> None:
+        if len(rows):
+            self.on_expiry(rows)
+            self.on_leaving(rows)
+            self.expired += len(rows)
+            self.drop(rows)
+
+    def hold(self, rows: Ints) -> None:
+        """Let new rows stay until they are written again."""
+        if self.life is not None:
+            self.numbers[_WRITTEN].set(rows, _NEVER)
+
+    def drop_expired(self, slots: Ints) -> None:
+        """Drop the expired rows of slots."""
+        if self.life is not None:
+            _, rows = self.lists.gather(np.unique(slots[slots >= 0]))
+            self._expire(rows[self.numbers[_WRITTEN].get(rows) <= self._time - self.life.ttl])
 
     def slots(self, keys: Sequence[pa.Array]) -> Ints:
         """Slot of each key, to add rows to."""
@@ -107,7 +188,9 @@ class RowTable(AttachedColumns):
             slots = np.unique(np.concatenate(self._emptied))
             self._emptied = []
             self.index.release(slots[self.lists.counts(slots) == 0])
-        return self.index.slots(keys)
+        slots = self.index.slots(keys)
+        self.drop_expired(slots)
+        return slots
 
     def forget_unused(self, slots: Ints) -> None:
         """Note slots to which no rows may have been added: the keys of those without any are forgotten."""
@@ -115,7 +198,9 @@ class RowTable(AttachedColumns):
 
     def find(self, keys: Sequence[pa.Array]) -> Ints:
         """Slot of each key; -1 for keys without rows, which may also have a slot that is empty."""
-        return self.index.find(keys)
+        slots = self.index.find(keys)
+        self.drop_expired(slots)
+        return slots
 
     def add(self, slots: Ints, columns: Sequence[pa.Array]) -> Ints:
         """Add rows to slots; returns their numbers."""
@@ -126,6 +211,10 @@ class RowTable(AttachedColumns):
             column.set(rows, values)
         for numbers in self.numbers.values():
             numbers.set(rows, 0)
+        if self.life is not None:
+            self.numbers[_WRITTEN].set(rows, self._time)
+        if self._changed is not None:
+            self._changed.set(rows, self.mark)
         self.lists.append(slots, rows)
         if self._contents is not None:
             self._contents.add(slots, rows, content_hashes(columns) if columns else np.zeros(len(rows), np.int64))
@@ -144,7 +233,7 @@ class RowTable(AttachedColumns):
         """Forget rows, each once."""
         if not len(rows):
             return
-        self.touch(rows)
+        self.touch(rows, is_write=False)
         if self._contents is not None:
             self._contents.remove(rows)
         self._emptied.append(self.lists.remove(rows))
@@ -170,10 +259,19 @@ class RowTable(AttachedColumns):
         columns = self._columns if places is None else [self._columns[place] for place in places]
         return [column.take(rows) for column in columns]
 
-    def touch(self, rows: Ints) -> None:
-        """Prepare rows for a change of their numbers."""
+    def touch(self, rows: Ints, *, is_write: bool = True) -> None:
+        """Prepare rows for a change of their numbers.
+
+        Args:
+            rows: that change.
+            is_write: the life of the rows begins anew.
+        """
         if self._rows is not None:
             self._rows.save(rows)
+        if self._changed is not None:
+            self._changed.set(rows, self.mark)
+        if is_write and self.life is not None:
+            self.numbers[_WRITTEN].set(rows, self._time)
 
     def _take_numbers(self, count: int) -> Ints:
         self.size += count
@@ -191,25 +289,111 @@ class RowTable(AttachedColumns):
                 column.ensure(self._capacity)
             for numbers in self.numbers.values():
                 numbers.ensure(self._capacity)
+            if self._changed is not None:
+                self._changed.ensure(self._capacity)
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     # -- snapshots
 
+    def track_changes(self) -> None:
+        """Track changes from now on, for snapshots of changes only; everything that exists counts as changed."""
+        if self._changed is None:
+            self._changed = GrowingArray(np.int32, self._capacity)
+            self._changed.values[:] = self.mark
+
+    def changed(self, since: int) -> int | None:
+        """Number of changes since the snapshot of a mark; None = unknown."""
+        if self._changed is None:
+            return None
+        return int(np.count_nonzero(self._changed.values[: self._capacity] > since))
+
+    def forget_changes(self, last_mark: int) -> None:
+        """Note that no later snapshot asks for changes since an earlier mark; nothing is remembered for that."""
+
     @override
-    def outgoing(self) -> OutgoingRows:
-        self._rows = _TableRows(self, self._capacity)
-        return OutgoingRows([self.info], [self._rows], on_end=self._ended)
+    def outgoing(self, since: int | None = None, *, is_base: bool = False) -> OutgoingRows:
+        """Begin to write the current state.
+
+        Args:
+            since: write only what has changed after the snapshot of this mark.
+            is_base: later snapshots may hold only what has changed since this one.
+        """
+        is_numbered, first = is_base or since is not None, list[Block]()
+        info = replace(self.info, schema={**self.info.schema, _NUMBERED: True}) if is_numbered else self.info
+        states, names = [info], self._column_names
+        rows = _TableRows(self, self._capacity, since, names=[*names, _ROW_NUMBER] if is_numbered else names)
+        if is_numbered:  # the states of all snapshots that build on each other have one order
+            states.append(StateInfo(self.name, REMOVED, {_NUMBERED: True}))
+        if since is not None:
+            gone = rows.gone()
+            batch = pa.RecordBatch.from_arrays([pa.array(gone, pa.int32())], names=[_ROW_NUMBER])
+            first.append(Block(len(gone), stream_of(batch), 1))
+        self._rows = rows
+        self.mark += 1
+        return OutgoingRows(states, [rows], iter(first), on_end=self._ended)
 
     def _ended(self) -> None:
         self._rows = None
 
     @override
+    def expect(self, info: StateInfo) -> None:
+        if info.kind == REMOVED:
+            return
+        schema = {name: part for name, part in info.schema.items() if name != _NUMBERED}
+        # A time-to-live may come and go between two runs.
+        columns = {name: part for name, part in schema["columns"].items() if not info.ttl or name != f".{_WRITTEN}"}
+        if self.life is not None:
+            columns[f".{_WRITTEN}"] = str(pa.int64())
+        super().expect(replace(info, schema={**schema, "columns": columns}))
+
+    @override
+    def take_back(self, info: StateInfo, chunk: StateChunk) -> None:
+        with pa.ipc.open_stream(chunk.data) as reader:
+            for batch in reader:
+                if _NUMBERED not in info.schema:
+                    own = self._own(batch) if chunk.key_group == SEVERAL else batch
+                    self.take_rows(info, own)
+                    continue
+                numbers = batch.column(batch.num_columns - 1)
+                self._drop_restored(numbers.to_numpy())
+                if info.kind != REMOVED:
+                    own = self._own(batch)
+                    rows = self._take_rows(own.select(range(batch.num_columns - 1)))
+                    self._number_restored(own.column(batch.num_columns - 1).to_numpy(), rows)
+
+    @override
+    def taken_back(self) -> None:
+        self._restored = None
+
+    def _drop_restored(self, numbers: npt.NDArray[np.int32]) -> None:
+        """Drop the rows that have these numbers in earlier snapshots of the former subtask."""
+        if self._restored is not None:
+            numbers = numbers[numbers < len(self._restored)]
+            rows = self._restored.get(numbers.astype(np.int64)).astype(np.int64) - 1
+            self.drop(rows[rows >= 0])
+            self._restored.set(numbers.astype(np.int64), 0)
+
+    def _number_restored(self, numbers: npt.NDArray[np.int32], rows: Ints) -> None:
+        if self._restored is None:
+            self._restored = GrowingArray(np.int32)
+        self._restored.ensure(int(numbers.max(initial=-1)) + 1)
+        self._restored.set(numbers.astype(np.int64), rows + 1)
+
+    @override
     def take_rows(self, info: StateInfo, batch: pa.RecordBatch) -> None:
+        self._take_rows(batch)
+
+    def _take_rows(self, batch: pa.RecordBatch) -> Ints:
+        """Add restored rows of own keys; returns their numbers."""
+        if not batch.num_rows:
+            return _NO_ROWS
         width = len(self.key_types)
         end = width + len(self._columns)
         rows = self.add(self.slots(batch.columns[:width]), batch.columns[width:end])
-        for numbers, column in zip(self.numbers.values(), batch.columns[end:], strict=True):
-            numbers.set(rows, column.to_numpy(zero_copy_only=False))
+        # Rows that were written without a time-to-live count as written now.
+        for name, column in zip(self.numbers, batch.columns[end:], strict=False):
+            self.numbers[name].set(rows, column.to_numpy(zero_copy_only=False))
+        return rows
 
     @override
     def close(self) -> None:
@@ -223,10 +407,15 @@ class RowTable(AttachedColumns):
         keys = self.index.keys(self.slots_of(rows))
         return [*keys, *self.take(rows), *(numbers.get(rows) for numbers in self.numbers.values())]
 
-    def block(self, columns: Columns) -> Block:
-        """A block of a snapshot."""
-        arrays = [column if isinstance(column, pa.Array) else pa.array(column) for column in columns]
-        return Block(len(arrays[0]), stream_of(pa.RecordBatch.from_arrays(arrays, names=self._column_names)))
+    def changed_since(self, since: int) -> npt.NDArray[np.bool_]:
+        """Which row numbers have changed after the snapshot of a mark."""
+        assert self._changed is not None
+        changed: npt.NDArray[np.bool_] = self._changed.values[: self._capacity] > since
+        return changed
+
+
+def _ignore(rows: Ints) -> None:
+    """Do nothing about rows that come or go."""
 
 
 class _TableRows(Rows):
@@ -235,12 +424,21 @@ class _TableRows(Rows):
     Args:
         table: the rows.
         count: their numbers are below it.
+        since: only rows that changed after the snapshot of this mark are written; None = all.
+        names: of the columns, with the number of each row if there is one more.
     """
 
-    def __init__(self, table: RowTable, count: int) -> None:
+    def __init__(self, table: RowTable, count: int, since: int | None, names: Sequence[str]) -> None:
         super().__init__(count)
-        self._table = table
-        self._marks.values[np.flatnonzero(table.lists.owners.values[:count] == 0)] = DONE
+        self._table, self._names = table, names
+        is_free = table.lists.owners.values[:count] == 0
+        is_changed = None if since is None else table.changed_since(since)
+        self._gone = _NO_ROWS if is_changed is None else np.flatnonzero(is_free & is_changed)
+        self._marks.values[np.flatnonzero(is_free if is_changed is None else is_free | ~is_changed)] = DONE
+
+    def gone(self) -> Ints:
+        """Numbers that have changed, and that no row has."""
+        return self._gone
 
     def leave_out(self, rows: Ints) -> None:
         """Note that rows are new."""
@@ -253,7 +451,10 @@ class _TableRows(Rows):
 
     @override
     def write(self, positions: Ints, columns: Columns) -> Block:
-        return self._table.block(columns)
+        arrays = [column if isinstance(column, pa.Array) else pa.array(column) for column in columns]
+        if len(self._names) > len(arrays):
+            arrays.append(pa.array(positions, pa.int32()))
+        return Block(len(arrays[0]), stream_of(pa.RecordBatch.from_arrays(arrays, names=list(self._names))))
 
 
 class _ContentIndex:

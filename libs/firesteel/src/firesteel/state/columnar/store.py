@@ -235,6 +235,11 @@ class ColumnarState(AttachedColumns):
         """Cursor that goes round all keys."""
         return SlotCursor(self)
 
+    def is_used(self, slots: Ints) -> npt.NDArray[np.bool_]:
+        """Which slots have a key."""
+        used: npt.NDArray[np.bool_] = self._owner.get(slots) > 0
+        return used
+
     def in_use(self) -> Ints:
         """Slots of all keys in memory."""
         return np.flatnonzero(self._owner.values[: self.index.capacity])
@@ -297,18 +302,20 @@ class ColumnarState(AttachedColumns):
         self._removed = [(mark, columns) for mark, columns in self._removed if mark > last_mark]
         self._removed_count = sum(len(columns[0]) for _, columns in self._removed)
 
-    def outgoing(self, since: int | None = None) -> OutgoingRows:
+    def outgoing(self, since: int | None = None, *, is_base: bool = False) -> OutgoingRows:
         """Begin to write the current state.
 
         Args:
             since: write only what has changed after the snapshot of this mark; ``changed`` must know of it.
+            is_base: later snapshots may hold only what has changed since this one.
         """
         schema = described(self.key_types, {name: column.codec.data_type for name, column in self.columns.items()})
         self.info = StateInfo(self.name, COLUMNS, schema)
         states, removed, changed = [self.info], list[list[pa.Array]](), None
+        if is_base or since is not None:  # the states of all snapshots that build on each other have one order
+            states.append(StateInfo(self.name, REMOVED, {"keys": schema["keys"]}))
         if since is not None:
             assert self._changed is not None
-            states.append(StateInfo(self.name, REMOVED, {"keys": schema["keys"]}))
             removed, changed = [columns for mark, columns in self._removed if mark > since], self._changed
         rows = _Slots(self.index, self._owner, list(self.columns.values()), changed, since or 0)
         self.index.hold()
