@@ -88,7 +88,7 @@ def _combine(seed: int, parts: Iterable[int]) -> int:
     return h
 
 
-_DATE, _TIME, _DATETIME, _TIMEDELTA = map(_tagged, ("date", "time", "datetime", "timedelta"))
+DATE_TAG, TIME_TAG, DATETIME_TAG, TIMEDELTA_TAG = map(_tagged, ("date", "time", "datetime", "timedelta"))
 ROW_TAG, NAMED_ROW_TAG, _ENUM, _DATACLASS = map(_tagged, ("row", "named row", "enum", "dataclass"))
 _NAIVE_EPOCH = datetime.datetime(1970, 1, 1)
 _UTC_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -96,14 +96,14 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 def _date(key: datetime.date) -> int:
-    return _combine(_DATE, (_int(key.toordinal()),))
+    return _combine(DATE_TAG, (_int(key.toordinal()),))
 
 
 def _time(key: datetime.time) -> int:
     # Python compares times with a zone by their UTC time, with fold 0.
     offset = key.replace(fold=0).utcoffset()
     micros = ((key.hour * 60 + key.minute) * 60 + key.second) * 1_000_000 + key.microsecond
-    return _combine(_TIME, (_int(micros - (offset // _MICROSECOND if offset else 0)),))
+    return _combine(TIME_TAG, (_int(micros - (offset // _MICROSECOND if offset else 0)),))
 
 
 def _datetime(key: datetime.datetime) -> int:
@@ -113,11 +113,11 @@ def _datetime(key: datetime.datetime) -> int:
         micros = (key.replace(tzinfo=None) - _NAIVE_EPOCH) // _MICROSECOND
     else:
         micros = (key - _UTC_EPOCH) // _MICROSECOND
-    return _combine(_DATETIME, (_int(micros),))
+    return _combine(DATETIME_TAG, (_int(micros),))
 
 
 def _timedelta(key: datetime.timedelta) -> int:
-    return _combine(_TIMEDELTA, (_int(key // _MICROSECOND),))
+    return _combine(TIMEDELTA_TAG, (_int(key // _MICROSECOND),))
 
 
 def _tuple(key: tuple[Any, ...]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import date
 from typing import Any, Final
 from zlib import crc32
 
@@ -12,7 +13,19 @@ import pyarrow as pa
 
 from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import KeyTypeError
-from firesteel.graph.key_hash import ALLOWED, MASK, NAMED_ROW_TAG, NAN_HASH, NONE_HASH, ROW_TAG, stable_hash
+from firesteel.graph.key_hash import (
+    ALLOWED,
+    DATE_TAG,
+    DATETIME_TAG,
+    MASK,
+    NAMED_ROW_TAG,
+    NAN_HASH,
+    NONE_HASH,
+    ROW_TAG,
+    TIME_TAG,
+    TIMEDELTA_TAG,
+    stable_hash,
+)
 from firesteel.graph.key_hash_texts import crc_of_texts
 
 __all__ = ["groups_of_hashes", "hash_column", "hash_columns", "hash_values", "key_groups_of", "murmur_array"]
@@ -23,6 +36,13 @@ _MODULUS = np.uint64((1 << 61) - 1)
 _U64 = np.uint64
 _BLOCK: Final = 16384
 """Values hashed per block, so that intermediate results stay in the processor's cache."""
+_MICROSECONDS: Final = {"s": 1_000_000, "ms": 1000, "us": 1}
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+# The ranges of Python's types: days since 1970, and microseconds since 1970, since midnight, and of durations.
+_DATES: Final = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
+_MOMENTS: Final = -62_135_596_800_000_000, 253_402_300_799_999_999
+_TIMES_OF_DAY: Final = 0, 86_399_999_999
+_DURATIONS: Final = -(1 << 63), (1 << 63) - 1
 _LONG: Final = 48
 """Average length in bytes above which a text column is dictionary-encoded first, to hash each distinct text once."""
 
@@ -136,6 +156,8 @@ def _hash_array(column: Any) -> Hashes:
         if len(ends) > 1 and ends[-1] - ends[0] > _LONG * len(column):
             return _hash_array(column.dictionary_encode())
         hashes = _hash_bytes(column, ends)
+    elif (of_times := _hash_times(column)) is not None:
+        hashes = of_times
     else:
         try:
             values = column.to_pylist()
@@ -146,6 +168,32 @@ def _hash_array(column: Any) -> Hashes:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = NONE_HASH
     result: Hashes = hashes
     return result
+
+
+def _hash_times(column: Any) -> Hashes | None:
+    """Hashes of points in time, dates, times of day and durations; arbitrary for nulls.
+
+    None for other types, for nanoseconds, and where Python has no value for a number: these are hashed one by one.
+    """
+    kind = column.type
+    if pa.types.is_date32(kind):
+        tag, storage, factor, (first, last) = DATE_TAG, pa.int32(), 1, _DATES
+    elif pa.types.is_time32(kind):
+        tag, storage, factor, (first, last) = TIME_TAG, pa.int32(), _MICROSECONDS[kind.unit], _TIMES_OF_DAY
+    elif pa.types.is_time(kind) and kind.unit in _MICROSECONDS:
+        tag, storage, factor, (first, last) = TIME_TAG, pa.int64(), _MICROSECONDS[kind.unit], _TIMES_OF_DAY
+    elif pa.types.is_timestamp(kind) and kind.unit in _MICROSECONDS:
+        tag, storage, factor, (first, last) = DATETIME_TAG, pa.int64(), _MICROSECONDS[kind.unit], _MOMENTS
+    elif pa.types.is_duration(kind) and kind.unit in _MICROSECONDS:
+        tag, storage, factor, (first, last) = TIMEDELTA_TAG, pa.int64(), _MICROSECONDS[kind.unit], _DURATIONS
+    else:
+        return None
+    numbers = column.view(storage).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    if len(numbers) and (numbers.min() < -(-first // factor) or numbers.max() > last // factor):
+        return None
+    if pa.types.is_date32(kind):
+        numbers = numbers + _EPOCH_DAY
+    return _hash_integers(numbers * factor) + np.uint32(31 * tag & MASK)
 
 
 def _is_text(kind: Any) -> bool:
