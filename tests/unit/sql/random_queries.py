@@ -41,6 +41,7 @@ class RandomQueries:
             self._distinct,
             self._global,
             self._nested_keys,
+            self._quantified,
         ]
         return self._random.choice(forms)()
 
@@ -117,6 +118,18 @@ class RandomQueries:
         table = self._table()
         calls = ", ".join(f"{self._aggregate(table, 't')} AS c{place}" for place in range(self._random.randint(1, 3)))
         return f"SELECT {calls} FROM {table} AS t{self._where(table, 't')}"
+
+    def _quantified(self) -> str:
+        left, right = self._table(), self._table()
+        pick = self._random.choice
+        inner = f"SELECT r.{pick(NUMBERS[right])} FROM {right} AS r"
+        if self._random.random() < 0.5:
+            inner += f" WHERE {pick(('r.k = l.k', self._condition(right, 'r')))}"
+        sign, quantifier = pick(("<", "<=", ">", ">=", "=", "<>")), pick(("ALL", "ANY"))
+        test = f"{self._number(left, 'l')} {sign} {quantifier} ({inner})"
+        if self._random.random() < 0.5:
+            return f"SELECT l.id FROM {left} AS l WHERE {test}"
+        return f"SELECT l.id, {test} AS q FROM {left} AS l"
 
     def _nested_keys(self) -> str:
         """Arrays and rows as keys; a part of one that is NULL is equal to NULL."""

@@ -52,7 +52,10 @@ REFUSED = [
     # queries in expressions
     ("SELECT (SELECT k, v FROM t)", 1, 8, "a query as a value has one column, not 2"),
     ("SELECT k FROM t WHERE k IN (SELECT k, v FROM t)", 1, 23, "IN looks for 1 values, and the query has 2 columns"),
-    ("SELECT k FROM t WHERE k > ALL (SELECT v FROM t)", 1, 23, "> ALL (SELECT ...) is not supported yet"),
+    ("SELECT k FROM t WHERE k > ALL (SELECT k, v FROM t)", 1, 23, "ALL compares with one column, not 2"),
+    ("SELECT LAST_VALUE(v) RESPECT NULLS FROM t", 1, 8, "LAST_VALUE: it skips NULLs"),
+    ("SELECT SUM(v) IGNORE NULLS FROM t", 1, 8, "SUM: IGNORE NULLS and RESPECT NULLS belong to LAG"),
+    ("SELECT PERCENTILE(v, 2) FROM t", 1, 8, "PERCENTILE: the percentage is from 0 to 1"),
     ("SELECT k FROM t WHERE (k, v) NOT IN (SELECT k, w FROM u)", 1, 23, "NOT IN of several columns"),
     ("SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.q = t.k)", 1, 53, "u has no column q"),
     (

@@ -160,7 +160,7 @@ def test_a_window_that_ended_leaves_no_state() -> None:
     computation: Any = rig.operators[0].computation
     assert computation._state.size == 0
     assert [distinct.state.size for distinct in computation._distinct.values()] == [0]
-    assert [table._rows.table.size for table in computation._tables] == [0]
+    assert [table.rows.table.size for table in computation._tables] == [0]
 
 
 def test_windows_go_on_after_a_restart_with_another_parallelism() -> None:

@@ -388,14 +388,18 @@ class ExpressionBinder:
         if node.over is not None or node.filter is not None or node.is_distinct or node.order_by:
             self.refuse(node, f"{name} is no aggregate function: OVER, FILTER, DISTINCT and ORDER BY do not go with it")
         name = function.name
-        operands = [
+        operands = self.operands(node)
+        if len(operands) < function.least or (function.most is not None and len(operands) > function.most):
+            self.refuse(node, f"{name} takes {number_of_operands(function.least, function.most)}, not {len(operands)}")
+        return self.checked(node, lambda: function.build(operands, self.session), name)
+
+    def operands(self, node: n.Call) -> list[RowExpression]:
+        """The operands of a call; an entry of a JSON object is two."""
+        return [
             self.bind(part)
             for argument in node.arguments
             for part in ((argument.key, argument.value) if isinstance(argument, n.JsonEntry) else (argument,))
         ]
-        if len(operands) < function.least or (function.most is not None and len(operands) > function.most):
-            self.refuse(node, f"{name} takes {number_of_operands(function.least, function.most)}, not {len(operands)}")
-        return self.checked(node, lambda: function.build(operands, self.session), name)
 
     @_bind.register
     def _(self, node: n.JsonClause) -> RowExpression:

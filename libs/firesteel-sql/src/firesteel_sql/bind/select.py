@@ -28,7 +28,8 @@ from firesteel_sql.bind.scope import NameRefused, Scope, ScopedColumn
 from firesteel_sql.bind.state_hints import check_state_hints, state_ttl_of
 from firesteel_sql.bind.subqueries import QueryJoiner, outer_parameters, parametrised
 from firesteel_sql.bind.windows import GroupWindow, group_window, is_group_window
-from firesteel_sql.functions.aggregates import AGGREGATES, SqlAggregate
+from firesteel_sql.functions.aggregates import AGGREGATES, SqlAggregate, with_treatment_of_nulls
+from firesteel_sql.functions.operators import chosen
 from firesteel_sql.functions.signature import boolean
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.plan.projections import column_at, extended, projected
@@ -376,15 +377,15 @@ class SelectBinder:
         is_star = len(node.arguments) == 1 and isinstance(node.arguments[0], n.Star)
         if is_star and name != "COUNT":
             binder.refuse(node, f"{name}(*) means nothing: only COUNT has a *")
-        if node.ignores_nulls:
-            binder.refuse(node, f"{name} with IGNORE NULLS is not supported yet")
-        operands = [] if is_star else [binder.bind(argument) for argument in node.arguments]
+        operands = [] if is_star else binder.operands(node)
         if len(operands) < function.least or (function.most is not None and len(operands) > function.most):
             takes = number_of_operands(function.least, function.most)
             binder.refuse(node, f"{name} takes {takes}, not {len(operands)}")
         if name == "COUNT" and not operands and not is_star:
             binder.refuse(node, "COUNT needs a column, or *")
         use = binder.checked(node, lambda: function.build(name, operands, binder.session), name)
+        if node.ignores_nulls is not None:
+            use = binder.checked(node, lambda: with_treatment_of_nulls(use, ignores=node.ignores_nulls is True), name)
         condition = None
         if node.filter is not None:
             bound = binder.condition(node.filter, "FILTER")
@@ -564,10 +565,7 @@ class SelectBinder:
         if isinstance(node, n.Quantified):
             is_negated = (node.operator, node.quantifier) == ("<>", "ALL")
             if not is_negated and (node.operator, node.quantifier) != ("=", "ANY"):
-                binder.refuse(
-                    node, f"{node.operator} {node.quantifier} (SELECT ...) is not supported yet: compare with the "
-                    "least or the greatest value, (SELECT MAX(...) ...)",
-                )  # fmt: skip
+                return self._quantified(node, relation, parameters, binder)
         operand = node.operand
         items = operand.items if isinstance(operand, n.Constructor) and operand.kind == "ROW" else (operand,)
         searched = tuple(binder.bind(item) for item in items)
@@ -577,6 +575,48 @@ class SelectBinder:
             )
         found = QueryResult(nullable_boolean, relation, QueryUse.IN, searched, parameters, node)
         return binder.call(node, "NOT", found) if is_negated else found
+
+    def _quantified(
+        self, node: n.Quantified, relation: Relation, parameters: tuple[RowExpression, ...], binder: ExpressionBinder
+    ) -> RowExpression:
+        """``x > ALL (SELECT ...)``: compared with the least or the greatest value, if there are rows without NULL."""
+        if len(relation.columns) != 1:
+            binder.refuse(node, f"{node.quantifier} compares with one column, not {len(relation.columns)}")
+        operand, column = binder.bind(node.operand), relation.columns[0]
+        if rules.is_nested(column.type):
+            binder.refuse(node, f"{column.type} has no order")
+
+        def aggregate(function: str, *arguments: int) -> RowExpression:
+            is_count = function == "COUNT"
+            result = DataTypes.BIGINT(False) if is_count else rules.with_null(column.type, True)
+            call = AggregateCall(function, arguments, result)
+            values = GroupBy((Column(f"${function}", result),), relation, (), (call,))
+            return QueryResult(rules.with_null(result, True), values, QueryUse.SCALAR, (), parameters, node)
+
+        is_all = node.quantifier == "ALL"
+        # ``=`` ALL and ``<>`` ANY look at both ends; of the others one decides.
+        sides: tuple[str, ...] = ("MIN", "MAX")
+        if node.operator not in ("=", "<>"):
+            sides = ("MAX",) if (node.operator in (">", ">=")) == is_all else ("MIN",)
+        tests = [binder.call(node, node.operator, operand, aggregate(side, 0)) for side in sides]
+        decided = tests[0]
+        for test in tests[1:]:
+            decided = binder.call(node, "AND" if is_all else "OR", decided, test)
+        rows, values = aggregate("COUNT"), aggregate("COUNT", 0)
+        zero = Constant(DataTypes.BIGINT(False), 0)
+        constants = {value: Constant(rules.BOOLEAN, value) for value in (True, False)}
+        # A value that decides does so whatever the NULLs are; otherwise these leave it open.
+        early = decided if not is_all else binder.call(node, "NOT", decided)
+        return chosen(
+            [
+                binder.call(node, "=", rows, zero),
+                binder.call(node, "IS TRUE", early),
+                binder.call(node, "<", values, rows),
+            ],
+            [constants[is_all], constants[not is_all], Constant(rules.BOOLEAN, None)],
+            decided,
+            binder.session,
+        )
 
 
 # -- helpers

@@ -229,6 +229,8 @@ def _retention(calls: Sequence[OverCall]) -> tuple[int | None, int | None]:
     """How many rows of a partition, and those of how many milliseconds, are in frames of later rows; None = all."""
     rows, millis = 0, None
     for over in calls:
+        if over.call.function == "LAG" and len(over.call.constants) > 2:
+            return None, None  # the value before may be any number of NULLs away
         if over.call.function == "LAG":
             rows = max(rows, number_of(over.call))
         elif over.frame.preceding is None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Final
 
 from firesteel.table.types import DataType, DataTypes, ElementsType
+from firesteel_sql.functions.builtin import FUNCTIONS
+from firesteel_sql.functions.json_functions import JsonOption
 from firesteel_sql.functions.signature import OperandsRefused, Session, boolean, constant_of, number, text
-from firesteel_sql.plan.row_expressions import Constant, RowExpression
+from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, RowExpression
 from firesteel_sql.types import rules
 
 
@@ -162,13 +165,58 @@ def _array(name: str, operands: Sequence[RowExpression], session: Session) -> Ag
 
 @_declare("PERCENTILE", operands=(2, 3))
 def _percentile(name: str, operands: Sequence[RowExpression], session: Session) -> AggregateUse:
-    value = number(operands[0], session)
-    share = constant_of(operands[1], "the percentage")
+    arguments = [number(operands[0], session)]
     if len(operands) == 3:
-        raise OperandsRefused("a frequency for each value is not supported yet")
-    if not 0 <= float(share) <= 1:
+        arguments.append(operands[2])
+        if not rules.is_integer(operands[2].type):
+            raise OperandsRefused("the frequency of a value is a whole number")
+    is_array = isinstance(operands[1], AppliedFunction) and operands[1].name == "ARRAY"
+    parts = operands[1].operands if is_array else (operands[1],)
+    shares = tuple(map(_share, parts))
+    if is_array:
+        return AggregateUse("PERCENTILE", tuple(arguments), DataTypes.ARRAY(DataTypes.DOUBLE()), (shares,))
+    return AggregateUse("PERCENTILE", tuple(arguments), DataTypes.DOUBLE(), shares)
+
+
+def _share(operand: RowExpression) -> float:
+    if isinstance(operand, AppliedFunction) and operand.name == "CAST":  # to the type that an array's elements share
+        (operand,) = operand.inputs
+    value = constant_of(operand, "the percentage")
+    if not isinstance(value, (int, float, Decimal)) or not 0 <= float(value) <= 1:
         raise OperandsRefused("the percentage is from 0 to 1")
-    return AggregateUse("PERCENTILE", (value,), DataTypes.DOUBLE(), (float(share),))
+    return float(value)
+
+
+@_declare("JSON_ARRAYAGG", operands=(1, 2))
+def _json_array(name: str, operands: Sequence[RowExpression], session: Session) -> AggregateUse:
+    element = FUNCTIONS["JSON_ARRAY"].build(operands, session)
+    return AggregateUse(name, (element,), rules.with_null(rules.STRING, False), is_empty_null=False)
+
+
+@_declare("JSON_OBJECTAGG", operands=(2, 3))
+def _json_object(name: str, operands: Sequence[RowExpression], session: Session) -> AggregateUse:
+    key, *value = operands
+    if len(value) == 1:
+        value.append(JsonOption("ON NULL", "NULL"))
+    element = FUNCTIONS["JSON_ARRAY"].build(value, session)
+    quoted_key = FUNCTIONS["JSON_STRING"].build([text(key, session)], session)
+    return AggregateUse(name, (quoted_key, element), rules.with_null(rules.STRING, False), is_empty_null=False)
+
+
+def with_treatment_of_nulls(use: AggregateUse, *, ignores: bool) -> AggregateUse:
+    """A use with IGNORE NULLS, or with RESPECT NULLS.
+
+    Raises:
+        OperandsRefused: the function can't do that.
+    """
+    match use.function:
+        case "LAG" | "LEAD":
+            return replace(use, constants=(*use.constants, True)) if ignores else use
+        case "FIRST_VALUE" | "LAST_VALUE":
+            if not ignores:
+                raise OperandsRefused("it skips NULLs, as in Flink: there is no RESPECT NULLS")
+            return use
+    raise OperandsRefused("IGNORE NULLS and RESPECT NULLS belong to LAG, LEAD, FIRST_VALUE and LAST_VALUE")
 
 
 # -- functions that stand with OVER only

@@ -261,7 +261,15 @@ def _tiles(window: SortedWindow, tiles: int) -> Ints:
 
 def _neighbours(window: SortedWindow, call: AggregateCall, data_type: pa.DataType) -> pa.Array:
     offset, default = number_of(call), call.constants[1] if len(call.constants) > 1 else None
-    at = window.positions + (offset if call.function == "LEAD" else -offset)
+    if len(call.constants) > 2:  # IGNORE NULLS
+        values_at = np.flatnonzero(window.counted(call))
+        before = np.searchsorted(values_at, window.positions, "right" if call.function == "LEAD" else "left")
+        number = before + (offset - 1 if call.function == "LEAD" else -offset)
+        known = (number >= 0) & (number < len(values_at))
+        at = np.full(window.count, -1)
+        at[known] = values_at[number[known]]
+    else:
+        at = window.positions + (offset if call.function == "LEAD" else -offset)
     is_there = (at >= window.begin) & (at < window.end)
     values = window.taken(call.arguments[0], np.where(is_there, at, -1)).cast(data_type)
     if default is None or is_there.all():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -105,7 +107,8 @@ class RowAccumulator(GroupAccumulator):
     def __init__(self, call: AggregateCall, storage: Storage, rows: StoredRows) -> None:
         self._call, self._result, self.rows = call, storage.result, rows
         self._fold = FOLDS[call.function]
-        self._keeps_nulls = call.function in ("ARRAY_AGG", "SINGLE_VALUE")
+        self._keeps_nulls = call.function in ("ARRAY_AGG", "SINGLE_VALUE", "JSON_OBJECTAGG")
+        self._of_none = {"JSON_ARRAYAGG": "[]", "JSON_OBJECTAGG": "{}"}.get(call.function)
 
     @override
     def add(self, changes: ArgumentChanges) -> None:
@@ -122,7 +125,8 @@ class RowAccumulator(GroupAccumulator):
         for group, arguments in zip(groups[order].tolist(), values, strict=True):
             if self._keeps_nulls or None not in arguments:
                 lists[group].append(arguments[0] if width == 1 else arguments)
-        return pa.array([self._fold(part, self._call.constants) if part else None for part in lists], self._result)
+        constants = self._call.constants
+        return pa.array([self._fold(part, constants) if part else self._of_none for part in lists], self._result)
 
     def forget(self, slots: Ints) -> None:
         """Drop all rows of groups."""
@@ -225,13 +229,41 @@ def _single(values: list[Any], constants: Sequence[Any]) -> Any:
     return values[0]
 
 
-def _percentile(values: list[Any], constants: Sequence[Any]) -> float:
+def _percentile(values: list[Any], constants: Sequence[Any]) -> float | list[float] | None:
     """Between two values the result is on the line from the one to the other."""
-    ordered = sorted(float(value) for value in values)
-    place = constants[0] * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return float(ordered[below] + (ordered[above] - ordered[below]) * (place - below))
+    pairs = sorted(
+        (float(value[0]), int(value[1])) if isinstance(value, tuple) else (float(value), 1) for value in values
+    )
+    pairs = [(value, frequency) for value, frequency in pairs if frequency > 0]
+    if not pairs:
+        return None
+    ends = list(itertools.accumulate(frequency for _, frequency in pairs))
+
+    def at(share: float) -> float:
+        place = share * (ends[-1] - 1)
+        below = pairs[bisect_right(ends, int(place))][0]
+        above = pairs[bisect_right(ends, min(int(place) + 1, ends[-1] - 1))][0]
+        return below + (above - below) * (place - int(place))
+
+    (shares,) = constants
+    return [at(share) for share in shares] if isinstance(shares, tuple) else at(shares)
+
+
+def _json_array(values: list[str], constants: Sequence[Any]) -> str:
+    """Each value is a JSON array of one element, or of none, which is left out."""
+    return f"[{','.join(value[1:-1] for value in values if value != '[]')}]"
+
+
+def _json_object(values: list[tuple[str | None, str]], constants: Sequence[Any]) -> str:
+    """Keys with values as in ``_json_array``."""
+    entries: dict[str, str] = {}
+    for key, value in values:
+        if key is None:
+            raise ProgramError("JSON_OBJECTAGG: a key is NULL")
+        if key in entries:
+            raise ProgramError(f"JSON_OBJECTAGG: several rows of a group have the key {key}")
+        entries[key] = value
+    return f"{{{','.join(f'{key}:{value[1:-1]}' for key, value in entries.items() if value != '[]')}}}"
 
 
 FOLDS: Final[Mapping[str, Callable[[list[Any], Sequence[Any]], Any]]] = {
@@ -243,5 +275,7 @@ FOLDS: Final[Mapping[str, Callable[[list[Any], Sequence[Any]], Any]]] = {
     "ARRAY_AGG": _array,
     "SINGLE_VALUE": _single,
     "PERCENTILE": _percentile,
+    "JSON_ARRAYAGG": _json_array,
+    "JSON_OBJECTAGG": _json_object,
 }
 """What computes the result from the arguments of a group's rows, in their order."""
