@@ -61,6 +61,10 @@ class EventsConnector(TableConnector):
     makes_watermarks = True
 
     @override
+    def takes_fields(self, context: TableContext) -> bool:
+        return True
+
+    @override
     def read(self, environment: StreamExecutionEnvironment, context: TableContext) -> DataStream:
         options = context.options
         source = EventsSource(options.get(EVENTS), options.get(FOLDER), context.read_type)

@@ -27,7 +27,7 @@ from firesteel_sql.execution.jobs import describe_job, show_jobs, stop_job
 from firesteel_sql.execution.listings import Listings
 from firesteel_sql.execution.results import TableResult
 from firesteel_sql.execution.streams import StreamBuilder
-from firesteel_sql.execution.table_modes import table_mode
+from firesteel_sql.execution.table_modes import table_mode, table_takes_fields
 from firesteel_sql.functions.signature import Session
 from firesteel_sql.functions.user import DeclaredFunctions
 from firesteel_sql.parse import statement_nodes as s
@@ -257,7 +257,7 @@ class TableEnvironment:
 
     def _optimised(self, relations: Sequence[Relation]) -> list[Relation]:
         """What is computed; in batch mode the rows that are left at the end, without the changes on the way."""
-        computed = optimised(relations, table_mode)
+        computed = optimised(relations, table_mode, table_takes_fields)
         if not self._is_batch:
             return with_state_ttl(computed, self._state_ttl)
         return [

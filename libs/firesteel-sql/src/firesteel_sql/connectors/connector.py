@@ -127,6 +127,14 @@ class TableConnector:
         """
         return INSERT_ONLY
 
+    def takes_fields(self, context: TableContext) -> bool:
+        """Whether ``read`` finds fields of nested rows by their names, so that the type may have some of them only.
+
+        Raises:
+            TableOptionError: an option is wrong.
+        """
+        return False
+
     def readable_metadata(self, context: TableContext) -> Mapping[str, DataType]:
         """Keys of the metadata that ``read`` knows, with the types of their columns."""
         return {}

@@ -77,6 +77,10 @@ class FileSystemConnector(TableConnector):
     def formats(self, context: TableContext) -> Iterator[TableFormat]:
         yield self._format(context)
 
+    @override
+    def takes_fields(self, context: TableContext) -> bool:
+        return self._format(context).TAKES_FIELDS
+
     def _format(self, context: TableContext) -> TableFormat:
         return format_of(context.options, FORMAT.key, context.options.required(FORMAT), FILE_FORMATS)
 

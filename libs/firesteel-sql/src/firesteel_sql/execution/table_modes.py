@@ -1,4 +1,4 @@
-"""The changes that tables give."""
+"""What connectors say of tables while a query is planned."""
 
 from __future__ import annotations
 
@@ -15,3 +15,13 @@ def table_mode(scan: Scan) -> ChangelogMode:
     """
     connector, context = connector_of(scan.identifier, scan.table)
     return connector.source_mode(context)
+
+
+def table_takes_fields(scan: Scan) -> bool:
+    """Whether the connector of a table can leave out fields of rows.
+
+    Raises:
+        TableOptionError: the table names no connector, or an option is wrong.
+    """
+    connector, context = connector_of(scan.identifier, scan.table)
+    return connector.takes_fields(context)

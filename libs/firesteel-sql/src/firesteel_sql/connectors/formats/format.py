@@ -118,6 +118,8 @@ class TableFormat(ABC):
     OPTIONS: ClassVar[tuple[Option[Any], ...]] = ()
     MODE: ClassVar[ChangelogMode] = INSERT_ONLY
     """The changes that messages hold."""
+    TAKES_FIELDS: ClassVar[bool] = False
+    """Whether files are read without fields of nested rows that the row type does not have."""
 
     def __init__(self, options: TableOptions) -> None:
         self.options = options

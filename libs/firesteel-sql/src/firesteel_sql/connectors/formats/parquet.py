@@ -22,6 +22,7 @@ class ParquetTableFormat(TableFormat):
     """Files of columns."""
 
     NAME = "parquet"
+    TAKES_FIELDS = True
 
     @override
     def file_format(self, row_type: RowTypeInfo, types: Sequence[DataType]) -> FileFormat:

@@ -100,6 +100,18 @@ class ParquetColumnarRowInputFormat(ContainerFormat, BulkFormat):
         return narrower
 
 
+def _paths(name: str, stored: pa.DataType, declared: pa.DataType) -> list[str]:
+    """The parts of a column of a file that are read: of rows the declared fields, whose values are stored apart."""
+    if not pa.types.is_struct(stored) or not pa.types.is_struct(declared):
+        return [name]
+    names = [field.name for field in stored]
+    if any("." in part for part in (name, *names)):  # such a path would be ambiguous
+        return [name]
+    fields = [field for field in declared if field.name in names]
+    paths = [path for field in fields for path in _paths(field.name, stored.field(field.name).type, field.type)]
+    return [f"{name}.{path}" for path in paths] or [name]
+
+
 class _RowColumns:
     """Converts batches of a file to the declared columns, as batches or, if asked for, as rows."""
 
@@ -110,7 +122,7 @@ class _RowColumns:
         self._stream, self._as_rows = arrow_schema(row, {RECORDS: ROW}), as_rows or uncolumnar(row) is not None
 
     def chosen(self, schema: pa.Schema) -> list[str]:
-        """Names, in the file, of the declared columns that it has; ``__call__`` then takes batches of this file.
+        """The declared columns that a file has, by name, or path of a field; ``__call__`` takes batches of this file.
 
         Raises:
             ValueError: a name is ambiguous in the file, or a column is of another type.
@@ -119,7 +131,8 @@ class _RowColumns:
         for field, place in zip(self._schema, self._places, strict=True):
             if place is not None:
                 check_column(place, schema.field(place).type, field.type)
-        return [name for name in self._places if name is not None]
+        places = zip(self._schema, self._places, strict=True)
+        return [path for field, name in places if name for path in _paths(name, schema.field(name).type, field.type)]
 
     def _place(self, name: str, names: Sequence[str]) -> str | None:
         if self._case_sensitive:
