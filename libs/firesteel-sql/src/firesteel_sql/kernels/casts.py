@@ -33,7 +33,7 @@ def cast(call: KernelCall) -> Kernel:
 
 @kernel
 def try_cast(call: KernelCall) -> Kernel:
-    """``TRY_CAST(x AS type)``: NULL where a text can't be read."""
+    """``TRY_CAST(x AS type)``: NULL where a text can't be read, also one within an array, a map or a row."""
     source, target = call.inputs[0], call.result
     if pt.is_string(source) and not pt.is_string(target):
         read = _reader(target, call.options.get("zone", "UTC"))
@@ -45,7 +45,24 @@ def try_cast(call: KernelCall) -> Kernel:
                 return None
 
         return by_value(value_of, target)
-    return _cast(call)
+    cast_all = _cast(call)
+    if not pt.is_nested(source):
+        return cast_all
+    nothing = pa.scalar(None, target)
+
+    def cast_each(value: Any) -> Any:
+        try:
+            return cast_all(value)
+        except CastError:
+            if isinstance(value, pa.Scalar):
+                return nothing
+            if len(value) == 1:
+                return pa.nulls(1, target)
+        middle = len(value) // 2  # few values are wrong: look for them by halves
+        halves = [cast_each(value.slice(0, middle)), cast_each(value.slice(middle))]
+        return pa.concat_arrays([_whole(half) for half in halves])
+
+    return cast_each
 
 
 def _cast(call: KernelCall) -> Kernel:
