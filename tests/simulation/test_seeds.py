@@ -19,12 +19,12 @@ from firesteel_taskmanager import routes as taskmanager_calls
 from tests.simulation.election import ProcessServices
 from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds, told_under_hash_seeds
 
-SEEDS = 24
+SEEDS = 16
 LONG_SEEDS = 10_000
 CALM_SEEDS = 5
 LOSSY_SEEDS = 5
-OUTAGE_SEEDS = 9
-ROLLING_SEEDS = 6
+OUTAGE_SEEDS = 6
+ROLLING_SEEDS = 4
 END_SEEDS = 5
 UNFENCED = 34
 """The first seed that finds services which do not fence."""

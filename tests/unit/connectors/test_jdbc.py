@@ -33,6 +33,8 @@ from firesteel_jdbc.source import (
 )
 from firesteel_jdbc.values import DeclaredColumns
 
+pytestmark = pytest.mark.usefixtures("no_pandas")
+
 ROWS = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
 UPSERT = "INSERT INTO t (id, name) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET name = excluded.name"
 DRIVERS = ["sqlite", "sqlite by adbc", "duckdb"]

@@ -22,6 +22,8 @@ from tests.unit.sql.nested_queries import NestedQueries
 from tests.unit.sql.query_rig import Change, QueryRig, Table, tables_of, use_changes_connector
 from tests.unit.sql.random_queries import TABLES, RandomQueries
 
+pytestmark = pytest.mark.usefixtures("no_pandas")
+
 BATCHES = 12
 NESTED = {"a": ("id", "k", "v"), "b": ("id", "k", "w"), "c": ("id", "k")}
 """Columns of whole numbers for queries within queries."""

@@ -18,6 +18,8 @@ from firesteel_sql import TableEnvironment
 from tests.unit.sql.query_rig import QueryRig, Table, use_changes_connector
 from tests.unit.sql.test_nexmark_plans import read_queries
 
+pytestmark = pytest.mark.usefixtures("no_pandas")
+
 QUERIES: Final = read_queries()
 TABLES: Final = {
     "person": (

@@ -18,6 +18,8 @@ from tests.unit.sql.interpreter import Row, rows_of
 from tests.unit.sql.nested_queries import NestedQueries
 from tests.unit.sql.planning import bound, declared
 
+pytestmark = pytest.mark.usefixtures("no_pandas")
+
 TABLES = {
     "a": "id INT NOT NULL, k INT, v INT, s STRING",
     "b": "id INT NOT NULL, k INT, w INT, s STRING",

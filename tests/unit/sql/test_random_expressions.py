@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from firesteel_sql.plan.relations import Column
 from firesteel_sql.plan.row_expressions import to_expression
 from firesteel_sql.types.columns import type_info_of
 from tests.examples import examples
+
+pytestmark = pytest.mark.usefixtures("no_pandas")
 
 COLUMNS = {
     "a": DataTypes.INT(),
