@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from firesteel.checkpoint.chunks import write_chunks
@@ -207,7 +206,7 @@ class Program:
     def upgrade(self, metadata: CheckpointMetadata, ignores: bool = False) -> Upgrade:
         """What ``firesteel upgrade --dry-run`` says."""
         config = {**self.job.config, "execution.state-recovery.ignore-unclaimed-state": str(ignores).lower()}
-        return check_upgrade(self.graph, replace(self.job, config=config), metadata, "/savepoint")
+        return check_upgrade(self.graph, config, metadata, "/savepoint")
 
 
 def _written(operator: Operator) -> OperatorSubtaskState:

@@ -55,6 +55,12 @@ class ChangesConnector(TableConnector):
     def read(self, environment: StreamExecutionEnvironment, context: TableContext) -> DataStream:
         return environment.from_collection([], context.read_type).name(f"{_TABLE}{context.identifier[-1]}")
 
+    def sink_mode(self, context: TableContext, requested: ChangelogMode) -> ChangelogMode:
+        return ALL_CHANGES
+
+    def write(self, stream: DataStream, context: TableContext) -> None:
+        stream.print()
+
 
 def use_changes_connector(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tables have ``'connector' = 'changes'``."""
@@ -125,20 +131,24 @@ class QueryRig:
         backend: StateBackend | None = None,
         directory: Path | None = None,
     ) -> None:
-        (relation,) = environment._optimised([environment.sql_query(query)._relation])
-        stream = StreamBuilder(environment._for_a_job()).build(relation)
-        ends = [part.source for part in stream._inputs]
-        graph = StreamGraph.from_transformations(ends, GraphSettings(parallelism=parallelism))
+        self._environment = environment
         self.parallelism, self.backend, self.directory = parallelism, backend or HeapStateBackend(), directory
+        self._plan(query)
+        for node in self._nodes.values():
+            node.start(())
+        self._begin()
+
+    def _plan(self, query: str) -> None:
+        (relation,) = self._environment._optimised([self._environment.sql_query(query)._relation])
+        stream = StreamBuilder(self._environment._for_a_job()).build(relation)
+        ends = [part.source for part in stream._inputs]
+        graph = StreamGraph.from_transformations(ends, GraphSettings(parallelism=self.parallelism))
         self._nodes = {node.id: _Node(node, self) for node in graph.nodes.values()}
         self._ends = {end.id for end in ends}
         self.clock = Clock()
         self.table: Table = Counter()
         self.changes: list[tuple[int, tuple[Any, ...]]] = []
         self._registries: list[MetricRegistry] = []
-        for node in self._nodes.values():
-            node.start(())
-        self._begin()
 
     def _begin(self) -> None:
         """Let operators do what is due at once."""
@@ -183,6 +193,19 @@ class QueryRig:
         for node in self._nodes.values():
             node.start(node.write())
         self._begin()
+
+    def go_on_with(self, query: str, parallelism: int) -> list[str]:
+        """Write, forget, and go on with another query; returns the uids whose state it does not have.
+
+        ``table`` is the sum of the changes since then.
+        """
+        written = {node.node.uid: node.write() for node in self._nodes.values() if node.node.uid is not None}
+        self.parallelism = parallelism
+        self._plan(query)
+        for node in self._nodes.values():
+            node.start(written.pop(node.node.uid or "", ()))
+        self._begin()
+        return sorted(uid for uid, contents in written.items() if contents)
 
     def _take(self, node: _Node, batches: Iterator[Any]) -> None:
         for batch in batches:

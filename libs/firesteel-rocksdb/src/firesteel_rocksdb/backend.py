@@ -464,7 +464,10 @@ class RocksDBKeyedState(HeapKeyedState):
         for number, plain in contents["tables"]:
             info = StateInfo.from_json(plain)
             if info.kind == COLUMNS:
-                self._columns_of(info).take_files(store, number, contents["columns"][str(number)])
+                if self._is_left_out(info):
+                    store.database.forget_ranges([range_of(number, range(self._parameters.max_parallelism))])
+                else:
+                    self._columns_of(info).take_files(store, number, contents["columns"][str(number)])
                 continue
             if info.kind == TIMERS:
                 timers[info.name] = self._timer_table(store, info, number)
@@ -509,6 +512,8 @@ class RocksDBKeyedState(HeapKeyedState):
         try:
             for number, plain in contents["tables"]:
                 info = StateInfo.from_json(plain)
+                if self._is_left_out(info):
+                    continue
                 if info.kind == TIMERS and info.name not in timers:
                     timers[info.name] = self._timer_table(store, info, store.new_number())
                 entry_here = self._copier(info, contents.get("columns", {}).get(str(number)), timers)
@@ -526,6 +531,10 @@ class RocksDBKeyedState(HeapKeyedState):
             return self._columns_of(info).take_rows_of(plain)
         number = timers[info.name].number if info.kind == TIMERS else _table_of(self._restored_part(info)).number
         return lambda place, data: (moved(place, number), data)
+
+    def _is_left_out(self, info: StateInfo) -> bool:
+        """Whether columns are dropped, since nobody has requested them."""
+        return self.drops_unknown_columns and info.kind == COLUMNS and info.name not in self._columns
 
     def _columns_of(self, info: StateInfo) -> ColumnsOnDisk:
         self._taker(info)  # refuses what does not fit

@@ -42,6 +42,8 @@ _PIECE: Final = 4096
 """Rows that are read or written in one go."""
 _REMOVED: Final = 4096
 """Removed keys that are remembered before they are deleted in the database."""
+_DROPPED: Final = "dropped "
+"""In front of the name of a column that rows on disk have, and nobody reads any more."""
 _SWEPT: Final = 256
 """Rows on disk that are checked together for their time-to-live."""
 
@@ -232,6 +234,18 @@ class ColumnsOnDisk(ColumnarState):
     def column(self, name: str, data_type: pa.DataType) -> StateColumn:
         self._limit = 0
         return super().column(name, data_type)
+
+    @override
+    def drop_undeclared(self) -> None:
+        """Drop restored columns that were not declared; rows on disk keep them under a name that nobody declares, so
+        that a column which comes back under the same name later begins empty.
+        """
+        dropped = {name for name in self._unasked if not name.startswith(_DROPPED)}
+        for layout in self._layouts:
+            layout.fields[:] = [
+                (f"{_DROPPED}{name}" if name in dropped else name, data_type) for name, data_type in layout.fields
+            ]
+        super().drop_undeclared()
 
     def fill(self, column: StateColumn, value: int) -> None:
         """Set a column in all rows; rows on disk get the value as they are read."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import singledispatchmethod
 from typing import Any
 
+from firesteel.client.upgrade import upgrade_of
 from firesteel.common import Configuration
 from firesteel.common.types import Row
 from firesteel.config.values import parse_bool, parse_duration
@@ -17,8 +18,9 @@ from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.bind.queries import QueryBinder
 from firesteel_sql.catalog.catalog import Catalog, CatalogError
 from firesteel_sql.catalog.catalogs import Catalogs
-from firesteel_sql.catalog.tables import CatalogTable, Entry, Identifier, InlineView
+from firesteel_sql.catalog.tables import CatalogTable, Entry, InlineView
 from firesteel_sql.connectors.connector import connector_of
+from firesteel_sql.execution.compiled_plans import PlanFile
 from firesteel_sql.execution.consistency import in_epochs, prepare_epochs
 from firesteel_sql.execution.declarations import Declarations
 from firesteel_sql.execution.definitions import Definition, Definitions
@@ -26,8 +28,9 @@ from firesteel_sql.execution.inserts import insert_relation, removal_of, static_
 from firesteel_sql.execution.jobs import describe_job, show_jobs, stop_job
 from firesteel_sql.execution.listings import Listings
 from firesteel_sql.execution.results import TableResult
-from firesteel_sql.execution.streams import StreamBuilder
+from firesteel_sql.execution.streams import BuiltOperator, StreamBuilder
 from firesteel_sql.execution.table_modes import table_mode, table_takes_fields
+from firesteel_sql.execution.upgrades import explained_upgrade
 from firesteel_sql.functions.signature import Session
 from firesteel_sql.functions.user import DeclaredFunctions
 from firesteel_sql.parse import statement_nodes as s
@@ -35,7 +38,9 @@ from firesteel_sql.parse.errors import SqlError, error_at
 from firesteel_sql.parse.statements import parse_explained, parse_path, parse_query, parse_statement
 from firesteel_sql.plan.changes import changelog_mode, refusal_of_changes
 from firesteel_sql.plan.explain import PlannedStatement, explained
+from firesteel_sql.plan.meanings import OperatorIdentities
 from firesteel_sql.plan.optimizer import optimised
+from firesteel_sql.plan.plan_files import CompiledPlan, PlannedInsert
 from firesteel_sql.plan.relations import Relation
 from firesteel_sql.plan.sink_keys import materialized, places_of
 from firesteel_sql.plan.state_ttl import with_state_ttl
@@ -353,33 +358,53 @@ class TableEnvironment:
         for insert, sql in inserts:
             if insert.is_overwrite:
                 self._refuse_unless_batch("INSERT OVERWRITE", insert, sql)
-        environment = self._for_a_job()
-        if self._has_epochs:
-            prepare_epochs(environment)
-        builder = StreamBuilder(environment, self._idle_timeout)
-        drops_nulls = self._config.get(NOT_NULL_ENFORCER, "ERROR").upper() == "DROP"
-        names: list[str] = []
+        planned = [part for _, part in self._planned(inserts, rows)]
         removals: list[Callable[[], None]] = []
+        for (insert, sql), part in zip(inserts, planned, strict=True):
+            if insert.is_overwrite:
+                connector, context = connector_of(part.identifier, part.table, writes=True)
+                partition = static_partition(self._catalogs, self._session, sql, insert)
+                removals.append(connector.removal(context, partition))
+        return self._started(CompiledPlan(tuple(planned), OperatorIdentities(table_mode)), removals)
+
+    def _planned(
+        self, inserts: Sequence[tuple[s.Insert, str]], rows: Relation | None = None
+    ) -> list[tuple[Relation, PlannedInsert]]:
+        """What INSERTs mean, and what is computed for them.
+
+        Args:
+            inserts: each with the text in which it stands.
+            rows: those to write in place of the queries.
+        """
+        drops_nulls = self._config.get(NOT_NULL_ENFORCER, "ERROR").upper() == "DROP"
         written = [
             insert_relation(self._catalogs, self._session, sql, insert, rows, drops_nulls=drops_nulls)
             for insert, sql in inserts
         ]
+        planned = []
         optimised_relations = self._optimised([relation for relation, _, _ in written])
-        for (insert, sql), result, (_, identifier, table) in zip(inserts, optimised_relations, written, strict=True):
+        for (insert, sql), result, (logical, identifier, table) in zip(
+            inserts, optimised_relations, written, strict=True
+        ):
             relation = self._by_primary_key(result, table, insert, sql)
             connector, context = connector_of(identifier, table, writes=True)
             takes = connector.sink_mode(context, changelog_mode(relation, table_mode))
             refusal = refusal_of_changes(identifier, takes, relation, table_mode)
             if refusal is not None:
                 raise error_at(sql, insert.at, refusal)
-            if insert.is_overwrite:
-                partition = static_partition(self._catalogs, self._session, sql, insert)
-                removals.append(connector.removal(context, partition))
-            stream = builder.build(relation)
-            if self._has_epochs:
-                stream = in_epochs(stream, relation, places_of(table.primary_key, relation))
-            connector.write(stream, context)
-            names.append(".".join(identifier))
+            planned.append((logical, PlannedInsert(identifier, table, relation)))
+        return planned
+
+    def _started(self, plan: CompiledPlan, removals: Sequence[Callable[[], None]] = ()) -> TableResult:
+        """Start the job of a plan.
+
+        Args:
+            plan: what is written.
+            removals: remove what was there before, once the job has ended.
+        """
+        environment = self._for_a_job()
+        self._add_operators(environment, plan)
+        names = [".".join(insert.identifier) for insert in plan.inserts]
         client = environment.execute_async(f"insert-into_{','.join(names)}")
 
         def wait(timeout_ms: int | None) -> None:
@@ -414,64 +439,86 @@ class TableEnvironment:
             )  # fmt: skip
         return written
 
+    def _add_operators(self, environment: StreamExecutionEnvironment, plan: CompiledPlan) -> list[BuiltOperator]:
+        """Add the operators of a plan to a job; returns those with an identity."""
+        if self._has_epochs:
+            prepare_epochs(environment)
+        builder = StreamBuilder(environment, self._idle_timeout, plan.identities)
+        for insert in plan.inserts:
+            builder.write(insert.relation, insert.identifier, insert.table, has_epochs=self._has_epochs)
+        return builder.operators
+
+    # -- compiled plans
+
+    @_run.register
+    def _(self, statement: s.CompilePlan, sql: str) -> TableResult:
+        place = PlanFile(statement.file)
+        if place.exists() and not statement.if_not_exists:
+            raise error_at(
+                sql, statement.at, f"there is a file {statement.file} already: remove it, or write IF NOT EXISTS"
+            )
+        if not place.exists():
+            planned = self._planned([(insert, sql) for insert in _inserts_of(statement.statement)])
+            place.write([part for _, part in planned])
+        return self._started(place.read(self._catalogs)) if statement.is_executed else _ok()
+
+    @_run.register
+    def _(self, statement: s.ExecutePlan, sql: str) -> TableResult:
+        return self._started(PlanFile(statement.file).read(self._catalogs))
+
     # -- EXPLAIN
 
     @_run.register
     def _(self, statement: s.Explain, sql: str) -> TableResult:
-        if statement.savepoint is not None:
-            raise error_at(sql, statement.at, "EXPLAIN UPGRADE is not supported yet")
         match statement.statement:
             case s.QueryStatement() as query:
-                text = self._explained([self._bound(query.query, sql)], statement.details)
-            case s.Insert() as insert:
-                text = self._explained_inserts([insert], sql, statement.details)
-            case s.StatementSet() as statements:
-                text = self._explained_inserts(statements.inserts, sql, statement.details)
+                relation = self._bound(query.query, sql)
+                if statement.savepoint is not None:
+                    text = self._explained_upgrade(self._optimised([relation]), (), statement.savepoint)
+                else:
+                    text = self._explained([relation], statement.details)
+            case s.Insert() | s.StatementSet():
+                planned = self._planned([(insert, sql) for insert in _inserts_of(statement.statement)])
+                if statement.savepoint is not None:
+                    text = self._explained_upgrade((), [insert for _, insert in planned], statement.savepoint)
+                else:
+                    logical = [relation for relation, _ in planned]
+                    text = self._explained(logical, statement.details, [insert for _, insert in planned])
         return _rows([("result", DataTypes.STRING())], [(text,)])
 
-    def _explained_inserts(self, inserts: Sequence[s.Insert], sql: str, details: Sequence[str]) -> str:
-        relations, sinks = [], []
-        for insert in inserts:
-            relation, identifier, table = insert_relation(self._catalogs, self._session, sql, insert)
-            relations.append(relation)
-            sinks.append((identifier, table))
-        computed = [
-            self._by_primary_key(relation, table, insert, sql)
-            for relation, (_, table), insert in zip(self._optimised(relations), sinks, inserts, strict=True)
-        ]
-        return self._explained(relations, details, computed, sinks)
+    def _explained_upgrade(self, queries: Sequence[Relation], inserts: Sequence[PlannedInsert], path: str) -> str:
+        """What would become of the state of a savepoint; only descriptions of its state are read."""
+        environment = self._for_a_job()
+        operators = self._add_operators(environment, CompiledPlan(tuple(inserts), OperatorIdentities(table_mode)))
+        for query in queries:
+            builder = StreamBuilder(environment, self._idle_timeout)
+            builder.build(query).print()
+            operators += builder.operators
+        return explained_upgrade(upgrade_of(environment, path), operators)
 
     def _explained(
-        self,
-        relations: Sequence[Relation],
-        details: Sequence[str] = (),
-        computed: Sequence[Relation] | None = None,
-        sinks: Sequence[tuple[Identifier, CatalogTable]] = (),
+        self, relations: Sequence[Relation], details: Sequence[str] = (), inserts: Sequence[PlannedInsert] = ()
     ) -> str:
         """What is computed for some relations.
 
         Args:
             relations: of the statements.
             details: further parts of the text.
-            computed: what is computed for each of them; None = what the optimiser makes of it.
-            sinks: the tables that are written, one for each relation; none for a query.
+            inserts: what is computed and written, one for each relation; none for a query.
         """
-        computed = self._optimised(relations) if computed is None else computed
+        computed = [insert.relation for insert in inserts] or self._optimised(relations)
 
         def json_plan() -> str:
             environment = self._for_a_job()
-            builder = StreamBuilder(environment, self._idle_timeout)
-            for place, relation in enumerate(computed):
-                stream = builder.build(relation)
-                if sinks:
-                    connector, context = connector_of(*sinks[place], writes=True)
-                    connector.write(stream, context)
-                else:
-                    stream.print()
+            self._add_operators(environment, CompiledPlan(tuple(inserts), OperatorIdentities(table_mode)))
+            if not inserts:
+                builder = StreamBuilder(environment, self._idle_timeout)
+                for relation in computed:
+                    builder.build(relation).print()
             return environment.get_execution_plan()
 
         plans = [
-            PlannedStatement(logical, physical, ".".join(sinks[place][0]) if sinks else None)
+            PlannedStatement(logical, physical, ".".join(inserts[place].identifier) if inserts else None)
             for place, (logical, physical) in enumerate(zip(relations, computed, strict=True))
         ]
         return explained(plans, details, changelog_of=_mode_text, json_plan=json_plan)
@@ -606,6 +653,10 @@ class TableEnvironment:
 
 def _rows(columns: Sequence[tuple[str, DataType]], rows: Sequence[Sequence[Any]]) -> TableResult:
     return TableResult(columns, lambda: iter([Row(*row) for row in rows]))
+
+
+def _inserts_of(statement: s.Insert | s.StatementSet) -> Sequence[s.Insert]:
+    return [statement] if isinstance(statement, s.Insert) else statement.inserts
 
 
 def _ok() -> TableResult:

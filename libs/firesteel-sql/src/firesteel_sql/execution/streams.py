@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import NamedTuple
 
 from firesteel.common import WatermarkStrategy
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.datastream import DataStream, RuntimeExecutionMode, StreamExecutionEnvironment
+from firesteel.datastream.changelogs import identify_changes, identify_sinks, identify_source
 from firesteel.expressions import col
 from firesteel.expressions.binding import bind
+from firesteel_sql.catalog.tables import CatalogTable, Identifier
 from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.execution import aggregates_and_windows, joins_and_ranks
+from firesteel_sql.execution.consistency import in_epochs
 from firesteel_sql.execution.processing_time import clocked
 from firesteel_sql.execution.stream_columns import names_of, row_type_of
+from firesteel_sql.execution.table_modes import table_mode
 from firesteel_sql.execution.watermarks import scanned, strategy_of, strategy_of_source
+from firesteel_sql.plan.meanings import OperatorIdentities
+from firesteel_sql.plan.plan_files import Identities
 from firesteel_sql.plan.relations import (
     Column,
     ConstantRows,
@@ -28,6 +35,7 @@ from firesteel_sql.plan.relations import (
     WatermarkAssigner,
 )
 from firesteel_sql.plan.row_expressions import to_expression
+from firesteel_sql.plan.sink_keys import places_of
 
 _NOTHING = "$nothing"
 """Name of the column of rows that have none."""
@@ -36,16 +44,39 @@ _NOTHING = "$nothing"
 _BUILDERS = {**joins_and_ranks.BUILDERS, **aggregates_and_windows.BUILDERS}
 
 
+class BuiltOperator(NamedTuple):
+    """An operator with an identity.
+
+    Attributes:
+        uid: by which its state is found again.
+        text: what it computes, as EXPLAIN shows it.
+    """
+
+    uid: str
+    text: str
+
+
 class StreamBuilder:
     """Builds the streams of one statement; a relation that occurs twice is computed once.
 
     Args:
         environment: of the job.
         idle_timeout: time without rows after which a split of a source holds back no watermark; zero = none.
+        identities: of the operators; None = those that follow from what relations mean.
+
+    Attributes:
+        operators: those that were built, and have an identity.
     """
 
-    def __init__(self, environment: StreamExecutionEnvironment, idle_timeout: timedelta = timedelta()) -> None:
+    def __init__(
+        self,
+        environment: StreamExecutionEnvironment,
+        idle_timeout: timedelta = timedelta(),
+        identities: Identities | None = None,
+    ) -> None:
         self._environment, self._idle_timeout = environment, idle_timeout
+        self._identities: Identities = identities or OperatorIdentities(table_mode)
+        self.operators: list[BuiltOperator] = []
         self._strategies: list[tuple[Scan, WatermarkStrategy]] = []
         self._built: list[tuple[Relation, DataStream]] = []
 
@@ -83,7 +114,36 @@ class StreamBuilder:
         builder = _BUILDERS.get(type(relation))
         if builder is None:
             raise UnsupportedFeatureError(f"no operator computes this yet: {relation.text()}")
-        return builder(relation, clocked(relation, self.build))
+        stream = builder(relation, clocked(relation, self.build))
+        identity = self._identities.of_operator(relation)
+        if identity is not None:
+            identify_changes(stream, identity.uid, identity.input_names)
+            self.operators.append(BuiltOperator(identity.uid, relation.text()))
+        return stream
+
+    def write(
+        self, relation: Relation, identifier: Identifier, table: CatalogTable, *, has_epochs: bool = False
+    ) -> None:
+        """Write the rows of a relation into a table.
+
+        Args:
+            relation: what is written.
+            identifier: full name of the table.
+            table: its declaration.
+            has_epochs: the changes of whole epochs are written.
+
+        Raises:
+            TableOptionError: a table can't be read, or written.
+            UnsupportedFeatureError: a part of the relation has no stream.
+        """
+        connector, context = connector_of(identifier, table, writes=True)
+        stream = self.build(relation)
+        if has_epochs:
+            stream = in_epochs(stream, relation, places_of(table.primary_key, relation))
+        connector.write(stream, context)
+        uid = self._identities.of_sink(identifier).uid
+        identify_sinks(stream, uid)
+        self.operators.append(BuiltOperator(uid, f"Sink(table=[{'.'.join(identifier)}])"))
 
     def _scan(self, relation: Scan) -> DataStream:
         connector, context = connector_of(relation.identifier, relation.table)
@@ -94,7 +154,12 @@ class StreamBuilder:
                 f"table {context.options.table} gives changes ({mode}), and in batch mode tables have rows only: SET "
                 "'execution.runtime-mode' = 'STREAMING'"
             )
-        return connector.read(self._environment, replace(context, watermarks=strategy))
+        stream = connector.read(self._environment, replace(context, watermarks=strategy))
+        identity = self._identities.of_operator(relation)
+        assert identity is not None
+        identify_source(stream, identity.uid)
+        self.operators.append(BuiltOperator(identity.uid, relation.text()))
+        return stream
 
     def _constants(self, relation: ConstantRows) -> DataStream:
         if not relation.columns:

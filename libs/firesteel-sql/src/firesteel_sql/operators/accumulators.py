@@ -127,6 +127,24 @@ class Count(GroupAccumulator):
         return pa.array(self._count.get(slots), pa.int64())
 
 
+class RowCount(GroupAccumulator):
+    """COUNT(*), which the operator knows of each group anyway.
+
+    Args:
+        rows: numbers of rows.
+    """
+
+    def __init__(self, rows: StateColumn) -> None:
+        self._rows = rows
+
+    @override
+    def add(self, changes: ArgumentChanges) -> None: ...
+
+    @override
+    def results(self, slots: Ints) -> pa.Array:
+        return pa.array(self._rows.get(slots), pa.int64())
+
+
 class WholeSum(GroupAccumulator):
     """SUM of whole numbers, which wraps around as Flink's does."""
 
@@ -208,7 +226,9 @@ class DecimalSum(GroupAccumulator):
 
     def __init__(self, storage: Storage) -> None:
         self._result, self._scale = storage.result, storage.arguments[0].scale
-        self._words = [storage.column(f"word{place}", pa.int64()) for place in range(decimal_sums.WORDS)]
+        self._words = [
+            storage.column(f"word{place} scale {self._scale}", pa.int64()) for place in range(decimal_sums.WORDS)
+        ]
         self.count = storage.column("count", pa.int64())
 
     @override

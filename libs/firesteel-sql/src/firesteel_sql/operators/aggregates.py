@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import ProgramError, StateMigrationError
 from firesteel.core.short_repr import short_repr
 from firesteel.runtime.operators.changelog import (
     ChangelogContext,
@@ -19,7 +20,15 @@ from firesteel.runtime.operators.changelog import (
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import columns_of
 from firesteel.state.columnar.groups import Groups, running_extremes, running_sums
-from firesteel_sql.operators.accumulators import INSERT_ONLY, NUMERIC, ArgumentChanges, GroupAccumulator, Storage
+from firesteel.state.columnar.row_table import unique_names
+from firesteel_sql.operators.accumulators import (
+    INSERT_ONLY,
+    NUMERIC,
+    ArgumentChanges,
+    GroupAccumulator,
+    RowCount,
+    Storage,
+)
 from firesteel_sql.operators.changes import END_OF_INPUT
 from firesteel_sql.operators.distinct import DistinctValues
 from firesteel_sql.operators.group_results import Ints, Mask, changes_of_groups, inserted, truths
@@ -27,27 +36,50 @@ from firesteel_sql.operators.plans import AggregatePlan
 from firesteel_sql.operators.row_accumulators import ChangingExtreme, RowAccumulator, StoredRows, accumulator_over_rows
 from firesteel_sql.operators.slot_life import SlotLife
 from firesteel_sql.operators.windows import last_moments
+from firesteel_sql.plan.meanings import call_text
 from firesteel_sql.plan.stateful_relations import AggregateCall
 
 
 class _Call:
     """One aggregate: which rows it counts, and what it stores of them."""
 
-    def __init__(self, call: AggregateCall, accumulator: GroupAccumulator, distinct: DistinctValues | None) -> None:
-        self.call, self.accumulator, self._distinct = call, accumulator, distinct
-        self._filter = "all" if call.filter is None else f"filter{call.filter}"
+    def __init__(
+        self, call: AggregateCall, accumulator: GroupAccumulator, distinct: DistinctValues | None, filter_name: str
+    ) -> None:
+        self.call, self.accumulator, self._distinct, self._filter = call, accumulator, distinct, filter_name
         if distinct is not None:
             distinct.counts_for(self._filter)
 
-    def add(self, batch: pa.RecordBatch, keys: Sequence[pa.Array], slots: Ints, groups: Groups, weights: Ints) -> None:
-        """Add the changes of a batch; weights are in grouped order."""
+    def add(
+        self,
+        batch: pa.RecordBatch,
+        keys: Sequence[pa.Array],
+        slots: Ints,
+        groups: Groups,
+        weights: Ints,
+        turned: dict[tuple[Any, ...], ArgumentChanges | None],
+    ) -> None:
+        """Add the changes of a batch; weights are in grouped order.
+
+        Args:
+            batch: rows that come and go.
+            keys: of the rows.
+            slots: of the rows' groups.
+            groups: the rows by group.
+            weights: of the rows.
+            turned: the distinct values that have come or gone with this batch: calls of the same arguments count them
+                once together.
+        """
         places = [*self.call.arguments, *(key.place for key in self.call.order)]
         changes: ArgumentChanges | None = ArgumentChanges(groups, weights, [batch.column(place) for place in places])
         assert changes is not None
         if self.call.filter is not None:
             changes = changes.without(~truths(batch.column(self.call.filter)))
         if self._distinct is not None:
-            changes = self._distinct.first_and_last(self._filter, keys, slots, changes)
+            same = (*places, self._filter)
+            if same not in turned:
+                turned[same] = self._distinct.first_and_last(self._filter, keys, slots, changes)
+            changes = turned[same]
         if changes is not None:
             self.accumulator.add(changes)
 
@@ -72,19 +104,23 @@ class GroupAggregate(ChangelogFunction):
         self._distinct: dict[tuple[int, ...], DistinctValues] = {}
         self._tables: list[RowAccumulator | ChangingExtreme] = []
         results = list(self._output)[len(self._output) - len(self._plan.calls) :]
+        names = self._names = unique_names([call_text(call, self._input.names) for call in self._plan.calls])
         self._calls = [
-            self._call(call, field.type, states) for call, field in zip(self._plan.calls, results, strict=True)
+            self._call(call, name, field.type, states)
+            for call, name, field in zip(self._plan.calls, names, results, strict=True)
         ]
         self._next_last: int | None = None
         self._gave = False
 
-    def _call(self, call: AggregateCall, result: pa.DataType, states: ChangelogStates) -> _Call:
+    def _call(self, call: AggregateCall, name: str, result: pa.DataType, states: ChangelogStates) -> _Call:
         types = [self._input.field(place).type for place in call.arguments]
-        name = _name_of(call, self._input)
+        names = self._input.names
         storage = Storage(self._state, name, types, result, self._plan.insert_only)
         functions = {**NUMERIC, **(INSERT_ONLY if self._plan.insert_only and not call.order else {})}
-        if call.function in functions:
-            accumulator: GroupAccumulator = functions[call.function](storage)
+        if call.function == "COUNT" and not call.arguments and call.filter is None:
+            accumulator: GroupAccumulator = RowCount(self._rows)
+        elif call.function in functions:
+            accumulator = functions[call.function](storage)
         else:
             sort_types = [self._input.field(key.place).type for key in call.order]
             accumulator = accumulator_over_rows(call, storage, [*types, *sort_types], states, self._plan.ttl)
@@ -92,18 +128,17 @@ class GroupAggregate(ChangelogFunction):
         distinct = None
         if call.distinct and call.function not in ("MIN", "MAX"):
             if call.arguments not in self._distinct:
-                shown = ",".join(self._input.field(place).name for place in call.arguments)
-                self._distinct[call.arguments] = DistinctValues(states, f"distinct({shown})", types, self._plan.ttl)
+                shown = ", ".join(names[place] for place in call.arguments)
+                self._distinct[call.arguments] = DistinctValues(states, f"DISTINCT {shown}", types, self._plan.ttl)
             distinct = self._distinct[call.arguments]
-        return _Call(call, accumulator, distinct)
+        return _Call(call, accumulator, distinct, "all" if call.filter is None else names[call.filter])
 
     @override
     def open(self, context: ChangelogContext) -> None:
         super().open(context)
+        self._refuse_added_aggregates()
         self._late = context.metrics.counter("numLateRecordsDropped")
         self._unmatched = context.metrics.counter("numUnmatchedRetractions")
-        for life in [self._life, *(distinct.life for distinct in self._distinct.values())]:
-            life.open()
         if self._owns_constant:
             self._gave = self._state.find(self._constant_key())[0] >= 0
             if self._plan.starts_with_row and not self._gave:
@@ -112,6 +147,24 @@ class GroupAggregate(ChangelogFunction):
         if end is not None:
             pieces = [self._last(self._state.index.keys(slots)[end]) for slots in self._state.pieces() if len(slots)]
             self._next_last = min((int(lasts.min()) for lasts in pieces), default=None)
+
+    def _refuse_added_aggregates(self) -> None:
+        """Refuse aggregates that the restored groups do not have, where rows may go that these never counted.
+
+        Where rows only come, such an aggregate is one of the rows from now on.
+
+        Raises:
+            StateMigrationError: there is such an aggregate.
+        """
+        names = [column.rpartition(".")[0] for column in self._state.added_columns]
+        name = next((name for name in names if name in self._names), None)
+        if name is not None and not self._plan.insert_only:
+            raise StateMigrationError(
+                self._state.name,
+                name,
+                "it was added, and rows that came before it may go, so it can't begin now",
+                "compute it in an INSERT of its own, or begin without this state",
+            )
 
     def _last(self, ends: pa.Array) -> Ints:
         """The last milliseconds of windows, by their ends."""
@@ -186,8 +239,9 @@ class GroupAggregate(ChangelogFunction):
         if count.min() < 0:
             raise self._without_row(touched[count < 0][:1])
         self._rows.set(touched, count)
+        turned: dict[tuple[Any, ...], ArgumentChanges | None] = {}
         for call in self._calls:
-            call.add(rows, keys, slots, groups, by_group)
+            call.add(rows, keys, slots, groups, by_group, turned)
         changes = None
         if emits:
             existed, exists = before_count > 0, count > 0
@@ -296,11 +350,3 @@ def _owns_constant(states: ChangelogStates) -> bool:
     parameters = states.parameters
     (group,) = parameters.key_groups_of([pa.array([0], states.key_types[0])])
     return int(group) in parameters.key_groups
-
-
-def _name_of(call: AggregateCall, columns: pa.Schema) -> str:
-    """Name of a call's state: its text, so that it is found again when other calls come or go."""
-    arguments = ",".join(columns.field(place).name for place in call.arguments)
-    suffix = "" if call.filter is None else f"[{columns.field(call.filter).name}]"
-    order = "".join(f" by {columns.field(key.place).name} {key.ascending}" for key in call.order)
-    return f"{call.function}({'distinct ' if call.distinct else ''}{arguments}{order}){suffix}"

@@ -37,11 +37,11 @@ class Normalization(ChangelogFunction):
     """
 
     def __init__(self, plan: NormalizePlan, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
-        self._plan, self._output = plan, output
+        self._plan, (self._input,), self._output = plan, inputs, output
 
     @override
     def create_state(self, states: ChangelogStates) -> None:
-        self._table = states.rows("rows", self._output, ttl=self._plan.ttl)
+        self._table = states.rows("rows", pa.schema(list(self._input)[: len(self._output)]), ttl=self._plan.ttl)
 
     @override
     def process(self, keys: Sequence[pa.Array], batch: Batch, input_index: int) -> Iterator[Batch]:

@@ -30,6 +30,7 @@ from firesteel_sql.operators.expiry import ExpiryQueue
 from firesteel_sql.operators.ordering import sort_codes, sort_rows
 from firesteel_sql.operators.over_frames import OverComputation, running_fields
 from firesteel_sql.operators.plans import OverPlan
+from firesteel_sql.plan.meanings import over_text
 
 _ARRIVAL = "arrival"
 _LEFT = "left"
@@ -54,13 +55,13 @@ class OverRows(ChangelogFunction):
         self._leaves_once = self._plan.is_by_time or self._plan.is_by_clock
         expires = [ExpiryQueue.NUMBER, _LEFT] if self._leaves_once else []
         self._table = states.rows("rows", self._schema, [_ARRIVAL, *expires], ttl=self._plan.ttl)
-        calls = [(number, self._plan.calls[number].call) for number in self._plan.running]
-        types = [(number, running_fields(call, self._schema)) for number, call in calls]
-        self._known = states.rows(
-            "running",
-            pa.schema([(f"{number}.{at}", part) for number, parts in types for at, part in enumerate(parts)]),
-            ttl=self._plan.ttl,
-        )
+        calls = [self._plan.calls[number] for number in self._plan.running]
+        known = [
+            pa.field(f"{over_text(over, self._schema.names)} {at}", part)
+            for over in calls
+            for at, part in enumerate(running_fields(over.call, self._schema))
+        ]
+        self._known = states.rows("running", pa.schema(known), ttl=self._plan.ttl)
 
     @override
     def open(self, context: ChangelogContext) -> None:

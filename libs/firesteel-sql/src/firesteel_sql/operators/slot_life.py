@@ -37,11 +37,6 @@ class SlotLife:
         self._cursor = state.cursor() if ttl else None
         self._time = self._now()
 
-    def open(self) -> None:
-        """Forget the times of an earlier run, which would be wrong once there is a time-to-live again."""
-        if self._written is None:
-            self._state.columns.pop(_WRITTEN, None)
-
     def begin_batch(self, rows: int) -> Ints:
         """Take the time of a batch of rows; returns slots that have expired, which are to be released."""
         if self._cursor is None:

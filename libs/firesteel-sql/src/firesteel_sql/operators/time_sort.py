@@ -29,10 +29,11 @@ class SortedByTime(ChangelogFunction):
 
     def __init__(self, plan: SortPlan, inputs: Sequence[pa.Schema], output: pa.Schema) -> None:
         self._plan, self._output = plan, output
+        self._rows = pa.schema(list(inputs[0])[: plan.width])
 
     @override
     def create_state(self, states: ChangelogStates) -> None:
-        self._table = states.rows("rows", self._output, [_ARRIVAL, ExpiryQueue.NUMBER])
+        self._table = states.rows("rows", self._rows, [_ARRIVAL, ExpiryQueue.NUMBER])
 
     @override
     def open(self, context: ChangelogContext) -> None:

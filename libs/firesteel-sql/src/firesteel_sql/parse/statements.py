@@ -9,11 +9,12 @@ from typing import Final
 from firesteel_sql.parse import foreign_words
 from firesteel_sql.parse import statement_nodes as s
 from firesteel_sql.parse.expressions import expression
-from firesteel_sql.parse.nodes import Path, ValueExpression
+from firesteel_sql.parse.nodes import Path, TypeSpec, ValueExpression
 from firesteel_sql.parse.queries import hints, names, query
 from firesteel_sql.parse.tables import alter_table, create_table, options
 from firesteel_sql.parse.token_stream import TokenStream
 from firesteel_sql.parse.tokens import TokenKind
+from firesteel_sql.parse.types import type_spec
 
 
 def parse_statement(sql: str) -> s.Statement:
@@ -62,6 +63,19 @@ def parse_query(sql: str) -> s.QueryStatement:
         tokens = TokenStream(sql, query)
         tokens.fail_at(tokens.next, "a query has to stand here: SELECT, VALUES or WITH")
     return found
+
+
+def parse_type(text: str) -> TypeSpec:
+    """The type that a text names.
+
+    Raises:
+        SqlError: there is none.
+    """
+    tokens = TokenStream(text, query)
+    spec = type_spec(tokens)
+    if not tokens.is_at_end():
+        tokens.fail(otherwise="the type ends here")
+    return spec
 
 
 def parse_explained(sql: str) -> s.Explain:

@@ -145,7 +145,7 @@ class AppliedFunction(RowExpression):
 
 _INFIX = frozenset(("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "AND", "OR", "||", "LIKE"))
 
-_OWN = frozenset(("when", "coalesce", "&", "|", "not", "is_null", "field"))
+OWN_KERNELS = frozenset(("when", "coalesce", "&", "|", "not", "is_null", "field"))
 """Functions of ``firesteel.expressions`` that mean the same in SQL."""
 _RANDOM = "firesteel_sql.kernels.randoms:"
 _USERS_FOR_ROWS = "firesteel_sql.kernels.user:python_function_for_rows"
@@ -292,7 +292,7 @@ def to_expression(row_expression: RowExpression, columns: Mapping[int, str] | li
                 names = list(columns.values() if isinstance(columns, Mapping) else columns)
                 rows = col(names[0]) if names else to_expression(Constant(DataTypes.BOOLEAN(False), True), columns)
                 inputs = (rows, *inputs)
-            if row_expression.kernel in _OWN:
+            if row_expression.kernel in OWN_KERNELS:
                 return Expression(row_expression.kernel, inputs, **options)
             return Expression(
                 row_expression.kernel, inputs, **options, type=type_info_of(row_expression.type),

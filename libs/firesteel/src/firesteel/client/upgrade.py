@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from firesteel.checkpoint.assign import RESULTS, OperatorRestore, TaskRestore
 from firesteel.checkpoint.metadata import CheckpointMetadata, OperatorState
 from firesteel.checkpoint.restore_point import RestorePoint, unclaimed
+from firesteel.checkpoint.savepoints import read_savepoint_metadata
 from firesteel.config import Settings, options
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError, StateMigrationError
+from firesteel.core.ids import new_job_id
 from firesteel.graph.chaining import build_job_graph
 from firesteel.graph.job_graph import JobGraph, JobVertex
 from firesteel.graph.specs import ChainSpec, OperatorKind
@@ -29,11 +31,15 @@ from firesteel.runtime.checkpoints.restore import open_inline, restore_operators
 from firesteel.runtime.operator_base.base import Operator
 from firesteel.runtime.operator_base.context import OperatorContext, TaskInfo
 from firesteel.state.backend import load_state_backend
+from firesteel.state.columnar.row_table import ROWS
 from firesteel.state.columnar.snapshots import COLUMNS, REMOVED
 from firesteel.state.heap_migration import listening
 from firesteel.state.schema import Compatibility, SchemaCompatibility
 from firesteel.state.snapshots import StateInfo
 from firesteel.state.timelines import TIMELINE
+
+if TYPE_CHECKING:
+    from firesteel.datastream import StreamExecutionEnvironment
 
 _NOT_OPENED: Final = frozenset(
     {
@@ -44,6 +50,7 @@ _NOT_OPENED: Final = frozenset(
         OperatorKind.SINK_FUNCTION,
         OperatorKind.PRINT,
         OperatorKind.COLLECT,
+        OperatorKind.COLUMNS_EXPAND,  # may connect to a database, and has no state
     }
 )
 _TIMERS: Final = "timers"
@@ -169,25 +176,40 @@ def _changes(operator: OperatorVerdict) -> str:
     return f", {', '.join(changed)}" if changed else ""
 
 
-def check_upgrade(graph: StreamGraph, job: JobGraph, metadata: CheckpointMetadata, path: str) -> Upgrade:
+def upgrade_of(environment: StreamExecutionEnvironment, path: str) -> Upgrade:
+    """What the next ``execute()`` of an environment would do to the state of a savepoint or checkpoint.
+
+    Args:
+        environment: with the operators of the job.
+        path: of the savepoint or checkpoint.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+        GraphError: the graph is empty or refused.
+    """
+    settings = environment._settings()
+    metadata = read_savepoint_metadata(path, settings)
+    return check_upgrade(environment._stream_graph(None), settings.to_plain(), metadata, path)
+
+
+def check_upgrade(graph: StreamGraph, config: Mapping[str, str], metadata: CheckpointMetadata, path: str) -> Upgrade:
     """Restore each task of the program from a savepoint's descriptions of state, and note what happens.
 
     Args:
         graph: of the program.
-        job: the job of this graph, as it would be submitted, with its settings.
+        config: settings of the job.
         metadata: of the savepoint or checkpoint.
         path: of the savepoint or checkpoint.
     """
-    settings = Settings(job.config)
+    settings = Settings(config)
     ignores = settings.get(options.STATE_RECOVERY_IGNORE_UNCLAIMED)
     chains: list[ChainSpec] = []
 
-    # Build the job once more, to get its chains as objects: those of ``job`` are pickled already.
     def remember(chain: ChainSpec) -> bytes:
         chains.append(chain)
         return str(len(chains)).encode()
 
-    planned_job, _ = build_job_graph(graph, job_id=job.job_id, pickle_chain=remember, config=job.config)
+    planned_job, _ = build_job_graph(graph, job_id=new_job_id(), pickle_chain=remember, config=config)
     operator_verdicts: list[OperatorVerdict] = []
     with tempfile.TemporaryDirectory(prefix="firesteel-upgrade-") as directory:
         for vertex, chain in zip(planned_job.vertices, chains, strict=True):
@@ -416,10 +438,27 @@ class _StateVerdicts:
         for part in operator.operator_state._parts.values():
             if part.kind is not None:
                 self._note_new(part.info)
+        computed_states: Mapping[str, Any] | None = getattr(operator, "computed_states", None)
+        if computed_states is not None:
+            self._note_computed(computed_states)
+            return
         state = getattr(operator, "state", None)
         for (name, area), info in list(self._saved.items()):
             if info.kind == COLUMNS and getattr(state, "info", None) is not None:
                 self._verdicts[name, area] = _of_columns(info, state)
+
+    def _note_computed(self, states: Mapping[str, Any]) -> None:
+        """Note what becomes of the columns and rows of an operator that drops what it does not need any more."""
+        for (name, area), info in self._saved.items():
+            if info.kind in (COLUMNS, ROWS):
+                state = states.get(name)
+                self._verdicts[name, area] = (
+                    StateVerdict(name, info.kind, Verdict.DROPPED) if state is None else _of_columns(info, state)
+                )
+        for name, state in states.items():
+            place = (name, _area(state.info.kind))
+            if place not in self._verdicts:
+                self._verdicts[place] = StateVerdict(name, state.info.kind, Verdict.NEW)
 
     def _note_new(self, info: StateInfo) -> None:
         place = (info.name, _area(info.kind))
@@ -463,10 +502,9 @@ def _of_columns(info: StateInfo, state: Any) -> StateVerdict:
         ]
     else:
         saved_parts = info.schema.get("columns", {})
-        current_parts = {
-            name: str(column.codec.data_type) for name, column in state.columns.items() if name not in state._unasked
-        }
-        _names(changes, _parts(saved_parts), _parts(current_parts))
+        current_parts = state.declared_columns
+        names_of = list if info.kind == ROWS else _parts
+        _names(changes, names_of(saved_parts), names_of(current_parts))
         changes += [
             f"{name}: {data_type} -> {current_parts[name]}"
             for name, data_type in saved_parts.items()

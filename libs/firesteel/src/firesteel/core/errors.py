@@ -96,15 +96,18 @@ class StateMigrationError(ProgramError):
     Attributes:
         state: its name.
         field: path of the field, empty for the value itself.
+        remedy: what to do.
     """
 
-    def __init__(self, state: str, field: str, reason: str) -> None:
+    def __init__(
+        self, state: str, field: str, reason: str, remedy: str = "give it another name or its old type"
+    ) -> None:
         place = f"field {field!r} of state {state!r}" if field else f"state {state!r}"
-        super().__init__(f"{place} can't be read with its type of now: {reason}; give it another name or its old type")
-        self.state, self.field, self.reason = state, field, reason
+        super().__init__(f"{place} can't be read with its type of now: {reason}; {remedy}")
+        self.state, self.field, self.reason, self.remedy = state, field, reason, remedy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.state, self.field, self.reason)
+        return type(self), (self.state, self.field, self.reason, self.remedy)
 
 
 class StateRestoreError(ProgramError):

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
 from firesteel.common.typeinfo import RowTypeInfo
 from firesteel.datastream.data_stream import DataStream, KeyedStream
 from firesteel.functions.changelog import ChangelogComputation
 from firesteel.graph.specs import OperatorKind
+from firesteel.graph.stream_graph import Transformation, reachable
 
-__all__ = ["changes_of_epochs", "computed_changes", "expanded_rows"]
+__all__ = [
+    "changes_of_epochs",
+    "computed_changes",
+    "expanded_rows",
+    "identify_changes",
+    "identify_sinks",
+    "identify_source",
+]
 
 
 def computed_changes(
@@ -38,6 +48,43 @@ def computed_changes(
             "wrap": first._wraps(),
         },
     )
+
+
+def identify_changes(stream: DataStream, uid: str, input_names: Sequence[Sequence[str]]) -> None:
+    """Give the operator of ``computed_changes`` that by which its state is found again.
+
+    Args:
+        stream: its results, or columns selected of them.
+        uid: of the operator.
+        input_names: for each input what its first columns hold, whatever their names are in this program.
+    """
+    operator = stream._inputs[0].source
+    while operator.kind not in (OperatorKind.COLUMNS_CHANGELOG, OperatorKind.COLUMNS_CO_CHANGELOG):
+        operator = operator.inputs[0][0].source
+    operator.uid = uid
+    operator.function = replace(operator.function, input_names=tuple(map(tuple, input_names)))
+
+
+def identify_source(stream: DataStream, uid: str) -> None:
+    """Give the sources that a stream is read from a uid, unless they have one."""
+    operators = reachable(stream_input.source for stream_input in stream._inputs).values()
+    _identify([operator for operator in operators if operator.kind is OperatorKind.SOURCE], uid)
+
+
+def identify_sinks(stream: DataStream, uid: str) -> None:
+    """Give the sinks that were added behind a stream a uid, unless they have one."""
+    sinks = [operator for operator in stream._environment._pending if operator.kind in _SINKS]
+    own_sources = {stream_input.source.id for stream_input in stream._inputs}
+    _identify([sink for sink in sinks if own_sources & reachable([sink]).keys()], uid)
+
+
+def _identify(operators: Iterable[Transformation], uid: str) -> None:
+    unnamed = [operator for operator in operators if operator.uid is None and operator.uid_hash is None]
+    for number, operator in enumerate(unnamed):
+        operator.uid = uid if number == 0 else f"{uid}/{number}"
+
+
+_SINKS: Final = (OperatorKind.SINK, OperatorKind.SINK_FUNCTION, OperatorKind.PRINT)
 
 
 def expanded_rows(name: str, stream: DataStream, computation: ChangelogComputation, result: RowTypeInfo) -> DataStream:

@@ -18,7 +18,10 @@ class ChangelogComputation:
         implementation: the class as ``module:Class``; made with the parameters, the columns of the inputs, and those of
             the results.
         parameters: anything that pickles.
+        input_names: for each input names of its first columns that say what these hold, unlike names in the program,
+            which may change: state is found again by them. Empty = the names in the program.
     """
 
     implementation: str
     parameters: Any
+    input_names: tuple[tuple[str, ...], ...] = ()

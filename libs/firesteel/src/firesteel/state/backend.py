@@ -66,10 +66,11 @@ takes its own key groups, out of chunks of several groups and out of files too, 
 parallelism. The calling thread may block; when reading raises, as for a task that is cancelled meanwhile, the error has
 to come out, and the backend is not used any more. Every backend reads chunks of states, tables and timers, in the form
 of ``hashmap``, so that a job may change its backend. Files of another backend are refused with a ``StateRestoreError``;
-so are columns that no operator has requested. When a state is requested, its schema is compared with that in the
-snapshot (``state/schema.py``): values are taken as they are, or migrated, or ``StateMigrationError`` names the field.
-Time-to-live may be added or removed between two runs: values without a timestamp count as written at the moment of the
-restore. State that is never requested stays, and is in the next snapshot.
+so are columns that no operator has requested, unless it has set ``drops_unknown_columns``. When a state is requested,
+its schema is compared with that in the snapshot (``state/schema.py``): values are taken as they are, or migrated, or
+``StateMigrationError`` names the field. Time-to-live may be added or removed between two runs: values without a
+timestamp count as written at the moment of the restore. State that is never requested stays, and is in the next
+snapshot.
 
 **Time-to-live** follows ``StateTtlConfig``, by the clock in the parameters. Each access cleans up a bounded number of
 entries and frees their memory. Snapshots leave out expired values if the configuration says so.
@@ -185,9 +186,12 @@ class KeyedStateBackend(KeyedStateStore):
 
     Attributes:
         key: of the record being processed; set by the operator.
+        drops_unknown_columns: restored columns, and state that operators attach, are left out if nobody has requested
+            them; else they are refused. Set before ``restore``.
     """
 
     key: Any
+    drops_unknown_columns: bool
 
     @abstractmethod
     def store(self, namespace: Any = None) -> KeyedStateStore:

@@ -113,6 +113,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         "_snapshot",
         "_timelines",
         "_timers",
+        "drops_unknown_columns",
         "key",
     )
 
@@ -128,6 +129,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         self._timers: dict[str, Any] = {}
         self._timelines: dict[str, Any] = {}
         self._attached: dict[str, AttachedState] = {}
+        self.drops_unknown_columns = False
         self._deltas: Deltas | None = None
         self._snapshot: SlicedSnapshot | None = None
         self._defers, self._later = False, list[Callable[[], None]]()
@@ -494,6 +496,8 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         if info.kind in _OF_RUNTIME or info.kind in STATES:
             return partial(self._take_entries, self._restored_part(info))
         attached = self._attached.get(info.name)
+        if attached is None and self.drops_unknown_columns:
+            return _leave_out
         if attached is None or info.kind not in (attached.info.kind, REMOVED):
             raise StateRestoreError(
                 f"operator {self._parameters.operator!r}: the checkpoint has state {info.name!r} in {info.kind}, which "
@@ -553,6 +557,10 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             attached.close()
         self._restored.clear()
         self.key = NO_KEY
+
+
+def _leave_out(chunk: StateChunk) -> None:
+    """Restore nothing of a chunk: its state is not there any more."""
 
 
 def _nothing() -> None:

@@ -27,7 +27,7 @@ def upgrade(parsed: argparse.Namespace, console: Console) -> int:
     plan = planned(parsed, console, settings)
     if plan is None:
         return exit_codes.FAILED
-    upgrade = check_upgrade(plan.stream_graph, plan.job_graph, metadata, path)
+    upgrade = check_upgrade(plan.stream_graph, plan.job_graph.config, metadata, path)
     if parsed.json:
         console.say(json.dumps(upgrade.to_plain(), indent=2))
     else:

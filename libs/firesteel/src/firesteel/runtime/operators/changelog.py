@@ -8,7 +8,7 @@ gives the changes of its result, so operators can be put behind each other in an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ from firesteel.runtime.operators.column_windows import TimedColumns
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import StreamColumns, as_array, columns_of
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters
-from firesteel.state.columnar.row_table import RowLife, RowTable
+from firesteel.state.columnar.row_table import RowLife, RowTable, unique_names
 from firesteel.state.columnar.store import ColumnarState, by_first
 
 Kinds = npt.NDArray[np.int8]
@@ -53,17 +53,27 @@ class ChangelogStates:
         backend: of the operator.
         key_types: of the columns by which the inputs are keyed.
         parameters: the key groups of the subtask, and the clock of time-to-live.
-        tables: that were created.
+
+    Attributes:
+        created: all state so far, by name.
     """
 
     backend: KeyedStateBackend
     key_types: Sequence[pa.DataType]
     parameters: KeyedStateParameters
-    tables: list[RowTable] = field(default_factory=list)
+    created: dict[str, ColumnarState | RowTable] = field(default_factory=dict)
 
     def columns(self, name: str, more_key_types: Sequence[pa.DataType] = ()) -> ColumnarState:
         """State with one row for each key, or for each key with values of these further types."""
-        return self.backend.columns(name, [*self.key_types, *more_key_types], len(self.key_types))
+        state = self.backend.columns(name, [*self.key_types, *more_key_types], len(self.key_types))
+        self.created[name] = state
+        return state
+
+    def drop_undeclared(self) -> None:
+        """Drop restored columns that the computation does not have any more: nobody would keep them up to date."""
+        for state in self.created.values():
+            if isinstance(state, ColumnarState):
+                state.drop_undeclared()
 
     def rows(
         self,
@@ -87,7 +97,7 @@ class ChangelogStates:
         groups_of = by_first(parameters.key_groups_of, len(self.key_types))
         table = RowTable(name, key_types, schema, numbers, groups_of, parameters.key_groups, life)
         self.backend.attach(table)
-        self.tables.append(table)
+        self.created[name] = table
         return table
 
 
@@ -162,20 +172,36 @@ class ChangelogOperator(TimedColumns):
         self._inputs = [StreamColumns(input_type) for input_type in types]
         self.computation: ChangelogFunction = import_target(computation.implementation)(
             computation.parameters,
-            [columns.schema for columns in self._inputs],
+            self._named_schemas(computation.input_names),
             StreamColumns(spec.extra["result_type"]).schema,
         )
         self._keys = [selector for selector in spec.key_selectors if isinstance(selector, ColumnKey)]
         super().__init__(spec)
 
+    def _named_schemas(self, names_of_inputs: Sequence[Sequence[str]]) -> list[pa.Schema]:
+        """The columns of the inputs under the names by which their state is found again."""
+        schemas = [columns.schema for columns in self._inputs]
+        for number, names in enumerate(names_of_inputs):
+            fields = list(schemas[number])
+            renamed = [column.with_name(name) for column, name in zip(fields, unique_names(names), strict=False)]
+            schemas[number] = pa.schema([*renamed, *fields[len(renamed) :]])
+        return schemas
+
     @override
     def make_state(self, parameters: KeyedStateParameters) -> Any:
-        states = ChangelogStates(self.backend, self.key_types, parameters)
-        self.computation.create_state(states)
-        self._tables = states.tables
+        self.backend.drops_unknown_columns = True
+        self._states = ChangelogStates(self.backend, self.key_types, parameters)
+        self.computation.create_state(self._states)
+        self._tables = [state for state in self._states.created.values() if isinstance(state, RowTable)]
+
+    @property
+    def computed_states(self) -> Mapping[str, ColumnarState | RowTable]:
+        """The state of the computation, by name."""
+        return self._states.created
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
+        self._states.drop_undeclared()
         self.computation.open(
             ChangelogContext(
                 self.name,

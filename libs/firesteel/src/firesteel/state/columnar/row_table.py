@@ -15,7 +15,8 @@ up, so nobody sees them, and by a cursor that checks a bounded number of rows be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from typing_extensions import override
 
+from firesteel.core.errors import StateMigrationError
 from firesteel.state.columnar.growing import GrowingArray
 from firesteel.state.columnar.key_index import KeyIndex
 from firesteel.state.columnar.row_columns import row_column
@@ -39,10 +41,28 @@ from firesteel.state.columnar.snapshots import (
     Rows,
     stream_of,
 )
-from firesteel.state.columnar.store import described, one_group
+from firesteel.state.columnar.store import described, lost, one_group, types_of
 from firesteel.state.snapshots import SEVERAL, Block, StateChunk, StateInfo
 
 Ints = npt.NDArray[np.int64]
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Names of columns, where one that occurs again gets its number."""
+    seen: Counter[str] = Counter()
+    unique: list[str] = []
+    for name in names:
+        seen[name] += 1
+        unique.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return unique
+
+
+def _former_name(name: str, among: Collection[str]) -> str | None:
+    """The name of a column in a snapshot, some of which have its place in front: ``0.price``; None = it has none."""
+    if name in among:
+        return name
+    return next((former for former in among if former.partition(".")[2] == name and former[:1].isdigit()), None)
+
 
 ROWS: Final = "rows"
 """Kind of the state in snapshots."""
@@ -83,7 +103,7 @@ class RowTable(AttachedColumns):
     Args:
         name: of the state, in snapshots and errors.
         key_types: of the key's columns.
-        schema: of the rows; NULL is allowed everywhere.
+        schema: of the rows; NULL is allowed everywhere. State is found again by the names of its columns.
         numbers: names of the numbers beside each row, 0 at first; ``touch`` comes before they are written.
         groups_of: computes the key groups of keys, which come as columns.
         key_groups: those that the subtask owns.
@@ -112,8 +132,10 @@ class RowTable(AttachedColumns):
         life: RowLife | None = None,
     ) -> None:
         numbers = [*numbers, *([_WRITTEN] if life is not None else [])]
-        columns = {f"{position}.{field.name}": field.type for position, field in enumerate(schema)}
+        names = unique_names([field.name for field in schema])
+        columns = {name: field.type for name, field in zip(names, schema, strict=True)}
         kinds = {f".{number}": pa.int64() for number in numbers}
+        self._types = columns | kinds
         info = StateInfo(name, ROWS, described(key_types, columns | kinds), ttl=life is not None)
         super().__init__(info, len(key_types), groups_of, key_groups)
         self.name, self.key_types, self.schema = name, tuple(key_types), schema
@@ -138,6 +160,11 @@ class RowTable(AttachedColumns):
         self._changed: GrowingArray | None = None  # mark of the last change of each row number
         self._restored: GrowingArray | None = None  # row of each number of the former subtask, plus one
         self.size = 0
+
+    @property
+    def declared_columns(self) -> dict[str, str]:
+        """Types of the columns, by name."""
+        return {name: str(data_type) for name, data_type in self._types.items()}
 
     @property
     def nbytes(self) -> int:
@@ -337,14 +364,31 @@ class RowTable(AttachedColumns):
 
     @override
     def expect(self, info: StateInfo) -> None:
+        """Check a restored schema: columns are found by name, and may go, but none may come: rows lack its values.
+
+        Raises:
+            StateMigrationError: a column is not there, or has values that are not of its type.
+        """
         if info.kind == REMOVED:
             return
-        schema = {name: part for name, part in info.schema.items() if name != _NUMBERED}
-        # A time-to-live may come and go between two runs.
-        columns = {name: part for name, part in schema["columns"].items() if not info.ttl or name != f".{_WRITTEN}"}
-        if self.life is not None:
-            columns[f".{_WRITTEN}"] = str(pa.int64())
-        super().expect(replace(info, schema={**schema, "columns": columns}))
+        was, now = info.schema.get("keys"), self.info.schema["keys"]
+        if was != now:
+            raise StateMigrationError(self.name, "", f"its keys were {was}, and are {now}")
+        before, types_before = info.schema.get("columns", {}), types_of(info.schema)
+        for name, data_type in self._types.items():
+            if name == f".{_WRITTEN}":  # a time-to-live may come and go between two runs
+                continue
+            former = _former_name(name, before)
+            if former is None:
+                raise StateMigrationError(
+                    self.name, name, "the rows of before do not have it", "leave it out, or begin without this state"
+                )
+            type_before = types_before.get(former)
+            if type_before is None and before[former] == str(data_type):
+                continue
+            loss = (name, f"its values were {before[former]}, are {data_type}")
+            if type_before is None or lost(type_before, data_type, name) is not None:
+                raise StateMigrationError(self.name, *loss)
 
     @override
     def take_back(self, info: StateInfo, chunk: StateChunk) -> None:
@@ -388,10 +432,16 @@ class RowTable(AttachedColumns):
         if not batch.num_rows:
             return _NO_ROWS
         width = len(self.key_types)
-        end = width + len(self._columns)
-        rows = self.add(self.slots(batch.columns[:width]), batch.columns[width:end])
-        # Rows that were written without a time-to-live count as written now.
-        for name, column in zip(self.numbers, batch.columns[end:], strict=False):
+        columns: list[pa.Array] = []
+        for name, data_type in self._types.items():
+            former = _former_name(name, batch.schema.names)
+            # Rows that were written without a time-to-live count as written now.
+            if former is not None:
+                column = batch.column(former)
+                columns.append(column if column.type == data_type else column.cast(data_type))
+        end = len(self._columns)
+        rows = self.add(self.slots(batch.columns[:width]), columns[:end])
+        for name, column in zip(self.numbers, columns[end:], strict=False):
             self.numbers[name].set(rows, column.to_numpy(zero_copy_only=False))
         return rows
 

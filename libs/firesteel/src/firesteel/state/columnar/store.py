@@ -97,7 +97,7 @@ def described(key_types: Sequence[pa.DataType], columns: Mapping[str, pa.DataTyp
     return {**plain, "types": pa.schema(nested).serialize().to_pybytes().hex()}
 
 
-def _types_of(schema: Mapping[str, Any]) -> dict[str, pa.DataType]:
+def types_of(schema: Mapping[str, Any]) -> dict[str, pa.DataType]:
     """Types of the columns that a snapshot describes, as far as they are known before rows are read."""
     types = {name: _by_name(written) for name, written in schema.get("columns", {}).items()}
     if "types" in schema:
@@ -135,6 +135,7 @@ class ColumnarState(AttachedColumns):
         self.index = KeyIndex(self.key_types)
         self.columns: dict[str, StateColumn] = {}
         self._unasked: set[str] = set()  # restored columns that the program has not declared yet
+        self._restored_names: set[str] | None = None  # columns that were restored; None = nothing was
         self._owner = GrowingArray(np.uint16)  # key group + 1; 0 for slots that are not in use
         self._room = 0
         self._rows: Rows | None = None  # of the snapshot that is being written
@@ -170,6 +171,24 @@ class ColumnarState(AttachedColumns):
             slots = np.arange(self.index.capacity)
             column.set(slots, column.codec.numbers(existing.codec.column(existing.get(slots), None).cast(data_type)))
         return column
+
+    @property
+    def declared_columns(self) -> dict[str, str]:
+        """Types of the columns that were declared, by name."""
+        return {name: str(column.codec.data_type) for name, column in self.columns.items() if name not in self._unasked}
+
+    @property
+    def added_columns(self) -> list[str]:
+        """Columns that restored state did not have: they are empty for the keys that were restored."""
+        if self._restored_names is None:
+            return []
+        return [name for name in self.columns if name not in self._restored_names]
+
+    def drop_undeclared(self) -> None:
+        """Drop restored columns that were not declared."""
+        for name in self._unasked:
+            del self.columns[name]
+        self._unasked = set()
 
     # -- keys
 
@@ -335,7 +354,7 @@ class ColumnarState(AttachedColumns):
         if was != now:
             raise StateMigrationError(self.name, "", f"its keys were {was}, and are {now}")
         self._check_aggregates(info.schema.get("columns", {}))
-        for name, data_type in _types_of(info.schema).items():
+        for name, data_type in types_of(info.schema).items():
             self._restored_column(name, data_type)
 
     def _check_aggregates(self, restored: Mapping[str, str]) -> None:
@@ -344,6 +363,7 @@ class ColumnarState(AttachedColumns):
         Raises:
             StateMigrationError: an aggregate of this name has other columns now.
         """
+        self._restored_names = {*(self._restored_names or ()), *restored}
         declared = self.columns.keys() - self._unasked
         for name in dict.fromkeys(column.rpartition(".")[0] for column in declared):
             columns_now, columns_before = (
