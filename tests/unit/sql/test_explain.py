@@ -113,6 +113,56 @@ def test_a_join_and_an_aggregate_are_explained_by_places_and_by_names(tables: Ta
     assert [line.partition(":")[0] for line in advice.splitlines()] == ["advice[1]", "advice[2]"]
 
 
+STATES = {
+    "SELECT id, SUM(price), COUNT(*), COUNT(DISTINCT at), MAX(price) FROM orders GROUP BY id": [
+        "   for each id: the number of rows, SUM(price), COUNT(DISTINCT at), MAX(price): about 120 bytes, grows with "
+        "each new id",
+        "   each different (at) of a group: about 48 bytes, grows with each row",
+    ],
+    "SELECT id, MAX(n) FROM (SELECT id, price, COUNT(*) AS n FROM orders GROUP BY id, price) GROUP BY id": [
+        "   for each id: the number of rows, MAX(n): about 56 bytes, grows with each new id",
+        "   MAX(n): of each row (n): about 36 bytes, grows with each row",
+        "   for each id, price: the number of rows: about 56 bytes, grows with each new id, price",
+    ],
+    "SELECT COUNT(*) FROM orders": ["   for all rows: the number of rows: about 32 bytes, one row"],
+    "SELECT /*+ STATE_TTL('o' = '1 d') */ l.name FROM orders AS o LEFT JOIN low AS l ON o.id = l.id": [
+        "   left: each row (id): about 36 bytes, forgotten 1 d after its last write",
+        "   right: each row (id, name): about 52 bytes, grows with each row",
+    ],
+    "SELECT a.id FROM orders a JOIN orders b ON a.id = b.id AND b.at BETWEEN a.at AND a.at + INTERVAL '1' HOUR": [
+        "   left: each row (id, at): about 44 bytes, until the watermark passes the times of possible partners",
+        "   right: each row (id, at): about 44 bytes, until the watermark passes the times of possible partners",
+    ],
+    "SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR)) GROUP BY window_start, "
+    "window_end": [
+        "   for each window_start, window_end: the number of rows: about 48 bytes, until the watermark passes the end "
+        "of the window"
+    ],
+    "SELECT id FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY price) <= 3": [
+        "   the first 3 rows of each id (id, price): about 60 bytes, grows with each new id"
+    ],
+    "SELECT id FROM orders ORDER BY at": ["   each row (id, at): about 52 bytes, until the watermark passes its time"],
+    "SELECT id FROM orders": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("query", STATES)
+def test_state_says_what_is_stored_and_what_bounds_it(tables: TableEnvironment, query: str) -> None:
+    tables.execute_sql("CREATE TABLE low2 (id BIGINT, name STRING) WITH ('connector' = 'datagen')")
+    text = tables.explain_sql(query.replace("low AS", "low2 AS"), "STATE", "PLAN_ADVICE")
+    states = text.partition("== State ==\n")[2].splitlines()
+    assert [line for line in states if line.startswith("   ")] == STATES[query]
+    grows = any("grows" in line for line in states)
+    assert ("No available advice" in text) is not grows
+    if not STATES[query]:
+        assert states == ["No operator stores anything."]
+
+
+def test_route_says_where_a_query_is_computed(tables: TableEnvironment) -> None:
+    (row,) = tables.execute_sql("EXPLAIN STATE, ROUTE SELECT id FROM orders").collect()
+    assert row[0].endswith("\n== Route ==\nstreaming: columns through operators in slots\n")
+
+
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [

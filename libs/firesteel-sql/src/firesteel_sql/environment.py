@@ -42,9 +42,11 @@ from firesteel_sql.plan.meanings import OperatorIdentities
 from firesteel_sql.plan.optimizer import optimised
 from firesteel_sql.plan.plan_files import CompiledPlan, PlannedInsert
 from firesteel_sql.plan.relations import Relation
+from firesteel_sql.plan.route import Route
 from firesteel_sql.plan.sink_keys import materialized, places_of
 from firesteel_sql.plan.state_ttl import with_state_ttl
 from firesteel_sql.plan.stateful_relations import ConflictRule, SinkMaterializer, SortedRows
+from firesteel_sql.plan.stored_state import StoredState, stored_states
 from firesteel_sql.session_options import (
     CONSISTENCY,
     DML_SYNC,
@@ -144,7 +146,7 @@ class Table:
         """What the query does, step by step.
 
         Args:
-            extra_details: ESTIMATED_COST, CHANGELOG_MODE, JSON_EXECUTION_PLAN, PLAN_ADVICE.
+            extra_details: ESTIMATED_COST, CHANGELOG_MODE, JSON_EXECUTION_PLAN, PLAN_ADVICE, STATE, ROUTE.
         """
         return self._environment._explained([self._relation], extra_details)
 
@@ -202,7 +204,7 @@ class TableEnvironment:
 
         Args:
             statement: a query, INSERT or a statement set.
-            extra_details: ESTIMATED_COST, CHANGELOG_MODE, JSON_EXECUTION_PLAN, PLAN_ADVICE.
+            extra_details: ESTIMATED_COST, CHANGELOG_MODE, JSON_EXECUTION_PLAN, PLAN_ADVICE, STATE, ROUTE.
 
         Raises:
             SqlError: it is wrong; says where.
@@ -521,7 +523,14 @@ class TableEnvironment:
             PlannedStatement(logical, physical, ".".join(inserts[place].identifier) if inserts else None)
             for place, (logical, physical) in enumerate(zip(relations, computed, strict=True))
         ]
-        return explained(plans, details, changelog_of=_mode_text, json_plan=json_plan)
+        return explained(
+            plans, details, changelog_of=_mode_text, states_of=_states_of, json_plan=json_plan, route=self._route
+        )
+
+    @property
+    def _route(self) -> Route:
+        """Where the relations of a statement are computed."""
+        return Route("stages" if self._is_batch else "streaming")
 
     # -- catalogs
 
@@ -672,6 +681,10 @@ class StreamTableEnvironment(TableEnvironment):
     ) -> StreamTableEnvironment:
         """Make a table environment for the jobs of an environment."""
         return cls(stream_execution_environment)
+
+
+def _states_of(relation: Relation) -> list[StoredState]:
+    return stored_states(relation, table_mode)
 
 
 def _mode_text(relation: Relation) -> str:

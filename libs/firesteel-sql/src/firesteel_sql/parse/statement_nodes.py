@@ -70,7 +70,7 @@ class Explain(Statement):
 
     Attributes:
         statement: what is explained.
-        details: ESTIMATED_COST, CHANGELOG_MODE, JSON_EXECUTION_PLAN, PLAN_ADVICE.
+        details: ESTIMATED_COST, CHANGELOG_MODE, JSON_EXECUTION_PLAN, PLAN_ADVICE, STATE, ROUTE.
         savepoint: of ``EXPLAIN UPGRADE FROM 'savepoint' statement``.
     """
 

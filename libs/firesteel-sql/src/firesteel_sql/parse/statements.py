@@ -193,7 +193,7 @@ def _end(tokens: TokenStream, at: int) -> s.Statement:
     return s.EndStatementSet(at=at)
 
 
-_DETAILS: Final = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
+_DETAILS: Final = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE", "STATE", "ROUTE")
 
 
 def _explain(tokens: TokenStream, at: int) -> s.Statement:

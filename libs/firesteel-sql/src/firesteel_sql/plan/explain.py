@@ -15,11 +15,17 @@ from firesteel_sql.plan.relations import (
     Union,
     WatermarkAssigner,
 )
+from firesteel_sql.plan.route import Route
 from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, InputColumn, RowExpression
-from firesteel_sql.plan.stateful_relations import AggregateCall, GroupBy, Join, JoinKind, Rank
+from firesteel_sql.plan.stateful_relations import AggregateCall, GroupBy, Join, JoinKind
+from firesteel_sql.plan.stored_state import StoredState
 
 _ROWS: Final = 1e8
 """Rows of a table of which nothing is known, as Flink assumes."""
+
+
+StatesOf = Callable[[Relation], Sequence[StoredState]]
+"""Gives what the operator of a relation stores."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +56,22 @@ def explained(
     details: Iterable[str],
     *,
     changelog_of: Callable[[Relation], str],
+    states_of: StatesOf,
     json_plan: Callable[[], str],
+    route: Route,
 ) -> str:
     """The text of EXPLAIN.
 
     Args:
         plans: one for each statement; those of a statement set are one job.
-        details: ESTIMATED_COST, CHANGELOG_MODE, JSON_EXECUTION_PLAN, PLAN_ADVICE.
+        details: ESTIMATED_COST, CHANGELOG_MODE, JSON_EXECUTION_PLAN, PLAN_ADVICE, STATE, ROUTE.
         changelog_of: the changes that a relation gives, ``[I,UB,UA]``.
+        states_of: what the operator of a relation stores.
         json_plan: the operators of the job, as JSON.
+        route: where the job's relations are computed.
     """
     chosen = set(details)
+    operators = list({id(part): part for plan in plans for part in plan.physical.walk()}.values())
     physical = _Physical(changelog_of if "CHANGELOG_MODE" in chosen else None, "ESTIMATED_COST" in chosen)
     title = "Optimized Physical Plan" + (" With Advice" if "PLAN_ADVICE" in chosen else "")
     sections = [
@@ -68,11 +79,15 @@ def explained(
         _section(title, [physical.plan(plan) for plan in plans]),
     ]
     if "PLAN_ADVICE" in chosen:
-        sections[-1] += "\n\n" + _advice(plans)
+        sections[-1] += "\n\n" + _advice(operators, states_of)
     reuse = _Execution(plans)
     sections.append(_section("Optimized Execution Plan", [reuse.plan(plan) for plan in plans]))
     if "JSON_EXECUTION_PLAN" in chosen:
         sections.append(f"== Physical Execution Plan ==\n{json_plan()}")
+    if "STATE" in chosen:
+        sections.append(f"== State ==\n{_state(operators, states_of)}")
+    if "ROUTE" in chosen:
+        sections.append(f"== Route ==\n{_route(route)}")
     return "\n\n".join(sections) + "\n"
 
 
@@ -270,12 +285,8 @@ def _number(value: float) -> str:
 # -- advice
 
 
-def _advice(plans: Iterable[PlannedStatement]) -> str:
-    growing = []
-    for plan in plans:
-        for relation in plan.physical.walk():
-            if _grows(relation):
-                growing.append(relation.text())
+def _advice(operators: Sequence[Relation], states_of: StatesOf) -> str:
+    growing = [relation.text() for relation in operators if any(state.grows for state in states_of(relation))]
     if not growing:
         return "No available advice..."
     texts = [
@@ -286,16 +297,29 @@ def _advice(plans: Iterable[PlannedStatement]) -> str:
     return "\n".join(texts)
 
 
-def _grows(relation: Relation) -> bool:
-    """Whether an operator may remember more and more rows."""
-    match relation:
-        case Join():
-            return relation.bounds is None and relation.window is None and not all(relation.state_ttl)
-        case GroupBy():
-            return bool(relation.groups) and relation.window is None and not relation.state_ttl
-        case Rank():
-            return bool(relation.partition) and relation.window is None and not relation.state_ttl
-    return False
+# -- state and route
+
+
+def _state(operators: Sequence[Relation], states_of: StatesOf) -> str:
+    """What each operator stores: bytes are guessed from types, as nothing is known of values."""
+    lines = []
+    for relation in operators:
+        states = states_of(relation)
+        if states:
+            lines += [relation.text(), *(f"   {state.text()}" for state in states)]
+    return "\n".join(lines) or "No operator stores anything."
+
+
+def _route(route: Route) -> str:
+    reasons = "".join(f"\n   {reason}" for reason in route.reasons)
+    return f"{_ROUTES.get(route.name, route.name)}{reasons}"
+
+
+_ROUTES: Final = {
+    "streaming": "streaming: columns through operators in slots",
+    "stages": "bounded stages: the same operators on stages of Spark",
+    "spark": "Spark SQL: the whole query",
+}
 
 
 # -- the execution plan

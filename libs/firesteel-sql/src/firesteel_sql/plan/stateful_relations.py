@@ -24,11 +24,11 @@ def _shown_ttl(**by_input: int | None) -> str:
     if not any(ttl is not None for ttl in by_input.values()):
         return ""
     single = len(by_input) == 1
-    parts = [f"{'' if single else f'{name}='}{_duration(ttl or 0)}" for name, ttl in by_input.items()]
+    parts = [f"{'' if single else f'{name}='}{duration_text(ttl or 0)}" for name, ttl in by_input.items()]
     return f", stateTtl=[{', '.join(parts)}]"
 
 
-def _duration(millis: int) -> str:
+def duration_text(millis: int) -> str:
     """A duration in the greatest unit that gives a whole number."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if millis and millis % size == 0:
