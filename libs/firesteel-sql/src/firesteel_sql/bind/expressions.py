@@ -38,7 +38,7 @@ class ClauseExpressions(Protocol):
         """The meaning of a call of a function of several rows; None for all other functions."""
 
     def query(
-        self, node: n.ScalarQuery | n.Exists | n.InQuery | n.Quantified, binder: ExpressionBinder
+        self, node: n.ScalarQuery | n.CollectionQuery | n.Exists | n.InQuery | n.Quantified, binder: ExpressionBinder
     ) -> RowExpression:
         """The meaning of a query within an expression."""
 
@@ -419,9 +419,10 @@ class ExpressionBinder:
         return found
 
     @_bind.register(n.ScalarQuery)
+    @_bind.register(n.CollectionQuery)
     @_bind.register(n.InQuery)
     @_bind.register(n.Exists)
-    def _query(self, node: n.ScalarQuery | n.InQuery | n.Exists | n.Quantified) -> RowExpression:
+    def _query(self, node: n.ScalarQuery | n.CollectionQuery | n.InQuery | n.Exists | n.Quantified) -> RowExpression:
         if self.clause is None:
             self.refuse(node, "a query can't stand in this expression")
         return self.clause.query(node, self)

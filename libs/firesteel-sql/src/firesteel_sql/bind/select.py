@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Final, NoReturn
 
-from firesteel.table.types import DataType, DataTypes
+from firesteel.table.types import DataType, DataTypes, ElementsType
 from firesteel_sql.bind.expressions import ExpressionBinder, number_of_operands
 from firesteel_sql.bind.nesting import NestedQueries
 from firesteel_sql.bind.placeholders import (
@@ -114,7 +114,7 @@ class _Clause:
         return self.select.aggregate(node, function, binder)
 
     def query(
-        self, node: n.ScalarQuery | n.Exists | n.InQuery | n.Quantified, binder: ExpressionBinder
+        self, node: n.ScalarQuery | n.CollectionQuery | n.Exists | n.InQuery | n.Quantified, binder: ExpressionBinder
     ) -> RowExpression:
         """The meaning of a query within an expression."""
         return self.select.query(node, binder)
@@ -542,7 +542,7 @@ class SelectBinder:
     # -- queries within expressions
 
     def query(
-        self, node: n.ScalarQuery | n.Exists | n.InQuery | n.Quantified, binder: ExpressionBinder
+        self, node: n.ScalarQuery | n.CollectionQuery | n.Exists | n.InQuery | n.Quantified, binder: ExpressionBinder
     ) -> RowExpression:
         """The value of a query, which is known once it is joined."""
         query = node.query
@@ -558,6 +558,14 @@ class SelectBinder:
                 binder.refuse(node, f"a query as a value has one column, not {len(relation.columns)}")
             data_type = rules.with_null(relation.columns[0].type, True)
             return QueryResult(data_type, relation, QueryUse.SCALAR, (), parameters, node)
+        if isinstance(node, n.CollectionQuery):
+            if len(relation.columns) != 1:
+                binder.refuse(node, f"{node.kind}(SELECT ...) has one column, not {len(relation.columns)}")
+            collection = ElementsType(node.kind, element_type=relation.columns[0].type)
+            call = AggregateCall("ARRAY_AGG" if node.kind == "ARRAY" else "COLLECT", (0,), collection)
+            values = GroupBy((Column("$values", collection),), relation, (), (call,))
+            gathered = QueryResult(collection, values, QueryUse.SCALAR, (), parameters, node)
+            return binder.call(node, "COALESCE", gathered, Constant(rules.with_null(collection, False), ()))
         if isinstance(node, n.Exists):
             never_null = rules.with_null(nullable_boolean, False)
             return QueryResult(never_null, relation, QueryUse.EXISTS, (), parameters, node)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
-from firesteel.table.types import DataType, DataTypes, ElementsType, MapType, RowType
+from firesteel.table.types import DataType, DataTypes, ElementsType, MapType, RowField, RowType
 from firesteel_sql.bind.expressions import ExpressionBinder
 from firesteel_sql.bind.nesting import NestedQueries, Source
 from firesteel_sql.bind.placeholders import QueryResult, QueryUse
@@ -19,7 +19,7 @@ from firesteel_sql.catalog.catalogs import CatalogError, near
 from firesteel_sql.catalog.tables import CatalogTable, CatalogView, Identifier, InlineView
 from firesteel_sql.connectors.connector import connector_of
 from firesteel_sql.connectors.options import TableOptionError
-from firesteel_sql.functions.signature import OperandsRefused, cast
+from firesteel_sql.functions.signature import OperandsRefused, cast, operation
 from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.errors import SqlError
 from firesteel_sql.plan.changes import unique_keys
@@ -442,12 +442,23 @@ class SourceBinder:
         *,
         is_outer: bool,
     ) -> tuple[Relation, int]:
-        if len(unnest.collections) != 1:
-            self._refuse(unnest, "UNNEST of several collections is not supported yet")
-        collection = self._binder(left_scope).bind(unnest.collections[0])
-        elements = _element_columns(collection.type, node.alias)
-        if elements is None:
-            self._refuse(unnest.collections[0], f"UNNEST needs an ARRAY, a MAP or a MULTISET, not {collection.type}")
+        collections = [self._binder(left_scope).bind(item) for item in unnest.collections]
+        elements: list[Column] = []
+        for item, collection in zip(unnest.collections, collections, strict=True):
+            alias = node.alias if len(collections) == 1 else f"f{len(elements)}"
+            added = _element_columns(collection.type, alias)
+            if added is None:
+                self._refuse(item, f"UNNEST needs an ARRAY, a MAP or a MULTISET, not {collection.type}")
+            elements += added
+        collection = collections[0]
+        if len(collections) > 1:  # the shorter ones are filled up with NULLs
+            elements = [replace(column, type=rules.with_null(column.type, True)) for column in elements]
+            fields = tuple(RowField(f"f{place}", column.type) for place, column in enumerate(elements))
+            rows_of_elements = ElementsType("ARRAY", nullable=False, element_type=RowType("ROW", fields=fields))
+            kinds = tuple(_kind_of_elements(item.type) for item in collections)
+            collection = operation(
+                "ARRAYS_ZIP", "nested:zipped", collections, rows_of_elements, nullable=False, kinds=kinds
+            )
         if unnest.with_ordinality:
             elements.append(Column("ORDINALITY", DataTypes.INT(False)))
         if is_outer:
@@ -489,6 +500,16 @@ def _expression(scoped: ScopedColumn) -> RowExpression:
 def _current(scoped: Sequence[ScopedColumn], relation: Relation) -> list[ScopedColumn]:
     """The names, with the types that the relation's columns have now."""
     return [replace(item, column=relation.columns[item.index]) for item in scoped]
+
+
+def _kind_of_elements(data_type: DataType) -> str:
+    """What the elements of a collection are: ROW, VALUE, ENTRY (of a map) or REPEATED (of a multiset)."""
+    if isinstance(data_type, MapType):
+        return "ENTRY"
+    assert isinstance(data_type, ElementsType)
+    if data_type.name == "MULTISET":
+        return "REPEATED"
+    return "ROW" if isinstance(data_type.element_type, RowType) else "VALUE"
 
 
 def _element_columns(data_type: DataType, alias: str | None) -> list[Column] | None:

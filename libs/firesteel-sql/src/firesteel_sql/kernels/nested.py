@@ -56,6 +56,37 @@ def array(call: KernelCall) -> Kernel:
 
 
 @kernel
+def zipped(call: KernelCall) -> Kernel:
+    """The elements of several collections side by side, with NULL where one has fewer; ``kinds`` says what they are."""
+    kinds = call.options["kinds"]
+    names = [field.name for field in call.result.value_type]
+    widths = [2 if kind == "ENTRY" else len(data_type.value_type) if kind == "ROW" else 1
+              for kind, data_type in zip(kinds, call.inputs, strict=True)]  # fmt: skip
+
+    def elements(kind: str, width: int, collection: list[Any] | None) -> list[tuple[Any, ...]]:
+        match kind:
+            case "ENTRY":
+                return collection or []
+            case "REPEATED":
+                return [(value,) for value, count in collection or () for _ in range(count)]
+            case "ROW":
+                return [(None,) * width if row is None else tuple(row.values()) for row in collection or ()]
+        return [(value,) for value in collection or ()]
+
+    def rows(*collections: list[Any] | None) -> list[dict[str, Any]]:
+        parts = [elements(*part) for part in zip(kinds, widths, collections, strict=True)]
+        result = []
+        for number in range(max(map(len, parts))):
+            values: list[Any] = []
+            for part, width in zip(parts, widths, strict=True):
+                values += part[number] if number < len(part) else (None,) * width
+            result.append(dict(zip(names, values, strict=True)))
+        return result
+
+    return by_value(rows, call.result, sees_null=True)
+
+
+@kernel
 def map_(call: KernelCall) -> Kernel:
     """``MAP['k', v]``; of equal keys the last one counts."""
     return by_value(

@@ -493,9 +493,9 @@ def _constructor(tokens: TokenStream) -> n.ValueExpression | None:
     if kind == "ROW" and opening == "(":
         tokens.take()
         return n.Constructor(kind, _bracketed(tokens, "(", ")"), at=at)
-    if kind == "ARRAY" and opening == "(":
+    if kind in ("ARRAY", "MULTISET") and opening == "(":
         tokens.take()
-        return n.ArrayQuery(tokens.in_parentheses(TokenStream.query), at=at)
+        return n.CollectionQuery(kind, tokens.in_parentheses(TokenStream.query), at=at)
     if kind != "ROW" and opening == "[":
         tokens.take()
         return n.Constructor(kind, _bracketed(tokens, "[", "]"), at=at)

@@ -236,9 +236,10 @@ class Constructor(ValueExpression):
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayQuery(ValueExpression):
-    """``ARRAY(SELECT ...)``."""
+class CollectionQuery(ValueExpression):
+    """``ARRAY(SELECT ...)``, ``MULTISET(SELECT ...)``."""
 
+    kind: str
     query: Query
 
 
