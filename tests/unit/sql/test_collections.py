@@ -66,6 +66,28 @@ def test_rows_of_a_query_are_gathered(tables: TableEnvironment) -> None:
     assert rig.table == {(1, 1, "5", 2): 1, (2, 1, "6", 2): 1}
 
 
+def test_the_fields_of_a_row_are_columns(tables: TableEnvironment) -> None:
+    tables.execute_sql("CREATE VIEW w AS SELECT k, ROW(v, k + v) AS r FROM u")
+    rig = QueryRig(tables, "SELECT r.*, k, w.r.* FROM w")
+    assert rig.change("u", [(1, (1, 5))]) == {(5, 6, 1, 5, 6): 1}
+    with pytest.raises(SqlError, match=r"w\.k is INT, which has no fields"):
+        tables.sql_query("SELECT w.k.* FROM w")
+    with pytest.raises(SqlError, match="the query has no table x"):
+        tables.sql_query("SELECT x.* FROM w")
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("SELECT k, v, GROUP_ID() AS g, GROUPING_ID(k, v) AS h FROM u GROUP BY CUBE (k, v)",
+         {(1, 5, 0, 0), (1, None, 1, 1), (None, 5, 2, 2), (None, None, 3, 3)}),
+        ("SELECT k, GROUP_ID() AS g FROM u GROUP BY k", {(1, 0)}),
+    ],
+)  # fmt: skip
+def test_the_group_id_has_a_bit_for_each_key(query: str, rows: set[tuple[Any, ...]], tables: TableEnvironment) -> None:
+    assert QueryRig(tables, query).change("u", [(1, (1, 5))]) == dict.fromkeys(rows, 1)
+
+
 def test_a_collection_of_a_query_has_one_column(tables: TableEnvironment) -> None:
     with pytest.raises(SqlError, match=r"ARRAY\(SELECT ...\) has one column, not 2"):
         tables.sql_query("SELECT ARRAY(SELECT k, v FROM u)")

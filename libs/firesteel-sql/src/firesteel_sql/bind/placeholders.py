@@ -34,7 +34,7 @@ class GroupingFlags(RowExpression):
     """``GROUPING(a)``: for each argument a bit, which is 1 in rows that are not grouped by it.
 
     Attributes:
-        inputs: the arguments.
+        inputs: the arguments; none of GROUP_ID(), which has a bit for each key.
     """
 
     inputs: tuple[RowExpression, ...]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Final, NoReturn
 
-from firesteel.table.types import DataType, DataTypes, ElementsType
+from firesteel.table.types import DataType, DataTypes, ElementsType, RowType
 from firesteel_sql.bind.expressions import ExpressionBinder, number_of_operands
 from firesteel_sql.bind.nesting import NestedQueries
 from firesteel_sql.bind.placeholders import (
@@ -32,6 +32,7 @@ from firesteel_sql.functions.aggregates import AGGREGATES, SqlAggregate, with_tr
 from firesteel_sql.functions.operators import chosen
 from firesteel_sql.functions.signature import boolean
 from firesteel_sql.parse import nodes as n
+from firesteel_sql.parse.errors import SqlError
 from firesteel_sql.plan.projections import column_at, extended, projected
 from firesteel_sql.plan.pushdown import filtered
 from firesteel_sql.plan.relations import Column, ConstantRows, Filter, Projection, Relation, Union
@@ -89,7 +90,10 @@ class _Clause:
     def call(self, node: n.Call, binder: ExpressionBinder) -> RowExpression | None:
         """The meaning of a call of a function of several rows; None for all other functions."""
         name = ".".join(node.function).upper()
-        if name in ("GROUPING", "GROUPING_ID"):
+        if name in ("GROUPING", "GROUPING_ID", "GROUP_ID"):
+            if (name == "GROUP_ID") == bool(node.arguments):
+                takes = "no columns: it is about all keys" if node.arguments else f"columns of GROUP BY: {name}(a, b)"
+                binder.refuse(node, f"{name} takes {takes}")
             inputs = tuple(binder.bind(argument) for argument in node.arguments)
             flags = GroupingFlags(DataTypes.BIGINT(False), inputs)
             if flags not in self.select.grouping_flags:
@@ -253,6 +257,10 @@ class SelectBinder:
         items: list[_Item] = []
         for item in self._body.items:
             if isinstance(item.expression, n.Star):
+                fields = self._fields(item.expression, binder)
+                if fields is not None:
+                    items += fields
+                    continue
                 for scoped in self._starred(item.expression):
                     column = self._relation.columns[scoped.index]
                     # USING and FULL JOIN: the scope's name stands for a column that is computed.
@@ -263,6 +271,25 @@ class SelectBinder:
             expression = binder.bind(item.expression)
             items.append(_Item(self._column(item, expression, len(items)), expression))
         return items
+
+    def _fields(self, star: n.Star, binder: ExpressionBinder) -> list[_Item] | None:
+        """The fields of the row ``t.r.*``; None if the name before the star is that of a table, or unknown."""
+        if not star.qualifier:
+            return None
+        try:
+            self._scope.of_table(star.qualifier)
+            return None
+        except NameRefused:
+            pass
+        try:
+            row = binder.bind(n.ColumnReference(star.qualifier, at=star.at)).type
+        except SqlError:
+            return None
+        if not isinstance(row, RowType):
+            self._refuse(star, f"{'.'.join(star.qualifier)} is {row}, which has no fields")
+        paths = [(*star.qualifier, name) for name in row.field_names()]
+        parts = [binder.bind(n.ColumnReference(path, at=star.at)) for path in paths]
+        return [_Item(Column(path[-1], part.type), part) for path, part in zip(paths, parts, strict=True)]
 
     def _starred(self, star: n.Star) -> list[ScopedColumn]:
         if not star.qualifier:
@@ -458,7 +485,8 @@ class SelectBinder:
                 )
             expressions += [column_at(part, place) for place in range(len(keys), len(part.columns))]
             for flags in self.grouping_flags:
-                bits = sum((item not in keys) << place for place, item in enumerate(reversed(flags.inputs)))
+                flagged = flags.inputs or tuple(groups)
+                bits = sum((item not in keys) << place for place, item in enumerate(reversed(flagged)))
                 expressions.append(Constant(DataTypes.BIGINT(False), bits))
             if not columns:
                 names = [_name_of(group, f"$group{place}") for place, group in enumerate(groups)]

@@ -161,7 +161,12 @@ def _now(names: str, result: DataType) -> None:
         return operation(names.split()[0], "times:now", (), result, nullable=False, zone=session.zone)
 
 
-_now("CURRENT_TIMESTAMP NOW CURRENT_ROW_TIMESTAMP PROCTIME", DataTypes.TIMESTAMP_LTZ(3))
+@declare("PROCTIME", operands=0)
+def _processing_time(operands: Sequence[RowExpression], session: Session) -> RowExpression:
+    return operation("PROCTIME", "times:now", (), DataTypes.TIMESTAMP_LTZ(3), nullable=False, zone=session.zone)
+
+
+_now("CURRENT_TIMESTAMP NOW CURRENT_ROW_TIMESTAMP", DataTypes.TIMESTAMP_LTZ(3))
 _now("LOCALTIMESTAMP", DataTypes.TIMESTAMP(3))
 _now("CURRENT_DATE", DataTypes.DATE())
 _now("LOCALTIME CURRENT_TIME", DataTypes.TIME(0))
