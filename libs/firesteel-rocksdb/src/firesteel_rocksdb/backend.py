@@ -30,8 +30,9 @@ from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.state import StateDescriptor
 from firesteel.state.attempt_directories import attempt_directory
 from firesteel.state.backend import KeyedStateParameters, StateBackend, TimerQueue
-from firesteel.state.columnar.snapshots import COLUMNS
-from firesteel.state.columnar.store import ColumnarState, by_first
+from firesteel.state.columnar.row_table import ROWS, RowLife, RowTable
+from firesteel.state.columnar.snapshots import COLUMNS, GroupsOf
+from firesteel.state.columnar.store import ColumnarState, by_first, one_group
 from firesteel.state.heap import TABLE, HeapKeyedState, SnapshotTable, SweepsAtEachRecord, place_of
 from firesteel.state.heap_migration import converter_between
 from firesteel.state.heap_states import STATES, HeapState, Kind
@@ -55,6 +56,7 @@ from firesteel_rocksdb.canonical import OutgoingEntries
 from firesteel_rocksdb.columns import ColumnsOnDisk
 from firesteel_rocksdb.database import Linking, Pair, RocksDatabase
 from firesteel_rocksdb.metrics import show
+from firesteel_rocksdb.rows import RowsOnDisk
 from firesteel_rocksdb.settings import RocksDBSettings, memory_of
 from firesteel_rocksdb.table import OutgoingFiles, RocksTable, TableStore, TableSweeper, moved, range_of
 from firesteel_rocksdb.timelines import TimelineTable
@@ -68,7 +70,9 @@ FORMAT_WITH_TIMERS: Final = 2
 """Format of snapshots whose timers are in tables; the others can still be read by versions without timers on disk."""
 FORMAT_WITH_TIMELINES: Final = 3
 """Format of snapshots that have records by time (timelines)."""
-_FORMATS: Final = (FORMAT, FORMAT_WITH_TIMERS, FORMAT_WITH_TIMELINES)
+FORMAT_WITH_ROWS: Final = 4
+"""Format of snapshots that have tables of many rows for each key."""
+_FORMATS: Final = (FORMAT, FORMAT_WITH_TIMERS, FORMAT_WITH_TIMELINES, FORMAT_WITH_ROWS)
 _TOGETHER: Final = 256
 """Entries that are converted to another type at a time."""
 _SNAPSHOT: Final = "snapshot-"
@@ -144,6 +148,8 @@ class RocksDBSnapshot(SlicedSnapshot):
 def _format_of(states: Sequence[StateInfo]) -> int:
     """Lowest format that can hold all these states."""
     kinds = {info.kind for info in states}
+    if ROWS in kinds:
+        return FORMAT_WITH_ROWS
     return FORMAT_WITH_TIMELINES if TIMELINE in kinds else FORMAT_WITH_TIMERS if TIMERS in kinds else FORMAT
 
 
@@ -196,7 +202,7 @@ class RocksDBKeyedState(HeapKeyedState):
         self._closed = False
         self._in_use = threading.Lock()
         """Held while the database is closed, and while another thread moves entries into their new type."""
-        self._columns: dict[str, ColumnsOnDisk] = {}
+        self._columns: dict[str, ColumnsOnDisk | RowsOnDisk] = {}
         self._discarded: list[Linking] = []
         """Linked folders of snapshots that were given up, as long as their files may still exist."""
 
@@ -371,6 +377,23 @@ class RocksDBKeyedState(HeapKeyedState):
         self._columns[name] = columns
         return columns
 
+    @override
+    def rows(
+        self,
+        name: str,
+        key_types: Sequence[pa.DataType],
+        schema: pa.Schema,
+        numbers: Sequence[str] = (),
+        groups_of: GroupsOf = one_group,
+        key_groups: range = range(1),
+        life: RowLife | None = None,
+    ) -> RowTable:
+        """Create state of many rows for each key in front of the database."""
+        table = RowsOnDisk(name, key_types, schema, numbers, groups_of, key_groups, life, open_store=self._open_store)
+        self.attach(table)
+        self._columns[name] = table
+        return table
+
     def _attached_in_chunks(self) -> list[AttachedState]:
         return [attached for name, attached in self._attached.items() if name not in self._columns]
 
@@ -463,7 +486,7 @@ class RocksDBKeyedState(HeapKeyedState):
         timers: dict[str, TimerTable] = {}
         for number, plain in contents["tables"]:
             info = StateInfo.from_json(plain)
-            if info.kind == COLUMNS:
+            if info.kind in (COLUMNS, ROWS):
                 if self._is_left_out(info):
                     store.database.forget_ranges([range_of(number, range(self._parameters.max_parallelism))])
                 else:
@@ -526,7 +549,7 @@ class RocksDBKeyedState(HeapKeyedState):
         self, info: StateInfo, plain: dict[str, Any] | None, timers: Mapping[str, TimerTable]
     ) -> Callable[[bytes, bytes], Pair]:
         """Function that turns an entry of another database into one of this database."""
-        if info.kind == COLUMNS:
+        if info.kind in (COLUMNS, ROWS):
             assert plain is not None
             return self._columns_of(info).take_rows_of(plain)
         number = timers[info.name].number if info.kind == TIMERS else _table_of(self._restored_part(info)).number
@@ -534,10 +557,15 @@ class RocksDBKeyedState(HeapKeyedState):
 
     def _is_left_out(self, info: StateInfo) -> bool:
         """Whether columns are dropped, since nobody has requested them."""
-        return self.drops_unknown_columns and info.kind == COLUMNS and info.name not in self._columns
+        return self.drops_unknown_columns and info.kind in (COLUMNS, ROWS) and info.name not in self._columns
 
-    def _columns_of(self, info: StateInfo) -> ColumnsOnDisk:
+    def _columns_of(self, info: StateInfo) -> ColumnsOnDisk | RowsOnDisk:
         self._taker(info)  # refuses what does not fit
+        if info.name not in self._columns:
+            raise StateRestoreError(
+                f"operator {self._parameters.operator!r}: its state {info.name!r} is on disk, and the operator has it "
+                "in memory now: restore from a savepoint in canonical format"
+            )
         return self._columns[info.name]
 
     # -- the end

@@ -24,7 +24,6 @@ from firesteel.common.own_copies import ATOMS
 from firesteel.core.errors import TaskInterrupt
 from firesteel.core.short_repr import short_repr
 from firesteel.state.backend import FETCHED_TOGETHER
-from firesteel.state.columnar.snapshots import Rows
 from firesteel.state.heap_snapshot import dumps
 from firesteel.state.heap_ttl import Drop, Life
 from firesteel.state.snapshots import Block, Outgoing, StateInfo
@@ -66,13 +65,20 @@ class PackedValue(bytes):
     """A value of a layer that was serialised when it was handed out."""
 
 
+class OutgoingRows(Protocol):
+    """Rows on their way into the database for a snapshot."""
+
+    def take(self, most: int) -> Block | None:
+        """Write some rows, ``most`` at most; None = none are left."""
+
+
 class StoredColumns(Protocol):
     """State in columns whose rows are in the same database."""
 
     number: int
     info: StateInfo
 
-    def begin(self) -> Rows:
+    def begin(self) -> OutgoingRows:
         """Begin a snapshot: the rows that have changed since the last one, on their way into the database."""
 
     def write_removed(self, most: int) -> bool:
@@ -669,7 +675,7 @@ class OutgoingFiles(Outgoing):
 
     def __init__(self, store: TableStore, path: str, groups: range) -> None:
         store.wait_until_free()
-        self._columns: list[tuple[StoredColumns, Rows]] = [
+        self._columns: list[tuple[StoredColumns, OutgoingRows]] = [
             (columns, columns.begin()) for columns in store.columns.values()
         ]
         self.states = [table.info for table in store.tables.values()]

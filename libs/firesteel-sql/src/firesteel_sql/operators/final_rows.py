@@ -31,7 +31,7 @@ class FinalRows(ChangelogFunction):
 
     @override
     def create_state(self, states: ChangelogStates) -> None:
-        self._table = states.rows("rows", self._output, [_ARRIVAL])
+        self._table = states.rows("rows", self._output, [_ARRIVAL], stays=True)
 
     @override
     def open(self, context: ChangelogContext) -> None:

@@ -112,7 +112,14 @@ class JoinChanges(ChangelogFunction):
         for index, schema in enumerate(self._schemas):
             numbers = [_DEGREE] * self._degrees[index] + [ExpiryQueue.NUMBER] * self._has_times
             ttl = 0 if self._has_times else self._plan.ttl[index]
-            table = states.rows("left" if index == 0 else "right", schema, numbers, value_types, ttl)
+            table = states.rows(
+                "left" if index == 0 else "right",
+                schema,
+                numbers,
+                value_types,
+                ttl,
+                stays=self._has_times or bool(value_types),
+            )
             self._sides.append(_Side(index, schema, self._degrees[index], self._padded[index], table))
         self._excluded = None
         if value_types:

@@ -54,7 +54,8 @@ class OverRows(ChangelogFunction):
     def create_state(self, states: ChangelogStates) -> None:
         self._leaves_once = self._plan.is_by_time or self._plan.is_by_clock
         expires = [ExpiryQueue.NUMBER, _LEFT] if self._leaves_once else []
-        self._table = states.rows("rows", self._schema, [_ARRIVAL, *expires], ttl=self._plan.ttl)
+        ttl, stays = self._plan.ttl, self._plan.is_by_time
+        self._table = states.rows("rows", self._schema, [_ARRIVAL, *expires], ttl=ttl, stays=stays)
         calls = [self._plan.calls[number] for number in self._plan.running]
         known = [
             pa.field(f"{over_text(over, self._schema.names)} {at}", part)
@@ -67,7 +68,7 @@ class OverRows(ChangelogFunction):
     def open(self, context: ChangelogContext) -> None:
         super().open(context)
         rows = self._table.all_rows()
-        self._arrivals = int(self._table.numbers[_ARRIVAL].get(rows).max(initial=-1)) + 1
+        self._arrivals = self._table.highest(_ARRIVAL) + 1
         self._computation = OverComputation(self._plan, self._schema, self._output, context)
         self._queue = None
         if self._plan.is_by_time:

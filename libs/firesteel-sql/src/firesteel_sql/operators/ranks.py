@@ -65,20 +65,21 @@ class RankChanges(ChangelogFunction):
     def create_state(self, states: ChangelogStates) -> None:
         expires = [] if self._plan.window_end is None else [ExpiryQueue.NUMBER]
         ttl = 0 if expires else self._plan.ttl
-        self._table = states.rows("rows", self._schema, [_RANK, _ARRIVAL, *expires], ttl=ttl)
+        stays = bool(expires) or self._plan.refuses_peers
+        self._table = states.rows("rows", self._schema, [_RANK, _ARRIVAL, *expires], ttl=ttl, stays=stays)
 
     @override
     def open(self, context: ChangelogContext) -> None:
         super().open(context)
         rows = self._table.all_rows()
         ranks = self._table.numbers[_RANK].get(rows)
-        self._arrivals = int(self._table.numbers[_ARRIVAL].get(rows).max(initial=-1)) + 1
+        self._arrivals = self._table.highest(_ARRIVAL) + 1
         self._ranked = SlotLists()  # the rows that have a rank; of all rows if each one has
         self._stores_others = not self._plan.is_insert_only and self._plan.last is not None
         if self._stores_others:
             ranked = rows[ranks > 0]
             self._ranked.append(self._table.slots_of(ranked), ranked)
-            self._table.on_leaving = self._leave
+            self._table.on_leaving, self._table.on_arrival = self._leave, self._return
         self._ends = None if self._plan.window_end is None else ExpiryQueue(self._table, 100)
         self._late_rows = context.metrics.counter("numLateRecordsDropped")
         self._unchecked = [self._table.slots_of(rows)]  # partitions that may have several rows since the last watermark
@@ -123,9 +124,14 @@ class RankChanges(ChangelogFunction):
             table.drop(rows[after == 0])
 
     def _leave(self, rows: Ints) -> None:
-        """Note that rows leave the table by themselves: they have expired."""
+        """Note that rows leave memory: they have expired, or have not been used for long."""
         ranks = self._table.numbers[_RANK].get(rows)
         self._ranked.remove(rows[ranks > 0])
+
+    def _return(self, rows: Ints) -> None:
+        """Note that rows are in memory again."""
+        ranked = rows[self._table.numbers[_RANK].get(rows) > 0]
+        self._ranked.append(self._table.slots_of(ranked), ranked)
 
     def _with_free_ranks(self, slots: Ints) -> Ints:
         """The partitions of which a row with a rank may have expired: others have more rows than they have ranks."""

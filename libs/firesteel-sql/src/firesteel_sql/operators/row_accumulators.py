@@ -68,8 +68,7 @@ class StoredRows:
 
     def _add(self, slots: Ints, columns: Sequence[pa.Array]) -> None:
         if self._next is None:
-            positions = self.table.numbers[_POSITION].get(self.table.all_rows())
-            self._next = int(positions.max(initial=-1)) + 1
+            self._next = self.table.highest(_POSITION) + 1
         rows = self.table.add(self.table.slots(self._state.index.keys(slots)), columns)
         self.table.numbers[_POSITION].set(rows, np.arange(self._next, self._next + len(rows)))
         self._next += len(rows)

@@ -34,7 +34,7 @@ class SessionRows(ChangelogFunction):
 
     @override
     def create_state(self, states: ChangelogStates) -> None:
-        self._rows = states.rows("sessions", self._input, [_TIME])
+        self._rows = states.rows("sessions", self._input, [_TIME], stays=True)
         self._first: int | None = None
 
     @override

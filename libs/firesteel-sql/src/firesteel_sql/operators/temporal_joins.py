@@ -53,7 +53,8 @@ class VersionJoin(ChangelogFunction):
     def create_state(self, states: ChangelogStates) -> None:
         numbers = [_KIND, _ARRIVAL, ExpiryQueue.NUMBER]
         self._tables = [
-            states.rows(name, schema, numbers) for name, schema in zip(("left", "right"), self._schemas, strict=True)
+            states.rows(name, schema, numbers, stays=True)
+            for name, schema in zip(("left", "right"), self._schemas, strict=True)
         ]
 
     @override

@@ -33,7 +33,7 @@ class SortedByTime(ChangelogFunction):
 
     @override
     def create_state(self, states: ChangelogStates) -> None:
-        self._table = states.rows("rows", self._rows, [_ARRIVAL, ExpiryQueue.NUMBER])
+        self._table = states.rows("rows", self._rows, [_ARRIVAL, ExpiryQueue.NUMBER], stays=True)
 
     @override
     def open(self, context: ChangelogContext) -> None:

@@ -91,6 +91,7 @@ from firesteel.core.plugins import load
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.state import StateDescriptor
+from firesteel.state.columnar.row_table import RowLife, RowTable
 from firesteel.state.columnar.snapshots import GroupsOf
 from firesteel.state.columnar.store import ColumnarState, one_group
 from firesteel.state.snapshots import (
@@ -249,6 +250,24 @@ class KeyedStateBackend(KeyedStateStore):
             key_types: of the key's columns.
             grouped: how many of these, the first ones, decide on the key group; None = all.
         """
+
+    def rows(
+        self,
+        name: str,
+        key_types: Sequence[pa.DataType],
+        schema: pa.Schema,
+        numbers: Sequence[str] = (),
+        groups_of: GroupsOf = one_group,
+        key_groups: range = range(1),
+        life: RowLife | None = None,
+    ) -> RowTable:
+        """Create state of many rows for each key, before ``restore``; parameters as of ``RowTable``.
+
+        Between batches rows may leave memory: ``RowTable.begin_batch``.
+        """
+        table = RowTable(name, key_types, schema, numbers, groups_of, key_groups, life)
+        self.attach(table)
+        return table
 
     @abstractmethod
     def attach(self, state: AttachedState) -> None:

@@ -82,6 +82,8 @@ class ChangelogStates:
         numbers: Sequence[str] = (),
         more_key_types: Sequence[pa.DataType] = (),
         ttl: int = 0,
+        *,
+        stays: bool = False,
     ) -> RowTable:
         """State with any number of rows for each key.
 
@@ -91,12 +93,16 @@ class ChangelogStates:
             numbers: names of the numbers beside each row.
             more_key_types: of further columns of the key.
             ttl: ms after its last write at which a row expires; 0 = never.
+            stays: numbers of rows are remembered from one batch to the next, so rows stay in memory on all backends.
         """
         life = RowLife(ttl, self.parameters.clock.epoch_ms) if ttl else None
         key_types, parameters = [*self.key_types, *more_key_types], self.parameters
         groups_of = by_first(parameters.key_groups_of, len(self.key_types))
-        table = RowTable(name, key_types, schema, numbers, groups_of, parameters.key_groups, life)
-        self.backend.attach(table)
+        if stays:
+            table = RowTable(name, key_types, schema, numbers, groups_of, parameters.key_groups, life)
+            self.backend.attach(table)
+        else:
+            table = self.backend.rows(name, key_types, schema, numbers, groups_of, parameters.key_groups, life)
         self.created[name] = table
         return table
 

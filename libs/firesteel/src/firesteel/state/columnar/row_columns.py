@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import override
 
 from firesteel.state.columnar.growing import GrowingArray
 from firesteel.state.columnar.row_contents import is_text, is_wide, wide_numbers
@@ -16,6 +17,8 @@ from firesteel.state.columnar.values import Codec, valid_of
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+_OBJECT: Final = 200
+"""Bytes of a nested value, guessed."""
 
 
 class RowColumn(ABC):
@@ -29,6 +32,16 @@ class RowColumn(ABC):
         self.data_type = data_type
         self._valid: GrowingArray | None = None  # created with the first null
         self._room = 0
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Bytes of each row, beyond ``live_bytes``."""
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of texts beside the rows."""
+        return 0
 
     @property
     @abstractmethod
@@ -79,6 +92,11 @@ class _Values(RowColumn):
         self._array = self._codec.array(0)
 
     @property
+    @override
+    def width(self) -> int:
+        return self._codec.dtype.itemsize if self._codec.fixed else _OBJECT
+
+    @property
     def nbytes(self) -> int:
         return self._codec.dtype.itemsize * len(self._array.values)
 
@@ -104,6 +122,11 @@ class _WideNumbers(RowColumn):
         self._array = GrowingArray(f"V{data_type.bit_width // 8}")
 
     @property
+    @override
+    def width(self) -> int:
+        return self._array.dtype.itemsize
+
+    @property
     def nbytes(self) -> int:
         return self._array.dtype.itemsize * len(self._array)
 
@@ -125,6 +148,16 @@ class _Texts(RowColumn):
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)
         self._heap = TextHeap(data_type)
+
+    @property
+    @override
+    def width(self) -> int:
+        return 16
+
+    @property
+    @override
+    def live_bytes(self) -> int:
+        return self._heap.live_bytes
 
     @property
     def nbytes(self) -> int:

@@ -211,12 +211,20 @@ class RowTable(AttachedColumns):
 
     def slots(self, keys: Sequence[pa.Array]) -> Ints:
         """Slot of each key, to add rows to."""
+        self._release_emptied()
+        slots = self.index.slots(keys)
+        self.drop_expired(slots)
+        return slots
+
+    def _release_emptied(self) -> None:
+        """Forget the keys that have no rows any more."""
         if self._emptied:
             slots = np.unique(np.concatenate(self._emptied))
             self._emptied = []
-            self.index.release(slots[self.lists.counts(slots) == 0])
-        slots = self.index.slots(keys)
-        self.drop_expired(slots)
+            self.index.release(self._forgettable(slots[self.lists.counts(slots) == 0]))
+
+    def _forgettable(self, slots: Ints) -> Ints:
+        """Those of slots without rows whose keys may be forgotten."""
         return slots
 
     def forget_unused(self, slots: Ints) -> None:
@@ -261,13 +269,18 @@ class RowTable(AttachedColumns):
         if not len(rows):
             return
         self.touch(rows, is_write=False)
+        self._emptied.append(self._remove(rows))
+
+    def _remove(self, rows: Ints) -> Ints:
+        """Remove rows from memory; returns the slots that have none any more."""
         if self._contents is not None:
             self._contents.remove(rows)
-        self._emptied.append(self.lists.remove(rows))
+        emptied = self.lists.remove(rows)
         for column in self._columns:
             column.clear(rows)
         self._free.append(rows)
         self.size -= len(rows)
+        return emptied
 
     def rows_of(self, slots: Ints) -> tuple[Ints, Ints]:
         """All rows of slots: for each the position of its slot in ``slots``, and its number; a slot -1 has none."""
@@ -278,8 +291,12 @@ class RowTable(AttachedColumns):
         return self.lists.owners.get(rows).astype(np.int64) - 1
 
     def all_rows(self) -> Ints:
-        """Numbers of all rows."""
+        """Numbers of all rows in memory."""
         return np.flatnonzero(self.lists.owners.values[: self._capacity])
+
+    def highest(self, number: str) -> int:
+        """The highest value of a number beside rows, also of rows that are not in memory; -1 without rows."""
+        return int(self.numbers[number].get(self.all_rows()).max(initial=-1))
 
     def take(self, rows: Ints, places: Sequence[int] | None = None) -> list[pa.Array]:
         """Columns of rows; those at some places of the schema if these are named."""
@@ -398,30 +415,27 @@ class RowTable(AttachedColumns):
                     own = self._own(batch) if chunk.key_group == SEVERAL else batch
                     self.take_rows(info, own)
                     continue
-                numbers = batch.column(batch.num_columns - 1)
-                self._drop_restored(numbers.to_numpy())
+                if self._restored is None:
+                    self._restored = GrowingArray(np.int32)
+                restored, last = self._restored, batch.num_columns - 1
+                self._drop_restored(restored, batch.column(last).to_numpy().astype(np.int64))
                 if info.kind != REMOVED:
                     own = self._own(batch)
-                    rows = self._take_rows(own.select(range(batch.num_columns - 1)))
-                    self._number_restored(own.column(batch.num_columns - 1).to_numpy(), rows)
+                    rows = self._take_rows(own.select(range(last)))
+                    numbers = own.column(last).to_numpy().astype(np.int64)
+                    restored.ensure(int(numbers.max(initial=-1)) + 1)
+                    restored.set(numbers, rows + 1)
 
     @override
     def taken_back(self) -> None:
         self._restored = None
 
-    def _drop_restored(self, numbers: npt.NDArray[np.int32]) -> None:
+    def _drop_restored(self, restored: GrowingArray, numbers: Ints) -> None:
         """Drop the rows that have these numbers in earlier snapshots of the former subtask."""
-        if self._restored is not None:
-            numbers = numbers[numbers < len(self._restored)]
-            rows = self._restored.get(numbers.astype(np.int64)).astype(np.int64) - 1
-            self.drop(rows[rows >= 0])
-            self._restored.set(numbers.astype(np.int64), 0)
-
-    def _number_restored(self, numbers: npt.NDArray[np.int32], rows: Ints) -> None:
-        if self._restored is None:
-            self._restored = GrowingArray(np.int32)
-        self._restored.ensure(int(numbers.max(initial=-1)) + 1)
-        self._restored.set(numbers.astype(np.int64), rows + 1)
+        numbers = numbers[numbers < len(restored)]
+        rows = restored.get(numbers).astype(np.int64) - 1
+        self.drop(rows[rows >= 0])
+        restored.set(numbers, 0)
 
     @override
     def take_rows(self, info: StateInfo, batch: pa.RecordBatch) -> None:

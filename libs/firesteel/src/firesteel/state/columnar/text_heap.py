@@ -51,6 +51,11 @@ class TextHeap:
         """Bytes of views, and of blocks as far as they were written."""
         return _VIEW.itemsize * len(self._views) + sum(self._used)
 
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of the texts that are not in their views."""
+        return int(self._live.sum())
+
     def ensure(self, rows: int) -> None:
         """Make room for this many rows."""
         self._views.ensure(rows)
