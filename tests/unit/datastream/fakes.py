@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from firesteel.common import CompletableFuture, Configuration, JobExecutionResult, JobID, JobStatus
-from firesteel.common.executor import CollectingJobClient, SubmittedJobs
+from firesteel.common.executor import ClusterJobs, CollectingJobClient
 from firesteel.datastream import StreamExecutionEnvironment
 from firesteel.graph.stream_graph import StreamGraph
 
@@ -98,7 +98,7 @@ class FakeExecutor:
         self.clients.append(FakeJobClient(self.result, FakeResultStream(self.answers)))
         return self.clients[-1]
 
-    def cluster_jobs(self, configuration: Configuration) -> SubmittedJobs | None:
+    def cluster_jobs(self, configuration: Configuration) -> ClusterJobs | None:
         return None
 
     def close(self) -> None:

@@ -96,5 +96,5 @@ class JdbcRowLookup:
         return self._declared.rows(fetched)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the database."""
         self._run.close()

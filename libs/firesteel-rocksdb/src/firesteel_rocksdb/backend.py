@@ -625,7 +625,7 @@ class RocksDBStateBackend(StateBackend):
         self._settings = RocksDBSettings()
 
     def configure(self, settings: Settings) -> None:
-        """Read ``state.backend.rocksdb.*``."""
+        """Take over the options ``state.backend.rocksdb.*`` of a job."""
         self._settings = RocksDBSettings.read(settings)
 
     def create_keyed_state(self, parameters: KeyedStateParameters) -> RocksDBKeyedState:

@@ -74,7 +74,7 @@ def merged(vertex: Mapping[str, Any], answers: Iterable[m.HotKeys | BaseExceptio
     }
 
 
-def _largest(by_key: Mapping[tuple[str, int], float], records: float, most: int) -> list[t.HotKey]:
+def _largest(by_key: Mapping[tuple[str, int], float], records: float, most: int) -> list[t.HotKeyInfo]:
     largest = sorted(by_key.items(), key=lambda item: (-item[1], item[0]))[:most]
     return [
         {"key": text, "share": round(min(1.0, count / records), 4), "records": round(count, 1), "subtask": subtask}

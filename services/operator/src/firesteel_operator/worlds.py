@@ -80,7 +80,7 @@ class Rest(Protocol):
         """Take a savepoint of a job, which runs on."""
 
     def cancel(self, job_id: str) -> None:
-        """Cancel a job."""
+        """Cancel a job of the cluster."""
 
     def run(self, name: str, program: bytes, order: Mapping[str, Any]) -> None:
         """Upload a program and run it."""

@@ -22,7 +22,7 @@ class NestedQueries(Protocol):
 
     @property
     def catalogs(self) -> Catalogs:
-        """Tables and views."""
+        """The tables and views that queries may name."""
 
     @property
     def session(self) -> Session:

@@ -18,7 +18,7 @@ class TableLookup(ABC):
     """Finds rows of a table in another system. It is pickled, then opened in a slot, where ``rows`` may wait."""
 
     def open(self) -> None:  # noqa: B027 # not all have to connect
-        """Connect."""
+        """Connect to the system that has the rows."""
 
     @abstractmethod
     def rows(self, keys: Sequence[Key]) -> Sequence[Sequence[LookedUpRow]]:

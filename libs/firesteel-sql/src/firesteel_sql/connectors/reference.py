@@ -53,7 +53,7 @@ file, the field and the value.
 
 
 def render() -> str:
-    """The page."""
+    """The text of docs/sql-connectors.md."""
     lines = [_HEAD]
     for name in CONNECTORS:
         connector: TableConnector = load(GROUP, name)()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from firesteel.common.executor import SubmittedJobs
+from firesteel.common.executor import ClusterJobs
 from firesteel.core.errors import CheckpointError, JobError
 from firesteel.table.types import DataTypes
 from firesteel_sql.catalog.catalog import near
@@ -27,7 +27,7 @@ def _row(job: dict[str, Any]) -> tuple[Any, ...]:
     return job["jid"], job["name"], job["state"], started
 
 
-def show_jobs(jobs: SubmittedJobs | None) -> Listing:
+def show_jobs(jobs: ClusterJobs | None) -> Listing:
     """A row for each job of the cluster.
 
     Raises:
@@ -36,7 +36,7 @@ def show_jobs(jobs: SubmittedJobs | None) -> Listing:
     return _COLUMNS, [] if jobs is None else [_row(job) for job in jobs.overview()]
 
 
-def describe_job(jobs: SubmittedJobs | None, statement: s.Describe, sql: str) -> Listing:
+def describe_job(jobs: ClusterJobs | None, statement: s.Describe, sql: str) -> Listing:
     """The row of one job.
 
     Raises:
@@ -47,7 +47,7 @@ def describe_job(jobs: SubmittedJobs | None, statement: s.Describe, sql: str) ->
     return _COLUMNS, [_row(_found(jobs, job_id, sql))]
 
 
-def _found(jobs: SubmittedJobs | None, job_id: str, sql: str) -> dict[str, Any]:
+def _found(jobs: ClusterJobs | None, job_id: str, sql: str) -> dict[str, Any]:
     known = {} if jobs is None else {str(job["jid"]): job for job in jobs.overview()}
     if job_id not in known:
         raise _error(sql, f"there is no job '{job_id}'{near(job_id, known)}")
@@ -60,7 +60,7 @@ def _error(sql: str, problem: str) -> SqlError:
     return SqlError(problem, sql, start, sql.index("'", start + 1) + 1)
 
 
-def stop_job(jobs: SubmittedJobs | None, statement: s.StopJob, sql: str) -> str | None:
+def stop_job(jobs: ClusterJobs | None, statement: s.StopJob, sql: str) -> str | None:
     """Stop a job; returns the path of the savepoint if it is to have one.
 
     Raises:

@@ -112,7 +112,6 @@ def _trimmed(side: str, what: str, text: str) -> str:
 
 
 def _trimming(in_arrow: Any) -> Any:
-    """Trim constant characters."""
 
     def trimmed(texts: Any, what: Any = None) -> Any:
         if what is None:

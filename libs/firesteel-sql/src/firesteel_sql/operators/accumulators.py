@@ -276,7 +276,7 @@ def sum_of(storage: Storage) -> WholeSum | FloatingSum | DecimalSum:
 
 
 class Mean(GroupAccumulator):
-    """AVG."""
+    """AVG: a sum and a count."""
 
     def __init__(self, storage: Storage) -> None:
         self._sum = sum_of(storage)

@@ -14,7 +14,7 @@ from firesteel.common.configuration import Configuration
 from firesteel.common.job_client import JobClient
 from firesteel.common.job_execution_result import JobExecutionResult
 
-__all__ = ["CollectingJobClient", "ExecutorFactory", "PipelineExecutor", "ResultStream", "SubmittedJobs"]
+__all__ = ["ClusterJobs", "CollectingJobClient", "ExecutorFactory", "PipelineExecutor", "ResultStream"]
 
 
 class ResultStream(Protocol):
@@ -59,7 +59,7 @@ class CollectingJobClient(JobClient):
         """Return the results of the collect operator with this id."""
 
 
-class SubmittedJobs(Protocol):
+class ClusterJobs(Protocol):
     """The jobs of a cluster, whoever has submitted them."""
 
     def overview(self) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ class PipelineExecutor(Protocol):
         """
         ...
 
-    def cluster_jobs(self, configuration: Configuration) -> SubmittedJobs | None:
+    def cluster_jobs(self, configuration: Configuration) -> ClusterJobs | None:
         """Return the jobs of the cluster; None if there is no cluster yet.
 
         Raises:

@@ -48,7 +48,7 @@ class LatencyHistogram:
 
     @property
     def total(self) -> int:
-        """Number of latencies."""
+        """How many latencies were recorded."""
         return self._counts.total()
 
     def buckets(self) -> list[tuple[int, int]]:

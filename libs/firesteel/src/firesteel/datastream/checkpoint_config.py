@@ -66,11 +66,11 @@ class CheckpointConfig:
         return self.get_checkpoint_interval() > 0
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """Returns the mode."""
+        """Returns whether barriers are aligned (EXACTLY_ONCE) or not."""
         return CheckpointingMode(self._get(opt.CHECKPOINTING_MODE))
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        """Sets the mode."""
+        """Sets whether barriers are aligned (EXACTLY_ONCE) or not."""
         if not isinstance(checkpointing_mode, CheckpointingMode):
             raise TypeError(f"the mode is a CheckpointingMode, not {type(checkpointing_mode).__name__}")
         return self._set(opt.CHECKPOINTING_MODE, checkpointing_mode.value)

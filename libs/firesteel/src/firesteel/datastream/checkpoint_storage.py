@@ -79,7 +79,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         return None
 
     def to_options(self) -> dict[str, str]:
-        """The storage ``jobmanager``."""
+        """Options that choose the storage ``jobmanager``."""
         return {
             opt.CHECKPOINTING_STORAGE.key: "jobmanager",
             **_option(opt.CHECKPOINTING_DIRECTORY, self._path),
@@ -123,7 +123,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         whole_number("write_buffer_size", write_buffer_size, -1)
 
     def get_checkpoint_path(self) -> str | None:
-        """Returns the directory."""
+        """Returns the directory of checkpoints."""
         return self._path
 
     def get_savepoint_path(self) -> str | None:
@@ -139,7 +139,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return opt.CHECKPOINTING_WRITE_BUFFER.default if self._buffer < 0 else self._buffer
 
     def to_options(self) -> dict[str, str]:
-        """The storage ``filesystem``."""
+        """Options that choose the storage ``filesystem``."""
         return {
             opt.CHECKPOINTING_STORAGE.key: "filesystem",
             **_option(opt.CHECKPOINTING_DIRECTORY, self._path),
@@ -170,7 +170,7 @@ class CustomCheckpointStorage(CheckpointStorage):
         self.to_options()
 
     def to_options(self) -> NoReturn:
-        """Refused: UnsupportedFeatureError."""
+        """Refused, as a storage of Java can't be used: UnsupportedFeatureError."""
         raise UnsupportedFeatureError(
             "CustomCheckpointStorage wraps a Java object, and there is no JVM: name a storage with "
             "execution.checkpointing.storage"

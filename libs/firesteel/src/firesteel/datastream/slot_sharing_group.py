@@ -39,19 +39,19 @@ class MemorySize:
         return self._bytes
 
     def get_kibi_bytes(self) -> int:
-        """Returns whole KiB."""
+        """Returns the size in whole KiB."""
         return self._bytes >> 10
 
     def get_mebi_bytes(self) -> int:
-        """Returns whole MiB."""
+        """Returns the size in whole MiB."""
         return self._bytes >> 20
 
     def get_gibi_bytes(self) -> int:
-        """Returns whole GiB."""
+        """Returns the size in whole GiB."""
         return self._bytes >> 30
 
     def get_tebi_bytes(self) -> int:
-        """Returns whole TiB."""
+        """Returns the size in whole TiB."""
         return self._bytes >> 40
 
     def __eq__(self, other: object) -> bool:
@@ -103,7 +103,7 @@ class SlotSharingGroup:
         self._external_resources = dict(external_resources or {})
 
     def get_name(self) -> str:
-        """Returns the name."""
+        """Returns the name of the group."""
         return self._name
 
     def get_cpu_cores(self) -> float | None:

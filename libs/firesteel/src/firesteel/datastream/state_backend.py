@@ -54,7 +54,7 @@ class HashMapStateBackend(StateBackend):
     """
 
     def to_options(self) -> dict[str, str]:
-        """The backend ``hashmap``."""
+        """Options that choose the backend ``hashmap``."""
         return {opt.STATE_BACKEND.key: "hashmap"}
 
     def __str__(self) -> str:
@@ -203,7 +203,7 @@ class CustomStateBackend(StateBackend):
         self.to_options()
 
     def to_options(self) -> NoReturn:
-        """Refused: UnsupportedFeatureError."""
+        """Refused, as a backend of Java can't be used: UnsupportedFeatureError."""
         raise UnsupportedFeatureError(
             "CustomStateBackend wraps a Java object, and there is no JVM: name a state backend with state.backend.type"
         )

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, Self
 
 from firesteel.common.configuration import Configuration
 from firesteel.common.execution_config import ExecutionConfig
-from firesteel.common.executor import CollectingJobClient, ExecutorFactory, PipelineExecutor, SubmittedJobs
+from firesteel.common.executor import ClusterJobs, CollectingJobClient, ExecutorFactory, PipelineExecutor
 from firesteel.common.io import InputFormat
 from firesteel.common.job_client import JobClient
 from firesteel.common.job_execution_result import JobExecutionResult
@@ -605,7 +605,7 @@ class StreamExecutionEnvironment(NearNames):
             submitted_jobs.remove(client)
         return [client.get_job_id() for client in clients]
 
-    def cluster_jobs(self) -> SubmittedJobs | None:
+    def cluster_jobs(self) -> ClusterJobs | None:
         """Returns the jobs of the cluster that jobs are submitted to; None if there is no cluster yet.
 
         Raises:

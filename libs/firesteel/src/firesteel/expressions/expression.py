@@ -344,23 +344,23 @@ class DateTimeFunctions:
         return self._part("year")
 
     def month(self) -> Expression:
-        """1 to 12."""
+        """The month, 1 to 12."""
         return self._part("month")
 
     def day(self) -> Expression:
-        """1 to 31."""
+        """The day of the month, 1 to 31."""
         return self._part("day")
 
     def hour(self) -> Expression:
-        """0 to 23."""
+        """The hour, 0 to 23."""
         return self._part("hour")
 
     def minute(self) -> Expression:
-        """0 to 59."""
+        """The minute, 0 to 59."""
         return self._part("minute")
 
     def second(self) -> Expression:
-        """0 to 59."""
+        """The second, 0 to 59."""
         return self._part("second")
 
     def microsecond(self) -> Expression:

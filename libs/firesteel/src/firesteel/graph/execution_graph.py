@@ -371,7 +371,7 @@ class FailureRepeats:
     last_ms: int = 0
 
     def add(self, at_ms: int) -> None:
-        """Count a failure."""
+        """Count a failure among those that repeat."""
         self.count, self.first_ms, self.last_ms = self.count + 1, self.first_ms or at_ms, at_ms
 
 

@@ -18,7 +18,7 @@ _LONGEST: Final = 400
 
 
 class EventType(StrEnum):
-    """Kinds of events."""
+    """What may happen to a job."""
 
     SUBMITTED = "SUBMITTED"
     SCHEDULED = "SCHEDULED"

@@ -89,7 +89,7 @@ class WatermarkHold(TypedDict):
     text: str
 
 
-class HotKey(TypedDict):
+class HotKeyInfo(TypedDict):
     key: str
     share: float
     records: float
@@ -102,7 +102,7 @@ class VertexHotKeys(TypedDict):
     parallelism: int
     records: float
     lost: float
-    keys: list[HotKey]
+    keys: list[HotKeyInfo]
     problems: list[str]
 
 

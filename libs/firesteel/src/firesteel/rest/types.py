@@ -460,7 +460,7 @@ class ExceptionInfo(TypedDict):
     concurrentExceptions: NotRequired[list[ExceptionInfo]]
 
 
-class FailureRepeats(TypedDict):
+class FailureRepeatsInfo(TypedDict):
     number: int
     count: int
     first_ms: int
@@ -479,7 +479,7 @@ RootExceptionInfo = TypedDict(
         "taskManagerId": NotRequired[str | None],
         "concurrentExceptions": list[ExceptionInfo],
         "firesteel-answer": str,
-        "firesteel-repeats": NotRequired[FailureRepeats],
+        "firesteel-repeats": NotRequired[FailureRepeatsInfo],
     },
 )
 

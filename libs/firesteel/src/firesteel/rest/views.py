@@ -317,7 +317,7 @@ def _root_exception(record: Mapping[str, Any]) -> t.RootExceptionInfo:
         },
     )
     if "repeats" in record:
-        shown["firesteel-repeats"] = picked(t.FailureRepeats, record["repeats"])
+        shown["firesteel-repeats"] = picked(t.FailureRepeatsInfo, record["repeats"])
     return shown
 
 

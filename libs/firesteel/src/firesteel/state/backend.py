@@ -158,7 +158,7 @@ class TimerQueue(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of timers."""
+        """How many timers are registered."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Timer]:

@@ -141,7 +141,7 @@ class HeapTimerQueue(TimerQueue):
         return entries
 
     def __iter__(self) -> Iterator[Timer]:
-        """All timers, unordered."""
+        """All timers, in no order."""
         return timers_of(self._buckets)
 
     def freeze(self) -> Iterator[tuple[int, Any, Any]]:

@@ -19,7 +19,7 @@ _BATCH_ROWS: Final = 16384
 
 
 class ParquetTableFormat(TableFormat):
-    """Files of columns."""
+    """Rows in files of Parquet, which hold them by columns."""
 
     NAME = "parquet"
     TAKES_FIELDS = True

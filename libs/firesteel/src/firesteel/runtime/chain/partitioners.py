@@ -68,7 +68,7 @@ class Output(UserCode, ABC):
         return True
 
     def drop_sketch(self) -> None:
-        """Count no keys."""
+        """Stop counting the keys of records for the dashboard."""
         self.sketch = None
 
     @abstractmethod

@@ -396,5 +396,5 @@ class FixedWindows(WindowState):
         return max((pane.accumulators.rows_seen for pane in self._all_panes()), default=0)
 
     def close(self) -> None:
-        """Drop everything. Idempotent."""
+        """Drop all windows. May be called again."""
         self.panes, self._ahead, self._open, self._queue = {}, {}, set(), []

@@ -532,7 +532,7 @@ class SessionWindows(WindowState):
         return self.accumulators.rows_seen
 
     def close(self) -> None:
-        """Drop everything. Idempotent."""
+        """Drop all sessions. May be called again."""
         self.index, self.accumulators = self._make_index(), Accumulators(self._bound)
         self._opened, self._waiting = _NONE, []
         self._numbers = self._waiting_count = 0

@@ -65,7 +65,7 @@ class Dialer:
         loop.call_soon(self._try)
 
     def close(self) -> None:
-        """Give up. Idempotent."""
+        """Stop trying to connect. May be called again."""
         self._closed = True
         self._deadline.cancel()
         if self._retry is not None:

@@ -45,7 +45,7 @@ class ActivityTimes:
 
     @property
     def now(self) -> Activity:
-        """The current activity."""
+        """What the task does at this moment."""
         return self._now
 
     def totals_ms(self) -> tuple[int, int, int]:

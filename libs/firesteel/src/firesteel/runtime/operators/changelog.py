@@ -265,7 +265,7 @@ class RowExpansion(ABC):
     blocking: bool = False
 
     def open(self) -> None:  # noqa: B027 # most have nothing to open
-        """Begin to run."""
+        """Begin to run; called once, before the first batch."""
 
     def close(self) -> None:  # noqa: B027
         """Give back what was opened. Called once, also after a failure."""

@@ -116,7 +116,7 @@ class TaskInput(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release everything. Idempotent."""
+        """Close all parts of the task. May be called again."""
 
 
 class TaskReporter(CheckpointReporter, Protocol):

@@ -119,11 +119,11 @@ class _Reader(ABC):
 
     @abstractmethod
     def _skip(self) -> None:
-        """Add a null."""
+        """Add a value that is null."""
 
     @abstractmethod
     def column(self) -> pa.Array:
-        """What was read."""
+        """The column of the values that were read."""
 
     def _mask(self) -> pa.Buffer:
         return pa.array(self._is_valid, pa.bool_()).buffers()[1]

@@ -66,7 +66,7 @@ class RowColumn(ABC):
         self._set(rows, values)
 
     def take(self, rows: Ints) -> pa.Array:
-        """Values of rows."""
+        """The values of some rows, in their order."""
         valid = None if self._valid is None else self._valid.get(rows)
         return self._take(rows, None if valid is None or valid.all() else valid)
 
@@ -115,8 +115,6 @@ class _Values(RowColumn):
 
 
 class _WideNumbers(RowColumn):
-    """Decimal numbers."""
-
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)
         self._array = GrowingArray(f"V{data_type.bit_width // 8}")
@@ -143,7 +141,7 @@ class _WideNumbers(RowColumn):
 
 
 class _Texts(RowColumn):
-    """Texts and bytes."""
+    """Texts or bytes: their bytes in one heap, with a place for each row."""
 
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)

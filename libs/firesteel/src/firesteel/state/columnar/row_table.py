@@ -547,7 +547,7 @@ class _ContentIndex:
         self._lists.append(self._index.slots([self._key(slots, hashes)]), rows)
 
     def remove(self, rows: Ints) -> None:
-        """Forget rows."""
+        """Forget some rows, which exist."""
         self._index.release(self._lists.remove(rows))
 
     def match(self, slots: Ints, hashes: Ints, columns: Sequence[pa.Array]) -> Ints:
