@@ -117,6 +117,7 @@ def test_a_taskmanager_that_stands_still_is_given_up_and_comes_back(cluster: Com
     run_another(cluster)
 
 
+@pytest.mark.long  # between hosts of their own, at each run: network/test_partitions.py
 def test_both_sides_of_a_cut_give_up_and_meet_again(cluster: ComposeCluster) -> None:
     job = Endless(cluster)
     with job.taskmanager.cut_off():
