@@ -74,6 +74,8 @@ class _Rig(QueryRig):
         ("SELECT s.id, o.id AS other FROM {} LEFT JOIN [] ON s.r = o.r",
          {(1, 11), (2, 11), (3, None), (4, None), (5, None)}, {(1, 11), (3, None), (5, None)}),
         ("SELECT id FROM {} WHERE a NOT IN (SELECT a FROM [])", {(3,), (4,)}, {(3,)}),
+        ("SELECT id FROM {} WHERE NULLIF(a, ARRAY[0, 0]) NOT IN (SELECT NULLIF(a, ARRAY[0, 0]) FROM [])", {(3,), (4,)},
+         {(3,)}),
         ("SELECT id FROM {} WHERE r <> ROW(1, CAST(0 AS DOUBLE)) AND m IS DISTINCT FROM MAP['j', 1, 'k', 2]",
          {(3,), (4,)}, {(3,)}),
     ],

@@ -384,18 +384,25 @@ class QueryJoiner:
             item.type.nullable or column.type.nullable
             for item, column in zip(searched, query.query.columns, strict=False)
         )
-        if is_null_aware:
-            if len(searched) > 1:
-                self._binder.refuse(query.node, "NOT IN of several columns is not supported where one takes NULL")
+        may_be_equal = is_null_aware and len(searched) > 1
+        if is_null_aware and not may_be_equal:
             self.relation, (place,) = extended(self.relation, searched)
             searched = [column_at(self.relation, place)]
         inner, conditions = self._decorrelated(query, query.query)
         width = len(self.relation.columns)
         for place, item in enumerate(searched):
             found = replace(column_at(inner, place), index=width + place)
-            conditions.append(self._binder.call(query.node, "=", item, found))
+            condition = self._binder.call(query.node, "=", item, found)
+            # Of several columns NULL leaves it open only where the other ones are equal, or open, too.
+            conditions.append(self._is_open(query.node, condition) if may_be_equal else condition)
         kind = JoinKind.ANTI if is_negated else JoinKind.SEMI
-        self.relation = joined(self.relation, inner, kind, conditions, null_aware=is_null_aware)
+        self.relation = joined(self.relation, inner, kind, conditions, null_aware=is_null_aware and not may_be_equal)
+
+    def _is_open(self, node: n.Node, condition: RowExpression) -> RowExpression:
+        """Whether a condition is true or NULL; the condition itself if it is never NULL."""
+        if not condition.type.nullable:
+            return condition
+        return self._binder.call(node, "NOT", self._binder.call(node, "IS FALSE", condition))
 
     def _scalar(self, query: QueryResult, relation: Relation) -> RowExpression:
         """The only value of a query, as a column of the outer rows; NULL if it has no row."""
@@ -467,17 +474,23 @@ class QueryJoiner:
             outer = OuterColumn(item.type, own + number, f"$searched{number}")
             equalities.append(binder.call(node, "=", outer, column_at(inner, number)))
         extended_query = replace(query, parameters=(*query.parameters, *query.searched))
-        equal_rows: Relation = inner
-        for equality in equalities:
-            equal_rows = Filter(equal_rows.columns, equal_rows, equality)
-        is_found = self._is_positive(node, self._scalar(extended_query, _counted(equal_rows)))
+
+        def has_row(conditions: Sequence[RowExpression]) -> RowExpression:
+            rows: Relation = inner
+            for condition in conditions:
+                rows = Filter(rows.columns, rows, condition)
+            return self._is_positive(node, self._scalar(extended_query, _counted(rows)))
+
+        is_found = has_row(equalities)
         nullable = any(item.type.nullable for item in query.searched) or any(
             column.type.nullable for column in inner.columns[: len(query.searched)]
         )
         if not nullable:
             return is_found
+        yes, no = (Constant(rules.with_null(rules.BOOLEAN, False), value) for value in (True, False))
         if len(query.searched) > 1:
-            binder.refuse(node, "IN of several columns stands only in WHERE, connected by AND, where one takes NULL")
+            unknown = has_row([self._is_open(node, equality) for equality in equalities])
+            return chosen([is_found, unknown], [yes, Constant(rules.BOOLEAN, None)], no, binder.session)
         (searched,) = query.searched
         rows = self._scalar(query, _counted(inner))
         values = self._scalar(query, _counted(inner, argument=0))
@@ -486,7 +499,6 @@ class QueryJoiner:
             binder.call(node, "AND", binder.call(node, "IS NULL", searched), self._is_positive(node, rows)),
             binder.call(node, "<", values, rows),
         )  # fmt: skip
-        yes, no = (Constant(rules.with_null(rules.BOOLEAN, False), value) for value in (True, False))
         return chosen([is_found, unknown], [yes, Constant(rules.BOOLEAN, None)], no, binder.session)
 
 

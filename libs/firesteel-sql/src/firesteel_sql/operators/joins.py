@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 from typing_extensions import override
 
 from firesteel.runtime.operators.changelog import (
@@ -27,6 +28,7 @@ from firesteel.runtime.operators.changelog import (
 from firesteel.runtime.records.batch import Batch
 from firesteel.runtime.records.columns import columns_of
 from firesteel.state.columnar.growing import GrowingArray
+from firesteel.state.columnar.nested_bytes import bytes_of
 from firesteel.state.columnar.row_table import RowTable
 from firesteel_sql.operators.changes import (
     OUTPUT_ROWS,
@@ -108,7 +110,8 @@ class JoinChanges(ChangelogFunction):
         self._sides = []
         places, value_types = self._plan.may_be_equal, []
         if places is not None and self._condition is None and self._plan.bounds is None:
-            value_types = [self._schemas[0].field(places[0]).type]
+            value_type = self._schemas[0].field(places[0]).type
+            value_types = [pa.binary() if pt.is_nested(value_type) else value_type]
         for index, schema in enumerate(self._schemas):
             numbers = [_DEGREE] * self._degrees[index] + [ExpiryQueue.NUMBER] * self._has_times
             ttl = 0 if self._has_times else self._plan.ttl[index]
@@ -143,7 +146,8 @@ class JoinChanges(ChangelogFunction):
         side = self._sides[input_index]
         if self._excluded is not None:
             assert self._plan.may_be_equal is not None
-            keys = [*keys, columns_of(batch).column(self._plan.may_be_equal[input_index])]
+            value = columns_of(batch).column(self._plan.may_be_equal[input_index])
+            keys = [*keys, bytes_of(value) if pt.is_nested(value.type) else value]
         changes = net_changes(keys, batch, self._plan.widths[input_index])
         if self._plan.window_ends is not None:
             changes = self._without_late(side, changes)
