@@ -61,6 +61,11 @@ LISTED: dict[str, tuple[AggregateCall, Any, Callable[[Values], Any]]] = {
         Types.INT(),
         _or_null(lambda values: sum(set(values))),
     ),
+    "distinct_mean": (
+        _call("AVG", WHOLE, distinct=True),
+        Types.INT(),
+        _or_null(lambda values: _whole_mean(list(set(values)))),
+    ),
     "chosen": (_call("COUNT", filter=CHOSEN), Types.LONG(), len),
     "chosen_distinct": (
         _call("COUNT", TEXT, distinct=True, filter=CHOSEN),

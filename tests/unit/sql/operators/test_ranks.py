@@ -123,6 +123,14 @@ def test_peers_have_the_order_of_their_arrival() -> None:
     assert last.results == [(1, (1, 10, "b")), (2, (1, 10, "c"))]
 
 
+def test_rows_behind_others_of_their_batch_never_enter_the_state() -> None:
+    run = simple(order=(SortKey(1, ascending=False),), last=2, is_insert_only=True)
+    run.push([(0, (time % 3, time, str(time))) for time in range(900)])
+    assert run.table == Counter([(time % 3, time, str(time)) for time in range(894, 900)])
+    ((_, _, operator),) = run._subtasks
+    assert operator._table._capacity == 6  # type: ignore[attr-defined]
+
+
 def test_a_rank_that_passes_to_another_row_is_an_update() -> None:
     run = simple(order=(SortKey(1, ascending=False),), last=2, with_rank=True)
     run.push([(0, (1, 10, "a"))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +29,7 @@ from firesteel_sql.operators.accumulators import (
     Storage,
 )
 from firesteel_sql.operators.changes import END_OF_INPUT
-from firesteel_sql.operators.distinct import DistinctValues
+from firesteel_sql.operators.distinct import DistinctValues, TurnedValues
 from firesteel_sql.operators.group_results import Ints, Mask, changes_of_groups, inserted, truths
 from firesteel_sql.operators.plans import AggregatePlan
 from firesteel_sql.operators.row_accumulators import ChangingExtreme, RowAccumulator, StoredRows, accumulator_over_rows
@@ -41,47 +40,43 @@ from firesteel_sql.plan.stateful_relations import AggregateCall
 
 
 class _Call:
-    """One aggregate: which rows it counts, and what it stores of them."""
+    """One aggregate: which rows it counts, and what it stores of them.
+
+    Attributes:
+        filter: name of the condition of the rows that count.
+        distinct: the values of its arguments, if each counts once.
+    """
 
     def __init__(
         self, call: AggregateCall, accumulator: GroupAccumulator, distinct: DistinctValues | None, filter_name: str
     ) -> None:
-        self.call, self.accumulator, self._distinct, self._filter = call, accumulator, distinct, filter_name
+        self.call, self.accumulator, self.distinct, self.filter = call, accumulator, distinct, filter_name
         if distinct is not None:
-            distinct.counts_for(self._filter)
+            distinct.counts_for(self.filter)
 
-    def add(
-        self,
-        batch: pa.RecordBatch,
-        keys: Sequence[pa.Array],
-        slots: Ints,
-        groups: Groups,
-        weights: Ints,
-        turned: dict[tuple[Any, ...], ArgumentChanges | None],
-    ) -> None:
-        """Add the changes of a batch; weights are in grouped order.
+    def mask(self, batch: pa.RecordBatch) -> Mask | None:
+        """Which rows of a batch count; None = all."""
+        return None if self.call.filter is None else truths(batch.column(self.call.filter))
+
+    def add(self, batch: pa.RecordBatch, groups: Groups, weights: Ints, turned: TurnedValues | None) -> None:
+        """Add the changes of a batch.
 
         Args:
             batch: rows that come and go.
-            keys: of the rows.
-            slots: of the rows' groups.
             groups: the rows by group.
-            weights: of the rows.
-            turned: the distinct values that have come or gone with this batch: calls of the same arguments count them
-                once together.
+            weights: of the rows, in grouped order.
+            turned: if each value counts once: the rows with values that have come or gone; None = there are none.
         """
-        places = [*self.call.arguments, *(key.place for key in self.call.order)]
-        changes: ArgumentChanges | None = ArgumentChanges(groups, weights, [batch.column(place) for place in places])
-        assert changes is not None
-        if self.call.filter is not None:
-            changes = changes.without(~truths(batch.column(self.call.filter)))
-        if self._distinct is not None:
-            same = (*places, self._filter)
-            if same not in turned:
-                turned[same] = self._distinct.first_and_last(self._filter, keys, slots, changes)
-            changes = turned[same]
-        if changes is not None:
-            self.accumulator.add(changes)
+        columns = [batch.column(place) for place in (*self.call.arguments, *(key.place for key in self.call.order))]
+        if self.distinct is None:
+            changes = ArgumentChanges(groups, weights, columns)
+            mask = self.mask(batch)
+            self.accumulator.add(changes if mask is None else changes.without(~mask))
+        elif turned is not None:
+            picks = pa.array(turned.rows)
+            self.accumulator.add(
+                ArgumentChanges(turned.groups, turned.weights, [column.take(picks) for column in columns])
+            )
 
 
 class GroupAggregate(ChangelogFunction):
@@ -239,9 +234,9 @@ class GroupAggregate(ChangelogFunction):
         if count.min() < 0:
             raise self._without_row(touched[count < 0][:1])
         self._rows.set(touched, count)
-        turned: dict[tuple[Any, ...], ArgumentChanges | None] = {}
+        turned = self._turned_values(keys, rows, slots, groups, by_group)
         for call in self._calls:
-            call.add(rows, keys, slots, groups, by_group, turned)
+            call.add(rows, groups, by_group, turned.get((call.call.arguments, call.filter)))
         changes = None
         if emits:
             existed, exists = before_count > 0, count > 0
@@ -279,6 +274,18 @@ class GroupAggregate(ChangelogFunction):
             if part.unmatched:
                 self._unmatched.inc(part.unmatched)
                 part.unmatched = 0
+
+    def _turned_values(
+        self, keys: Sequence[pa.Array], rows: pa.RecordBatch, slots: Ints, groups: Groups, weights: Ints
+    ) -> dict[tuple[tuple[int, ...], str], TurnedValues | None]:
+        """The values that have come and gone, by arguments that count once and filter: looked up once for all calls."""
+        turned = {}
+        for arguments, distinct in self._distinct.items():
+            filters = {call.filter: call.mask(rows) for call in self._calls if call.distinct is distinct}
+            changes = ArgumentChanges(groups, weights, [rows.column(place) for place in arguments])
+            for name, values in distinct.first_and_last(keys, slots, changes, filters).items():
+                turned[arguments, name] = values
+        return turned
 
     def _results(self, slots: Ints) -> list[pa.Array]:
         return [call.accumulator.results(slots) for call in self._calls]

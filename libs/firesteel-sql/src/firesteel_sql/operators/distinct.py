@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,20 @@ from firesteel.state.columnar.nested_bytes import bytes_of
 from firesteel_sql.operators.accumulators import ArgumentChanges
 from firesteel_sql.operators.group_results import Ints, Mask
 from firesteel_sql.operators.slot_life import SlotLife
+
+
+class TurnedValues(NamedTuple):
+    """Values that have come to a group, or are gone from it.
+
+    Attributes:
+        rows: positions in the batch of a row with each value.
+        groups: these rows by group.
+        weights: +1 for values that have come, -1 for those that are gone, in grouped order.
+    """
+
+    rows: Ints
+    groups: Groups
+    weights: Ints
 
 
 class DistinctValues:
@@ -43,45 +57,53 @@ class DistinctValues:
         self._counts[name] = self.state.column(name, pa.int64())
 
     def first_and_last(
-        self, name: str, keys: Sequence[pa.Array], slots: Ints, changes: ArgumentChanges
-    ) -> ArgumentChanges | None:
-        """The values that have come to a group, and those that are gone from it; None = there are none.
+        self, keys: Sequence[pa.Array], slots: Ints, changes: ArgumentChanges, filters: Mapping[str, Mask | None]
+    ) -> dict[str, TurnedValues | None]:
+        """For each filter the values that have come to a group, and those that are gone from it; None = there are none.
 
         Args:
-            name: of the filter.
             keys: of the rows, in the order of the batch.
             slots: of the rows' groups, in the order of the batch.
-            changes: the arguments, and which rows count.
+            changes: the arguments, and the weights of all rows.
+            filters: which rows count, in the order of the batch; None = all.
         """
+        turned_values: dict[str, TurnedValues | None] = dict.fromkeys(filters)
         changes = changes.without_nulls()
         weights = changes.groups.to_rows(changes.weights)
-        rows = np.flatnonzero(weights)
+        masks = [mask for mask in filters.values() if mask is not None]
+        counts_row = weights != 0
+        if len(masks) == len(filters):
+            counts_row &= np.logical_or.reduce(masks)
+        rows = np.flatnonzero(counts_row)
         if not rows.size:
-            return None
+            return turned_values
         picks = pa.array(rows)
         values = [column.take(picks) for column in changes.arguments]
         comparable = [bytes_of(column) if pt.is_nested(column.type) else column for column in values]
         value_slots = self.state.slots([*(key.take(picks) for key in keys), *comparable])
         self.state.touch(value_slots)
         by_value = Groups(value_slots)
-        counts = self._counts[name]
         self._restart(by_value.slots[self.life.expired(by_value.slots)])
-        before = counts.get(by_value.slots)
-        after = before + np.add.reduceat(weights[rows].take(by_value.order), by_value.starts)
-        if self.life.ttl:
-            self.unmatched -= int(np.minimum(after, 0).sum())
-            after = np.maximum(after, 0)
-        counts.set(by_value.slots, after)
+        ordered_rows = rows.take(by_value.order)
+        ordered_weights = weights.take(ordered_rows)
+        for name, mask in filters.items():
+            counted = ordered_weights if mask is None else np.where(mask.take(ordered_rows), ordered_weights, 0)
+            counts = self._counts[name]
+            before = counts.get(by_value.slots)
+            after = before + np.add.reduceat(counted, by_value.starts)
+            if self.life.ttl:
+                self.unmatched -= int(np.minimum(after, 0).sum())
+                after = np.maximum(after, 0)
+            counts.set(by_value.slots, after)
+            turned = np.flatnonzero((before > 0) != (after > 0))
+            if turned.size:
+                examples = ordered_rows.take(by_value.starts[turned])
+                groups = Groups(slots.take(examples))
+                steps = np.where(after[turned] > 0, 1, -1)
+                turned_values[name] = TurnedValues(examples, groups, steps.take(groups.order))
         self.life.written(by_value.slots)
-        turned = np.flatnonzero((before > 0) != (after > 0))
-        examples = by_value.order.take(by_value.starts[turned])
-        self._release(by_value.slots[after == 0])
-        if not turned.size:
-            return None
-        groups = Groups(slots[rows[examples]])
-        steps = np.where(after[turned] > 0, 1, -1)
-        chosen = pa.array(examples)
-        return ArgumentChanges(groups, steps.take(groups.order), [value.take(chosen) for value in values])
+        self._release(by_value.slots)
+        return turned_values
 
     def begin_batch(self, rows: int) -> int:
         """Forget some values that have expired; returns how many."""
@@ -95,7 +117,7 @@ class DistinctValues:
             column.set(slots, 0)
 
     def _release(self, slots: Ints) -> None:
-        """Forget values that no row has, under any filter."""
+        """Forget those values that no row has, under any filter."""
         empty = np.ones(len(slots), bool)
         for column in self._counts.values():
             empty &= column.get(slots) == 0

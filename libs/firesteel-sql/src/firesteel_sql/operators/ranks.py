@@ -96,9 +96,12 @@ class RankChanges(ChangelogFunction):
         deletions, insertions = changes.at(changes.deleted), changes.at(changes.inserted)
         gone, deletions = matched_rows(table, deletions, self.context.operator, self._unmatched)
         gone_slots, gone_ranks = table.slots_of(gone), numbers[_RANK].get(gone)
-        if self._plan.is_insert_only and self._plan.last is not None:
-            insertions = insertions.at(np.flatnonzero(self._may_rank(insertions)))
         slots = table.slots(insertions.keys)
+        if self._plan.is_insert_only and self._plan.last is not None:
+            # Most rows of a batch are behind others of the same batch: they never enter the state.
+            chosen = self._first_of_batch(slots, insertions)
+            chosen = chosen[self._may_rank(slots[chosen], insertions.at(chosen))]
+            slots, insertions = slots[chosen], insertions.at(chosen)
         if self._stores_others:
             self._ranked.remove(gone[gone_ranks > 0])
         table.drop(gone)
@@ -225,12 +228,25 @@ class RankChanges(ChangelogFunction):
             piece = slice(start, start + OUTPUT_ROWS)
             yield self._result(self._table.take(rows[piece]), ranks[piece], kinds[piece])
 
-    def _may_rank(self, insertions: Changes) -> npt.NDArray[np.bool_]:
-        """Which rows are not behind the last one that has a rank; a partition of that many rows has none behind it."""
+    def _first_of_batch(self, slots: Ints, insertions: Changes) -> Ints:
+        """Positions of the rows that have a rank if there are no others than those of the batch, ascending."""
+        plan, count = self._plan, len(insertions)
+        assert plan.last is not None
+        if not count:
+            return np.empty(0, np.int64)
+        codes = sort_codes(insertions.columns, plan.order)
+        arrivals = np.arange(count)
+        in_order = sort_rows(slots, codes, -arrivals if plan.last_of_peers else arrivals)
+        return np.sort(in_order.order[in_order.ranks(plan.function) <= plan.last])
+
+    def _may_rank(self, slots: Ints, insertions: Changes) -> npt.NDArray[np.bool_]:
+        """Which rows are not behind the last one of their partition that has a rank.
+
+        A partition of that many rows has none behind it.
+        """
         may_rank = np.ones(len(insertions), bool)
         table, order, last = self._table, self._plan.order[:1], self._plan.last
         assert last is not None
-        slots = table.find(insertions.keys)
         positions = np.flatnonzero(table.lists.counts(slots) >= last)
         if not positions.size or (not order and self._plan.last_of_peers):
             return may_rank

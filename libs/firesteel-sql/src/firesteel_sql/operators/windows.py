@@ -57,7 +57,11 @@ def last_moments(ends: pa.Array, zone: str) -> Ints:
 
 def _instants(local: pa.Array, zone: str) -> pa.Array:
     """Points in time at which clocks show this: the later one, if they are set back."""
-    return pc.assume_timezone(local, zone, ambiguous="latest", nonexistent="latest")
+    if zone == "UTC":
+        return local.view(pa.timestamp("ms", zone))
+    moments = local.dictionary_encode()  # the bounds of windows are few
+    points = pc.assume_timezone(moments.dictionary, zone, ambiguous="latest", nonexistent="latest")
+    return points.take(moments.indices)
 
 
 class Windows(RowExpansion):
