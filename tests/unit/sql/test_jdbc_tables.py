@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from firesteel.common.time import Instant
@@ -16,6 +17,7 @@ from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.values import records_of, row_values
 from firesteel.functions.source import Split
+from firesteel.runtime.records.columns import StreamColumns
 from firesteel_sql.connectors.connector import connector_of
 from tests.unit.sql.test_kafka_tables import Recorded, declared
 
@@ -112,6 +114,25 @@ def test_changes_are_kept_by_their_key_and_read_again(database: Path) -> None:
     writer.close()
     assert rows_of(database, "SELECT id, name FROM orders ORDER BY id") == [(1, "c"), (3, "d")]
     assert read(source_of(KEYED, options)) == [[1, "c", *rest], [3, "d", *rest]]
+
+
+def test_changes_come_as_columns(database: Path) -> None:
+    sink, _ = sink_of(KEYED, {"url": f"jdbc:sqlite:{database}", "table-name": "orders"})
+    writer = writer_of(sink)
+    rest = (Decimal("12.50"), datetime(2024, 1, 2, 3, 4, 5, 600_000), Instant(1_700_000_000, 0), b"\0", True)
+    _, context = connector_of(("c", "d", "t"), declared(KEYED, {"connector": "jdbc", "url": "x", "table-name": "y"}))
+    columns = StreamColumns(context.read_type)
+    assert writer.takes_columns
+    writer.write_columns(columns.from_records([Row(1, "a", *rest), Row(2, "b", *rest)]), None)
+    changes = columns.from_records([Row(1, "a", *rest), Row(1, "c", *rest), Row(2, "b", *rest)])
+    writer.write_changes(changes, np.array([1, 2, 3], np.int8), None)
+    writer.flush()
+    by_columns = rows_of(database, "SELECT * FROM orders")
+    writer.write([change(RowKind.UPDATE_AFTER, 1, "c", *rest)], None)
+    writer.flush()
+    writer.close()
+    assert by_columns == rows_of(database, "SELECT * FROM orders"), "the same values as those of rows"
+    assert [row[:3] for row in by_columns] == [(1, "c", 12.5)]
 
 
 def test_a_failed_write_is_repeated_as_a_whole(database: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from typing_extensions import override
 
 from firesteel.common.typeinfo import RowTypeInfo
 from firesteel.common.types import RowKind
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import ProgramError
-from firesteel.expressions.values import row_values
+from firesteel.expressions.values import row_values, values_of
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.two_phase import CommitResult, Committable, Committer, TwoPhaseCommitSink, TwoPhaseWriter
 from firesteel_jdbc.options import JdbcConnectionOptions, JdbcExecutionOptions
@@ -104,7 +107,7 @@ class _ChangeWriter(TwoPhaseWriter[Any]):
         self._changes: dict[tuple[Any, ...], tuple[Any, ...] | None] = {}
         """Key -> its row; None = the row is deleted."""
         self._convert: Callable[[Any], Any] = _same if self._write.takes_columns else self._write.database.value_of
-        self.takes_columns = self._write.takes_columns and not self._key_places
+        self.takes_columns = self._write.takes_columns or bool(self._key_places)
 
     @override
     def open(self) -> None:
@@ -121,24 +124,42 @@ class _ChangeWriter(TwoPhaseWriter[Any]):
 
     @override
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        names, convert, places = self._names, self._convert, self._key_places
-        for value in values:
-            row = tuple([convert(field) for field in row_values(value, names)])
-            if not places:
-                self._rows.append(row)
-                continue
-            kind = value.get_row_kind()
-            if kind is not RowKind.UPDATE_BEFORE:
-                key = tuple([row[place] for place in places])
-                self._changes[key] = None if kind is RowKind.DELETE else row
-        if 0 < self._execution.batch_size <= len(self._rows) + len(self._changes):
-            self.flush()
+        names, convert = self._names, self._convert
+        rows = [tuple([convert(field) for field in row_values(value, names)]) for value in values]
+        if self._key_places:
+            self._buffer_changes(rows, [value.get_row_kind().value for value in values])
+        else:
+            self._rows += rows
+            self._flush_if_full()
 
     @override
-    def write_columns(self, batch: Any, timestamps: Any) -> None:
+    def write_columns(self, batch: pa.RecordBatch, timestamps: Any) -> None:
+        if self._key_places:
+            self.write_changes(batch, np.zeros(batch.num_rows, np.int8), timestamps)
+            return
         self.flush()
         ordered = batch.select(list(self._names))
         self._write.in_transaction(lambda connection: self._write.execute(ordered))
+
+    @override
+    def write_changes(self, batch: pa.RecordBatch, kinds: npt.NDArray[np.int8], timestamps: Any) -> None:
+        ordered = batch.select(list(self._names))
+        pairs = zip(ordered.columns, ordered.schema, strict=True)
+        columns = [list(map(self._convert, values_of(column, field))) for column, field in pairs]
+        self._buffer_changes(zip(*columns, strict=True), kinds.tolist())
+
+    def _buffer_changes(self, rows: Iterable[tuple[Any, ...]], kinds: Sequence[int]) -> None:
+        """Keep the last change of each key; ``kinds`` are values of ``RowKind``."""
+        update_before, delete = RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value
+        for row, kind in zip(rows, kinds, strict=True):
+            if kind != update_before:
+                key = tuple([row[place] for place in self._key_places])
+                self._changes[key] = None if kind == delete else row
+        self._flush_if_full()
+
+    def _flush_if_full(self) -> None:
+        if 0 < self._execution.batch_size <= len(self._rows) + len(self._changes):
+            self.flush()
 
     @override
     def flush(self) -> None:
