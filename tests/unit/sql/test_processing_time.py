@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
-from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.core.errors import ProgramError, UnsupportedFeatureError
 from firesteel.graph.specs import OperatorKind
 from firesteel.runtime.operator_base.watermarks import ActiveClock, EventTime
 from firesteel_sql import TableEnvironment
@@ -79,6 +79,12 @@ def test_rows_meet_within_a_distance_by_the_clock(tables: TableEnvironment) -> N
 def test_rows_that_go_have_no_processing_time(query: str, operator: str, tables: TableEnvironment) -> None:
     with pytest.raises(UnsupportedFeatureError, match=f"{operator}: pt is a processing time, and the rows of its"):
         QueryRig(tables, query)
+
+
+def test_the_clock_needs_periodic_watermarks(tables: TableEnvironment) -> None:
+    tables.execute_sql("SET 'pipeline.auto-watermark-interval' = '0 ms'")
+    with pytest.raises(ProgramError, match="WindowTableFunction: processing time goes on with the watermarks"):
+        QueryRig(tables, f"SELECT COUNT(*) FROM {WINDOW} GROUP BY window_start, window_end")
 
 
 def test_there_is_no_event_time_behind_a_window_by_the_clock(tables: TableEnvironment) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from firesteel.common import WatermarkStrategy
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind
-from firesteel.core.errors import UnsupportedFeatureError
-from firesteel.datastream import DataStream
+from firesteel.core.errors import ProgramError, UnsupportedFeatureError
+from firesteel.datastream import DataStream, StreamExecutionEnvironment
 from firesteel.expressions import Expression, col
 from firesteel_sql.execution.computed_streams import BuildInput
 from firesteel_sql.execution.stream_columns import names_of
@@ -23,11 +23,12 @@ from firesteel_sql.plan.row_expressions import AppliedFunction, to_expression
 from firesteel_sql.plan.stateful_relations import Join, SortedRows, WindowTable
 
 
-def clocked(relation: Relation, build: BuildInput) -> BuildInput:
+def clocked(relation: Relation, build: BuildInput, environment: StreamExecutionEnvironment) -> BuildInput:
     """What builds the inputs of a relation, with the time of the clock where it waits for a processing time.
 
     Raises:
         UnsupportedFeatureError: rows of an input come and go, and have no time of their own.
+        ProgramError: there are no periodic watermarks.
     """
     times = [(part, place) for part, place in _times_of(relation) if part.columns[place].time_attribute == "PROCTIME"]
     for part, place in times:
@@ -37,6 +38,12 @@ def clocked(relation: Relation, build: BuildInput) -> BuildInput:
                 "of its input change: the time at which a row goes is not the one at which it came. Use a column with "
                 "WATERMARK FOR"
             )
+
+    if times and not environment.get_config().get_auto_watermark_interval():
+        raise ProgramError(
+            f"{relation.text().partition('(')[0]}: processing time goes on with the watermarks, and there are none "
+            "with 'pipeline.auto-watermark-interval' = '0': set an interval, such as 200 ms"
+        )
 
     def build_with_clock(part: Relation) -> DataStream:
         places = [place for timed, place in times if timed is part]

@@ -114,7 +114,7 @@ class StreamBuilder:
         builder = _BUILDERS.get(type(relation))
         if builder is None:
             raise UnsupportedFeatureError(f"no operator computes this yet: {relation.text()}")
-        stream = builder(relation, clocked(relation, self.build))
+        stream = builder(relation, clocked(relation, self.build, self._environment))
         identity = self._identities.of_operator(relation)
         if identity is not None:
             identify_changes(stream, identity.uid, identity.input_names)
