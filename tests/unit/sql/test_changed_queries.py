@@ -231,3 +231,68 @@ def test_each_operator_with_state_of_all_planned_queries_has_an_identity() -> No
         for part in operators:
             keeps = keeps_state(part) or (isinstance(part, WindowTable) and part.kind is WindowKind.SESSION)
             assert (Meanings().identity_of(part) is not None) == keeps, query
+
+
+def test_constant_rows_are_found_by_what_they_are(environment: TableEnvironment) -> None:
+    """What was read of them is not read again, and rows of other constants are not taken for them."""
+
+    def uids(query: str) -> list[str]:
+        rig = QueryRig(environment, query)
+        uids = [node.node.uid or "" for node in rig._nodes.values()]
+        return sorted(uid for uid in uids if uid.startswith("Values:"))
+
+    first = "SELECT a FROM (VALUES (1), (2)) AS x (a)"
+    second = "SELECT b FROM (VALUES (3)) AS y (b)"
+    assert len(uids(f"{first} UNION ALL {second}")) == 2
+    assert uids(f"{second} UNION ALL {first}") == uids(f"{first} UNION ALL {second}")
+    assert uids(first) != uids(second)
+    assert uids("SELECT a + 1 AS c FROM (VALUES (1), (2)) AS z (a)") == uids(first)
+
+
+WINDOWED = "FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES))"
+JOINED_WINDOWS = (
+    f"FROM (SELECT * {WINDOWED}) AS a JOIN (SELECT * {WINDOWED}) AS b "
+    "ON a.window_start = b.window_start AND a.window_end = b.window_end AND a.k = b.k"
+)
+SAME_STATE = {
+    "an interval join": (
+        "SELECT t.v, t.s, u.name FROM t JOIN u ON t.k = u.k AND u.at BETWEEN t.ts AND t.ts + INTERVAL '1' HOUR",
+        "SELECT u.w FROM t JOIN u ON t.k = u.k AND u.at BETWEEN t.ts AND t.ts + INTERVAL '1' HOUR",
+    ),
+    "a window": (
+        f"SELECT k, window_start, SUM(v), MAX(s) {WINDOWED} GROUP BY k, window_start, window_end",
+        f"SELECT MAX(s) AS m, window_end {WINDOWED} GROUP BY k, window_start, window_end",
+    ),
+    "a join of windows": (f"SELECT a.v, b.s {JOINED_WINDOWS}", f"SELECT a.d, b.x {JOINED_WINDOWS}"),
+    "sessions": (
+        "SELECT k, COUNT(*) FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' MINUTES)) "
+        "GROUP BY k, window_start, window_end",
+        "SELECT k, COUNT(*), SUM(v) FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' MINUTES)) "
+        "GROUP BY k, window_start, window_end",
+    ),
+    "versions": (
+        "SELECT t.v, u.name FROM t JOIN u FOR SYSTEM_TIME AS OF t.ts ON t.k = u.k",
+        "SELECT u.w, t.s FROM t JOIN u FOR SYSTEM_TIME AS OF t.ts ON t.k = u.k",
+    ),
+    "not in": (
+        "SELECT v, s FROM t WHERE k NOT IN (SELECT w FROM u)",
+        "SELECT d FROM t WHERE k NOT IN (SELECT w FROM u)",
+    ),
+    "nested": (
+        "SELECT s, n FROM (SELECT s, COUNT(*) AS n FROM t GROUP BY s) QUALIFY ROW_NUMBER() OVER (ORDER BY n DESC) <= 3",
+        "SELECT n AS c, s AS text FROM (SELECT COUNT(*) AS n, s FROM t GROUP BY s) "
+        "QUALIFY ROW_NUMBER() OVER (ORDER BY n DESC) < 4",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), SAME_STATE.values(), ids=SAME_STATE)
+def test_operators_by_time_are_found_again(before: str, after: str) -> None:
+    def uids(query: str) -> list[str]:
+        (relation,) = optimised([bound(query)])
+        identities = OperatorIdentities()
+        operators = {id(part): part for part in relation.walk()}.values()
+        return sorted(identity.uid for part in operators if (identity := identities.of_operator(part)) is not None)
+
+    assert uids(before) == uids(after)
+    assert any(not uid.startswith("Source:") for uid in uids(before))

@@ -124,6 +124,15 @@ def test_what_an_operator_keeps(tables: TableEnvironment, savepoint: Path) -> No
     assert lines[3] == "Join(joinType=[InnerJoin], where=[=(k, k)], select=[k, k, w]): new, begins empty"
 
 
+def test_rows_that_are_held_back_for_an_epoch_are_those_of_a_sink(tables: TableEnvironment) -> None:
+    tables.execute_sql("SET 'table.exec.consistency' = 'epoch'")
+    tables.execute_sql("SET 'execution.checkpointing.interval' = '1 s'")
+    program = SqlProgram(tables, [f"INSERT INTO a {GROUPED}", f"INSERT INTO b {JOINED}"])
+    uids = [node.uid for node in program.graph.nodes.values() if node.uid is not None]
+    held_back = [uid.partition(" of ")[0] for uid in uids if "epochs" in uid]
+    assert held_back == [f"Sink:default_catalog.default_database.{name}: epochs" for name in "ab"]
+
+
 def test_no_savepoint_is_an_error(tables: TableEnvironment, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nothing"):
         explained(tables, tmp_path / "nothing", "SELECT * FROM t")

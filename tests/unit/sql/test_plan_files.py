@@ -23,6 +23,7 @@ from firesteel_sql.plan.optimizer import optimised
 from firesteel_sql.plan.plan_files import CompiledPlan, PlanFileError, PlannedInsert, plan_text
 from firesteel_sql.plan.relations import Column, ConstantRows, Relation
 from firesteel_sql.plan.row_expressions import Constant
+from firesteel_sql.plan.state_ttl import with_state_ttl
 from tests.unit.sql import test_nexmark_plans as nexmark
 from tests.unit.sql import test_tpch_plans as tpch
 from tests.unit.sql.planning import CATALOGS, bound
@@ -66,7 +67,7 @@ def identities_of(relations: list[Relation], plan: CompiledPlan | None = None) -
 @pytest.mark.parametrize(("query", "catalogs"), list(queries()))
 def test_a_plan_comes_back_as_it_was(query: str, catalogs: Catalogs) -> None:
     """Of a statement set, which shares parts."""
-    relations = optimised([bound(query, catalogs), bound(query, catalogs)])
+    relations = with_state_ttl(optimised([bound(query, catalogs), bound(query, catalogs)]), 60_000)
     text = text_of(relations)
     plan = plan_of_text(text, "file", catalogs)
     restored = [insert.relation for insert in plan.inserts]

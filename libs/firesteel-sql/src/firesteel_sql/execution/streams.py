@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from hashlib import sha256
 from typing import NamedTuple
 
 from firesteel.common import WatermarkStrategy
@@ -138,10 +139,13 @@ class StreamBuilder:
         """
         connector, context = connector_of(identifier, table, writes=True)
         stream = self.build(relation)
-        if has_epochs:
-            stream = in_epochs(stream, relation, places_of(table.primary_key, relation))
-        connector.write(stream, context)
         uid = self._identities.of_sink(identifier).uid
+        if has_epochs:
+            held_back = in_epochs(stream, relation, places_of(table.primary_key, relation))
+            if held_back is not stream:
+                # A savepoint may have rows of it, which are those of this projection.
+                stream = held_back.uid(f"{uid}: epochs of {sha256(relation.text().encode()).hexdigest()[:20]}")
+        connector.write(stream, context)
         identify_sinks(stream, uid)
         self.operators.append(BuiltOperator(uid, f"Sink(table=[{'.'.join(identifier)}])"))
 
@@ -154,7 +158,10 @@ class StreamBuilder:
                 f"table {context.options.table} gives changes ({mode}), and in batch mode tables have rows only: SET "
                 "'execution.runtime-mode' = 'STREAMING'"
             )
-        stream = connector.read(self._environment, replace(context, watermarks=strategy))
+        return self._identified(relation, connector.read(self._environment, replace(context, watermarks=strategy)))
+
+    def _identified(self, relation: Scan | ConstantRows, stream: DataStream) -> DataStream:
+        """A stream that is read, by whose identity what was read of it is found again."""
         identity = self._identities.of_operator(relation)
         assert identity is not None
         identify_source(stream, identity.uid)
@@ -163,12 +170,13 @@ class StreamBuilder:
 
     def _constants(self, relation: ConstantRows) -> DataStream:
         if not relation.columns:
-            return self._environment.from_collection([(0,)], Types.ROW_NAMED([_NOTHING], [Types.INT()]))
+            nothing = self._environment.from_collection([(0,)], Types.ROW_NAMED([_NOTHING], [Types.INT()]))
+            return self._identified(relation, nothing)
         rows = []
         for row in relation.rows:
             values = [bind(to_expression(item, []), {}).evaluate({}, 1) for item in row]
             rows.append(tuple(array[0].as_py() for array in values))
-        return self._environment.from_collection(rows, row_type_of(relation.columns))
+        return self._identified(relation, self._environment.from_collection(rows, row_type_of(relation.columns)))
 
     def _project(self, relation: Projection) -> DataStream:
         stream = self.build(relation.input)

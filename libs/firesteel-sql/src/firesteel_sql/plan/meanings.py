@@ -118,8 +118,8 @@ class Meanings:
                 is_inner = relation.kind is JoinKind.INNER
                 on = _keys_text(inputs[0], inputs[1], relation.keys)
                 condition = "" if is_inner else self._pair_condition(relation)
-                more = f" {relation.null_aware} {_plain(relation.bounds)} {_plain(relation.window)}"
-                return f"{name} {relation.kind.name} of {rows[0]} and {rows[1]} on {on}{condition}{more}"
+                on += condition + _times(relation, inputs)
+                return f"{name} {relation.kind.name} of {rows[0]} and {rows[1]} on {on}"
             case TemporalJoin():
                 on = _keys_text(inputs[0], inputs[1], relation.keys)
                 times = inputs[0].at([relation.left_time]), inputs[1].at([relation.right_time])
@@ -212,7 +212,7 @@ class Meanings:
                 kind = relation.kind.name if isinstance(relation, Join) else f"OUTER {relation.is_outer}"
                 name = f"{type(relation).__name__} {kind}"
                 on = f"{_keys_text(left, right, relation.keys)}{self._pair_condition(relation)}"
-                bounds = f" {relation.null_aware} {_plain(relation.bounds)}" if isinstance(relation, Join) else ""
+                bounds = _times(relation, inputs) if isinstance(relation, Join) else ""
                 source = _short(f"{name}({left.rows}; {right.rows} ON {on}{bounds})")
                 return Meaning(source, none, _pair(left, right)[: len(relation.columns)])
             case LookupJoin():
@@ -270,6 +270,20 @@ def _keys_text(left: Meaning, right: Meaning, keys: Sequence[JoinKey]) -> str:
         f"{left.columns[key.left]} {'IS NOT DISTINCT FROM' if key.nulls_equal else '='} {right.columns[key.right]}"
         for key in keys
     )
+
+
+def _times(join: Join, inputs: Sequence[Meaning]) -> str:
+    """How the times of partners are bounded, and whether NULL may be one."""
+    left, right = inputs
+    text = " NULL AWARE" if join.null_aware else ""
+    if join.bounds is not None:
+        bounds = join.bounds
+        times = left.columns[bounds.left_time], right.columns[bounds.right_time]
+        text += f" {times[1]} FROM {times[0]} + {bounds.lower} TO {times[0]} + {bounds.upper}"
+    if join.window is not None:
+        ends = left.columns[join.window[0].end], right.columns[join.window[1].end]
+        text += f" UNTIL {ends[0]}, {ends[1]} IN {join.window[0].zone}"
+    return text
 
 
 def _order(meaning: Meaning, order: Sequence[SortKey]) -> str:
@@ -383,6 +397,9 @@ class OperatorIdentities:
         """The identity of the operator that computes a relation, which is asked for once; None = it has no state."""
         if isinstance(relation, Scan):
             return OperatorIdentity(self._numbered(f"Source:{'.'.join(relation.identifier)}"))
+        if isinstance(relation, ConstantRows):
+            rows = self._meanings.of_relation(relation).rows
+            return OperatorIdentity(self._numbered(f"Values:{sha256(rows.encode()).hexdigest()[:20]}"))
         identity = self._meanings.identity_of(relation)
         if identity is None:
             return None
