@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from firesteel.common import Types
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.binding import bind
 from firesteel_sql.bind.queries import QueryBinder
@@ -35,6 +37,8 @@ FACTS = [
     ("MOD(-7, 3)", "-1", "INT NOT NULL"),
     ("7 % -3", "1", "INT NOT NULL"),
     ("2147483647 + 1", "-2147483648", "INT NOT NULL"),
+    ("-9223372036854775808 / -1", "-9223372036854775808", "BIGINT NOT NULL"),
+    ("(-2147483647 - 1) % -1", "0", "INT NOT NULL"),
     ("CAST(300 AS TINYINT)", "44", "TINYINT NOT NULL"),
     ("CAST(-1.9 AS INT)", "-1", "INT NOT NULL"),
     ("CAST(9999999999.99 AS INT)", "1410065407", "INT NOT NULL"),
@@ -213,3 +217,16 @@ def test_a_query_without_meaning_is_refused(sql: str, problem: str) -> None:
     with pytest.raises(SqlError) as caught:
         QueryBinder(Catalogs(), Session(), sql).bind(parse_query(sql).query)
     assert problem in caught.value.problem
+
+
+def test_the_least_integer_of_a_column_is_divided_as_in_java() -> None:
+    sql = "SELECT a / b, a % b FROM (VALUES (1, 1)) AS t(a, b)"
+    relation = QueryBinder(Catalogs(), Session(), sql).bind(parse_query(sql).query)
+    assert isinstance(relation, Projection)
+    columns = {name: pa.array(values, pa.int32()) for name, values in (("a", [-(2**31), 7, None]), ("b", [-1, -2, -1]))}
+    types = dict.fromkeys(columns, Types.INT())
+    quotients, remainders = (
+        bind(to_expression(expression, ["a", "b"]), types).evaluate(columns, 3) for expression in relation.expressions
+    )
+    assert pa.array(quotients).to_pylist() == [-(2**31), -3, None]
+    assert pa.array(remainders).to_pylist() == [0, 1, None]

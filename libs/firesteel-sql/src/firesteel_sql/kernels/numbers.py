@@ -51,7 +51,15 @@ def divide(call: KernelCall) -> Kernel:
     """Integers are divided towards zero; a division of exact numbers by zero is an error."""
     if pt.is_decimal(call.result):
         return decimals.division(call)
-    return lambda left, right: pc.divide(_to(left, call.result), _to(right, call.result))
+    compute = _quotient if pt.is_integer(call.result) else pc.divide
+    return lambda left, right: compute(_to(left, call.result), _to(right, call.result))
+
+
+def _quotient(left: Any, right: Any) -> Any:
+    """Integers divided towards zero. The least one by -1 is itself, as in Java, where Arrow has 0."""
+    if isinstance(right, pa.Scalar):
+        return pc.negate(left) if right.is_valid and right.as_py() == -1 else pc.divide(left, right)
+    return pc.if_else(pc.equal(right, pa.scalar(-1, right.type)), pc.negate(left), pc.divide(left, right))
 
 
 @kernel
@@ -65,7 +73,7 @@ def modulo(call: KernelCall) -> Kernel:
 
     def compute(left: Any, right: Any) -> Any:
         a, b = _to(left, wide), _to(right, wide)
-        return _to(pc.subtract(a, pc.multiply(pc.divide(a, b), b)), call.result)
+        return _to(pc.subtract(a, pc.multiply(_quotient(a, b), b)), call.result)
 
     return compute
 
