@@ -32,9 +32,11 @@ class BoundedJob:
 
     Attributes:
         attempt: number of all tasks.
+        queried: the rows of a query of Spark SQL, as Spark gives them to the one task that reads them.
     """
 
     attempt = 0
+    queried: Sequence[bytes] = ()
 
     def __init__(
         self, graph: JobGraph, blobs: Mapping[str, bytes], groups: int = 1, starts: Sequence[int] | None = None
@@ -52,7 +54,7 @@ class BoundedJob:
             stage = Stage.from_plain(json.loads(json.dumps(stage.to_plain())))
             stage = self.sized(stage)
             output: dict[int, list[bytes]] = defaultdict(list)
-            for subtask in range(len(stage.tasks)):
+            for subtask in range(len(stage.tasks) if stage.query is None else 1):
                 for partition, blob in self.task(stage, subtask, self.attempt):
                     output[partition].append(blob)
             self.shuffle[stage.id] = output
@@ -92,6 +94,9 @@ class BoundedJob:
         return [(partition, blob) for partition, blob in numbered_blobs if partition >= 0]
 
     def elements(self, stage: Stage, subtask: int) -> Iterator[bytes]:
+        if stage.query is not None:
+            yield from self.queried
+            return
         task = stage.tasks[subtask]
         if task.own is not None:
             yield task.own.encode()

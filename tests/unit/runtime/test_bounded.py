@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from firesteel.client.graph_shipment import prepare
 from firesteel.common import Configuration, Duration, Encoder, Row, Time, TimestampAssigner, Types, WatermarkStrategy
 from firesteel.config import Settings
 from firesteel.connectors.enumerators import create_enumerator
-from firesteel.core.errors import ProgramError
+from firesteel.connectors.file_source import FileSource
+from firesteel.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
+from firesteel.connectors.spark_query import QueriedTable, SparkQuerySource
+from firesteel.core.errors import FleetError, ProgramError
 from firesteel.datastream import (
     AsyncDataStream,
     AsyncFunction,
@@ -34,10 +38,12 @@ from firesteel.datastream.connectors.file_system import FileSink
 from firesteel.datastream.connectors.number_seq import NumberSequenceSource
 from firesteel.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from firesteel.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
+from firesteel.expressions import col
 from firesteel.graph.bounded import is_batch
 from firesteel.graph.specs import OperatorKind
-from firesteel.protocol.stages import STDOUT, failure_in
+from firesteel.protocol.stages import STDOUT, QueryTable, StageQuery, failure_in
 from firesteel.runtime.bounded import buckets, printed, stage_main
+from firesteel.spark.stage_jobs import check_query
 from firesteel_jobmaster.stages import plan_stages
 from tests.unit.runtime.bounded_jobs import BoundedJob
 
@@ -441,3 +447,48 @@ def test_what_is_not_there_is_refused_by_name() -> None:
         prepare(graph, BATCH, same_host=True)
     chosen, _ = prepare(graph, Settings({"execution.runtime-mode": "AUTOMATIC"}), same_host=True)
     assert not is_batch(chosen)
+
+
+# -- queries of Spark SQL
+
+
+def queried(folder: Path) -> Spark:
+    row_type = Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.STRING()])
+    files = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(row_type), str(folder)).build().enumerator()
+    assert files is not None
+    table = QueriedTable("t0", "parquet", "`a` INT, `b` STRING", {}, files)
+    source = SparkQuerySource("SELECT a, b FROM t0", {"spark.sql.ansi.enabled": "false"}, [table], row_type)
+    env = environment(3)
+    rows = env.from_source(source, WatermarkStrategy.no_watermarks(), "query").filter(col("a") > 1)
+    return Spark(rows.map(lambda row: f"{row.a}{row.b}", Types.STRING()), env)
+
+
+def test_a_stage_of_a_query_reads_the_files_that_there_are(tmp_path: Path) -> None:
+    for name in ("one two.parquet", ".hidden.parquet", "_SUCCESS"):
+        (tmp_path / name).write_bytes(b"12345")
+    (stage,) = plan_stages(queried(tmp_path).graph, create_enumerator)
+    assert stage.query == StageQuery(
+        "SELECT a, b FROM t0",
+        {"spark.sql.ansi.enabled": "false"},
+        (QueryTable("t0", "parquet", "`a` INT, `b` STRING", {}, [f"file:{tmp_path}/one two.parquet"], 5),),
+        3,
+        max_iterations=1000,
+    )
+    assert (stage.tasks, stage.task["parallelism"]) == ((), 3)
+
+
+def test_rows_of_a_query_come_as_spark_gives_them(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    rows = pa.record_batch({"a": pa.array([1, 2, None, 3], pa.int32()), "b": ["x", "y", None, None]})
+    job = queried(tmp_path)
+    job.queried = [piece.serialize().to_pybytes() for piece in (rows.slice(0, 2), rows.slice(2))]
+    assert sorted(job.run().collected) == ["2y", "3None"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "file_format"), [({"spark.driver.extraJavaOptions": "x"}, "parquet"), ({}, "binaryFile")]
+)
+def test_a_query_touches_nothing_but_spark_sql(settings: dict[str, str], file_format: str) -> None:
+    check_query(StageQuery("SELECT 1", {"spark.sql.a": "1"}, (QueryTable("t", "parquet", "", {}, [], 0),), 1))
+    with pytest.raises(FleetError, match=r"a query of Spark SQL can't have (spark\.driver\.extraJava|binaryFile)"):
+        check_query(StageQuery("SELECT 1", settings, (QueryTable("t", file_format, "", {}, [], 0),), 1))

@@ -28,6 +28,7 @@ from firesteel_sql.execution.inserts import insert_relation, removal_of, static_
 from firesteel_sql.execution.jobs import describe_job, show_jobs, stop_job
 from firesteel_sql.execution.listings import Listings
 from firesteel_sql.execution.results import TableResult
+from firesteel_sql.execution.spark_streams import SparkOptions, SparkStreamBuilder
 from firesteel_sql.execution.streams import BuiltOperator, StreamBuilder
 from firesteel_sql.execution.table_modes import table_mode, table_takes_fields
 from firesteel_sql.execution.upgrades import explained_upgrade
@@ -40,7 +41,7 @@ from firesteel_sql.plan.changes import changelog_mode, refusal_of_changes
 from firesteel_sql.plan.explain import PlannedStatement, explained
 from firesteel_sql.plan.meanings import OperatorIdentities
 from firesteel_sql.plan.optimizer import optimised
-from firesteel_sql.plan.plan_files import CompiledPlan, PlannedInsert
+from firesteel_sql.plan.plan_files import CompiledPlan, Identities, PlannedInsert
 from firesteel_sql.plan.relations import Relation
 from firesteel_sql.plan.route import Route
 from firesteel_sql.plan.sink_keys import materialized, places_of
@@ -48,8 +49,10 @@ from firesteel_sql.plan.state_ttl import with_state_ttl
 from firesteel_sql.plan.stateful_relations import ConflictRule, SinkMaterializer, SortedRows
 from firesteel_sql.plan.stored_state import StoredState, stored_states
 from firesteel_sql.session_options import (
+    BATCH_ROUTE,
     CONSISTENCY,
     DML_SYNC,
+    MAX_ITERATIONS,
     NOT_NULL_ENFORCER,
     REQUIRE_ON_CONFLICT,
     SOURCE_IDLE_TIMEOUT,
@@ -60,6 +63,7 @@ from firesteel_sql.session_options import (
     check_key,
     check_option,
 )
+from firesteel_sql.spark.routes import SPARK, route_of
 from firesteel_sql.texts import type_text
 
 _OK = "OK"
@@ -279,6 +283,23 @@ class TableEnvironment:
         """How long state is remembered that is not written, ms; 0 = for ever."""
         return int(parse_duration(self._config.get(STATE_TTL, "0")).total_seconds() * 1000)
 
+    def _route(self, computed: Sequence[Relation]) -> Route:
+        """Where the relations of a statement are computed."""
+        choice = self._config.get(BATCH_ROUTE, "auto").lower()
+        return route_of(computed, is_batch=self._is_batch, choice=choice, zone=self._session.zone)
+
+    def _stream_builder(
+        self,
+        environment: StreamExecutionEnvironment,
+        computed: Sequence[Relation],
+        identities: Identities | None = None,
+    ) -> StreamBuilder:
+        """What builds the streams of a job that computes some relations."""
+        if self._route(computed).name == SPARK:
+            max_iterations = int(self._config.get(MAX_ITERATIONS, "1000"))
+            return SparkStreamBuilder(environment, SparkOptions(self._session.zone, max_iterations))
+        return StreamBuilder(environment, self._idle_timeout, identities)
+
     @property
     def _idle_timeout(self) -> timedelta:
         return parse_duration(self._config.get(SOURCE_IDLE_TIMEOUT, "0"))
@@ -314,7 +335,7 @@ class TableEnvironment:
     def _collected(self, relation: Relation) -> TableResult:
         (relation,) = self._optimised([relation])
         environment = self._for_a_job()
-        stream = StreamBuilder(environment, self._idle_timeout).build(relation)
+        stream = self._stream_builder(environment, [relation]).build(relation)
         if self._has_epochs:
             prepare_epochs(environment)
             stream = in_epochs(stream, relation, ())
@@ -445,7 +466,7 @@ class TableEnvironment:
         """Add the operators of a plan to a job; returns those with an identity."""
         if self._has_epochs:
             prepare_epochs(environment)
-        builder = StreamBuilder(environment, self._idle_timeout, plan.identities)
+        builder = self._stream_builder(environment, [insert.relation for insert in plan.inserts], plan.identities)
         for insert in plan.inserts:
             builder.write(insert.relation, insert.identifier, insert.table, has_epochs=self._has_epochs)
         return builder.operators
@@ -493,7 +514,7 @@ class TableEnvironment:
         environment = self._for_a_job()
         operators = self._add_operators(environment, CompiledPlan(tuple(inserts), OperatorIdentities(table_mode)))
         for query in queries:
-            builder = StreamBuilder(environment, self._idle_timeout)
+            builder = self._stream_builder(environment, [query])
             builder.build(query).print()
             operators += builder.operators
         return explained_upgrade(upgrade_of(environment, path), operators)
@@ -514,7 +535,7 @@ class TableEnvironment:
             environment = self._for_a_job()
             self._add_operators(environment, CompiledPlan(tuple(inserts), OperatorIdentities(table_mode)))
             if not inserts:
-                builder = StreamBuilder(environment, self._idle_timeout)
+                builder = self._stream_builder(environment, computed)
                 for relation in computed:
                     builder.build(relation).print()
             return environment.get_execution_plan()
@@ -524,13 +545,13 @@ class TableEnvironment:
             for place, (logical, physical) in enumerate(zip(relations, computed, strict=True))
         ]
         return explained(
-            plans, details, changelog_of=_mode_text, states_of=_states_of, json_plan=json_plan, route=self._route
+            plans,
+            details,
+            changelog_of=_mode_text,
+            states_of=_states_of,
+            json_plan=json_plan,
+            route=self._route(computed),
         )
-
-    @property
-    def _route(self) -> Route:
-        """Where the relations of a statement are computed."""
-        return Route("stages" if self._is_batch else "streaming")
 
     # -- catalogs
 

@@ -19,6 +19,8 @@ SOURCE_IDLE_TIMEOUT: Final = "table.exec.source.idle-timeout"
 UPSERT_MATERIALIZE: Final = "table.exec.sink.upsert-materialize"
 REQUIRE_ON_CONFLICT: Final = "table.exec.sink.require-on-conflict"
 CONSISTENCY: Final = "table.exec.consistency"
+MAX_ITERATIONS: Final = "table.exec.recursion.max-iterations"
+BATCH_ROUTE: Final = "table.exec.batch.route"
 _PREFIXES: Final = (*REPORTER_PREFIXES, *ENVIRONMENT_PREFIXES, "sql-client.", "spark.")
 
 
@@ -65,6 +67,11 @@ def _zone(value: str) -> None:
         raise ValueError("the name of a time zone, such as 'Europe/Berlin' or 'UTC'") from None
 
 
+def _positive(value: str) -> None:
+    if not value.isdecimal() or not int(value):
+        raise ValueError("a whole number above 0")
+
+
 def _one_of(*values: str) -> Callable[[str], None]:
     def check(value: str) -> None:
         if value.upper() not in values:
@@ -91,6 +98,8 @@ _VALUES: Final[dict[str, Callable[[str], object]]] = {
     REQUIRE_ON_CONFLICT: parse_bool,
     CONSISTENCY: _one_of("EVENTUAL", "EPOCH"),
     STATE_TTL: parse_duration,
+    MAX_ITERATIONS: _positive,
+    BATCH_ROUTE: _one_of("AUTO", "SPARK", "STAGES"),
     SOURCE_IDLE_TIMEOUT: parse_duration,
     "table.exec.legacy-cast-behaviour": _only("DISABLED", "casts are those of Flink 2"),
     "table.exec.sink.type-length-enforcer": _only("IGNORE", "a CAST in the query cuts and pads"),

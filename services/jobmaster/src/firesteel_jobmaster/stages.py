@@ -25,12 +25,14 @@ from firesteel.checkpoint.metadata import OperatorState
 from firesteel.checkpoint.subtask_state import Committables, OperatorSubtaskState, TaskState
 from firesteel.config import Settings
 from firesteel.config.options import BATCH_COMBINE, PIPELINE_GLOBAL_JOB_PARAMETERS
+from firesteel.connectors.spark_query import SPARK_QUERY
 from firesteel.core.errors import GraphError
+from firesteel.functions.source import BuiltInEnumerator
 from firesteel.graph.bounded import adapts, partitions_of, partitions_read, sizing_of
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex
 from firesteel.graph.key_groups import key_group_range
 from firesteel.graph.specs import OperatorKind, PartitionerKind
-from firesteel.protocol.stages import Stage, StageTaskInput
+from firesteel.protocol.stages import QueryTable, Stage, StageQuery, StageTaskInput
 from firesteel_jobmaster.splits import EnumeratorFactory
 
 COMMIT: Final = "commit"
@@ -166,8 +168,10 @@ def _stage(graph: JobGraph, vertex: JobVertex, create: EnumeratorFactory) -> Sta
     keyed = {edge.index for edge in inputs if _is_keyed(edge, vertex)}
     reads = tuple(dict.fromkeys(edge.source for edge in inputs))
     tasks: tuple[StageTaskInput, ...]
-    sizing = sizing_of(graph, vertex)
-    if vertex.source is not None:
+    sizing, query = sizing_of(graph, vertex), None
+    if vertex.source is not None and vertex.source.enumerator == SPARK_QUERY:
+        query, tasks = _query(vertex, create), ()
+    elif vertex.source is not None:
         splits = _splits(vertex, create)
         if adapts(graph, vertex):
             splits = [splits_of_task for splits_of_task in splits if splits_of_task] or splits[:1]
@@ -186,17 +190,38 @@ def _stage(graph: JobGraph, vertex: JobVertex, create: EnumeratorFactory) -> Sta
         **_common(graph),
         "vertex": vertex.id,
         "name": vertex.name,
-        "parallelism": vertex.parallelism if vertex.source is None else len(tasks),
+        "parallelism": vertex.parallelism if vertex.source is None or query is not None else len(tasks),
         "sized": sizing is not None,
         "max_parallelism": vertex.max_parallelism,
         "chain": vertex.chain,
         "source": vertex.source is not None,
+        "query": query is not None,
         "inputs": [{"input": edge.input_index, "keyed": edge.index in keyed} for edge in inputs],
         "outputs": outputs,
         "partition": partitions,
     }
     bucket_bytes = COLUMN_BUCKET_BYTES if vertex.operators[0].kind in _COLUMNS else BUCKET_BYTES
-    return Stage(vertex.id, vertex.name, reads, tasks, partitions + 1, task, sizing, bucket_bytes)
+    return Stage(vertex.id, vertex.name, reads, tasks, partitions + 1, task, sizing, bucket_bytes, query)
+
+
+def _query(vertex: JobVertex, create: EnumeratorFactory) -> StageQuery:
+    """The query of a vertex that reads the result of Spark SQL; its tables have the files that there are now."""
+    assert vertex.source is not None
+    config, tables = vertex.source.config, []
+    for table in config["tables"]:
+        splits = _all_splits(vertex, create(table["enumerator"], table["config"]), 1)[0]
+        sizes: dict[str, int] = {}
+        for split in splits:
+            path, end = str(split["data"]["path"]), int(split["data"]["end"])
+            sizes[path] = max(end, sizes.get(path, 0))
+        files = [f"file:{path}" for path in sizes]
+        tables.append(
+            QueryTable(table["name"], table["format"], table["columns"], table["options"], files, sum(sizes.values()))
+        )
+    recursions = tuple(map(tuple, config["recursions"]))
+    return StageQuery(
+        config["text"], config["settings"], tuple(tables), vertex.parallelism, recursions, config["max_iterations"]
+    )
 
 
 def _outputs(graph: JobGraph, vertex: JobVertex) -> tuple[list[dict[str, Any]], int]:
@@ -267,18 +292,22 @@ def _splits(vertex: JobVertex, create: EnumeratorFactory) -> list[list[dict[str,
             f"source {vertex.name!r} has an enumerator of its own (create_enumerator), which runtime mode BATCH does "
             "not run in this version: use STREAMING"
         )
-    enumerator = create(source.enumerator, source.config)
+    return _all_splits(vertex, create(source.enumerator, source.config), vertex.parallelism)
+
+
+def _all_splits(vertex: JobVertex, enumerator: BuiltInEnumerator, parallelism: int) -> list[list[dict[str, Any]]]:
+    assert vertex.source is not None
     enumerator.start()
-    splits_by_subtask: list[list[dict[str, Any]]] = [[] for _ in range(vertex.parallelism)]
+    splits_by_subtask: list[list[dict[str, Any]]] = [[] for _ in range(parallelism)]
     while not enumerator.exhausted:
         count = 0
         for subtask, splits_of_subtask in enumerate(splits_by_subtask):
-            splits = enumerator.next_splits(subtask, vertex.parallelism)
+            splits = enumerator.next_splits(subtask, parallelism)
             count += len(splits)
             splits_of_subtask += [dict(split.to_plain()) for split in splits]
         if not count and not enumerator.exhausted:
             raise GraphError(
-                f"source {vertex.name!r} does not say all that there is to read at once ({source.enumerator}), which "
-                "runtime mode BATCH needs: use STREAMING"
+                f"source {vertex.name!r} does not say all that there is to read at once ({vertex.source.enumerator}), "
+                "which runtime mode BATCH needs: use STREAMING"
             )
     return splits_by_subtask

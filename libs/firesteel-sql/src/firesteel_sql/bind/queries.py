@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.bind.expressions import ExpressionBinder
@@ -19,6 +20,7 @@ from firesteel_sql.parse import nodes as n
 from firesteel_sql.parse.statements import parse_query
 from firesteel_sql.plan.projections import all_columns, chosen_columns, column_at, extended, projected
 from firesteel_sql.plan.pushdown import filtered, joined
+from firesteel_sql.plan.recursion import Recursion, WorkingTable
 from firesteel_sql.plan.relations import Column, ConstantRows, Projection, Relation, Union
 from firesteel_sql.plan.row_expressions import AppliedFunction, Constant, InputColumn, RowExpression
 from firesteel_sql.plan.stateful_relations import (
@@ -112,10 +114,17 @@ class QueryBinder:
         self.expressions(Scope([])).refuse(node, problem)
 
     def _bind(self, query: n.Query, *, is_nested: bool) -> Relation:
-        if query.is_recursive:
-            self._refuse(query, "WITH RECURSIVE is not supported yet")
+        if query.is_recursive and not self.session.is_batch:
+            self._refuse(
+                query, "WITH RECURSIVE needs all rows of its tables, so it is there in batch mode: SET "
+                "'execution.runtime-mode' = 'batch'",
+            )  # fmt: skip
         inner = replace(self, common_tables=dict(self.common_tables))
         for common in query.common_tables:
+            body = common.query.body
+            if query.is_recursive and isinstance(body, n.SetOperation) and body.operator == "UNION":
+                inner.common_tables[common.name] = inner._recursion(common, body)
+                continue
             relation = inner.bind_nested(common.query)
             binder = self.expressions(Scope([]))
             inner.common_tables[common.name] = renamed(binder, common, relation, common.columns)
@@ -129,6 +138,29 @@ class QueryBinder:
         else:
             limited = rows.relation
         return chosen_columns(limited, range(rows.width)) if len(limited.columns) > rows.width else limited
+
+    def _recursion(self, common: n.CommonTable, body: n.SetOperation) -> Relation:
+        """A table of WITH RECURSIVE: its first query, and the one behind UNION, which may read the table itself."""
+        binder = self.expressions(Scope([]))
+        first = renamed(binder, common, self._body(body.left), common.columns)
+        columns = tuple(Column(column.name, _widest(column.type)) for column in first.columns)
+        working = WorkingTable(columns, common.name, next(_NUMBERS))
+        step = replace(self, common_tables={**self.common_tables, common.name: working})._body(body.right)
+        if working not in step.walk():
+            return renamed(binder, common, self._set_operation(body), common.columns)
+        if common.query.order_by or common.query.limit is not None or common.query.common_tables:
+            self._refuse(common, "a recursive table has no WITH, ORDER BY or LIMIT of its own: put them around it")
+        if len(step.columns) != len(columns):
+            self._refuse(body.right, f"this query has {len(step.columns)} columns, the one before UNION {len(columns)}")
+        for column, other in zip(columns, step.columns, strict=True):
+            common_type = rules.common_type([column.type, other.type])
+            if common_type is None or common_type.nullable_() != column.type:
+                self._refuse(
+                    body.right, f"the column {column.name} is {column.type} before UNION and {other.type} behind it: "
+                    "CAST one of them, since all steps have the types of the first query",
+                )  # fmt: skip
+        first, step = (self._cast_to(part, columns) for part in (first, step))
+        return Recursion(columns, first, step, working, body.keeps_duplicates)
 
     def _rows(self, body: n.QueryBody, order_by: Sequence[n.OrderItem]) -> SelectedRows:
         if isinstance(body, n.Select):
@@ -286,6 +318,14 @@ class QueryBinder:
         if all(isinstance(item, InputColumn) for item in items) and relation.columns == columns:
             return relation
         return Projection(columns, relation, tuple(items))
+
+
+_NUMBERS: Final = itertools.count()
+
+
+def _widest(data_type: DataType) -> DataType:
+    """The type of a column of a recursion: texts may become longer with each step."""
+    return rules.STRING if rules.is_text(data_type) else data_type.nullable_()
 
 
 def _same(left: RowExpression, right: RowExpression) -> RowExpression:

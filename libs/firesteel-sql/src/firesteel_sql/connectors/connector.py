@@ -11,7 +11,7 @@ from firesteel.common.typeinfo import RowTypeInfo
 from firesteel.config.option import INT, Option
 from firesteel.core.plugins import known_names, load
 from firesteel.datastream import DataStream, DataStreamSink, StreamExecutionEnvironment
-from firesteel.functions.source import Source
+from firesteel.functions.source import EnumeratorSpec, Source
 from firesteel.table.types import DataType
 from firesteel_sql.catalog.catalogs import near
 from firesteel_sql.catalog.tables import CatalogTable, Identifier, TableColumn
@@ -82,6 +82,21 @@ def row_type_of(columns: Sequence[TableColumn]) -> RowTypeInfo:
         [type_info_of(column.type) for column in columns if column.type is not None],
         [column.name for column in columns],
     )
+
+
+@dataclass(frozen=True)
+class SparkFiles:
+    """Files that Spark SQL reads itself.
+
+    Attributes:
+        format: Spark's name of their format.
+        options: of Spark's reader.
+        enumerator: finds them.
+    """
+
+    format: str
+    options: Mapping[str, str]
+    enumerator: EnumeratorSpec
 
 
 class TableConnector:
@@ -170,6 +185,10 @@ class TableConnector:
             TableOptionError: the connector does not write, or an option is wrong.
         """
         raise context.options.refuse("connector", "names one that only reads")
+
+    def spark_files(self, context: TableContext) -> SparkFiles | None:
+        """What Spark SQL reads in place of ``read``, with the same rows; None = it can't."""
+        return None
 
     def removal(self, context: TableContext, partition: Mapping[str, Any] | None = None) -> Callable[[], None]:
         """What removes rows that the table has now, for TRUNCATE and INSERT OVERWRITE.

@@ -13,15 +13,17 @@ from firesteel.common.serialization import Encoder, SerializationSchema
 from firesteel.config.option import BOOL, DURATION, MEMORY, STRING, Option
 from firesteel.connectors.file_layout import DefaultRollingPolicy, OnCheckpointRollingPolicy
 from firesteel.connectors.file_sink import FileSink, FileSinkBuilder
-from firesteel.connectors.file_source import FileSourceBuilder, file_path
+from firesteel.connectors.file_source import FileSource, FileSourceBuilder, file_path
 from firesteel.connectors.filesystems.file_system import FileSystems, kind_of
 from firesteel.connectors.malformed import MalformedPolicy
 from firesteel.datastream import DataStream, StreamExecutionEnvironment
+from firesteel.functions.source import Boundedness
 from firesteel.table.types import DataType, DataTypes
 from firesteel_sql.catalog.tables import TableColumn
 from firesteel_sql.connectors.connector import (
     SCAN_PARALLELISM,
     SINK_PARALLELISM,
+    SparkFiles,
     TableConnector,
     TableContext,
     in_parallel,
@@ -31,6 +33,7 @@ from firesteel_sql.connectors.connector import (
 from firesteel_sql.connectors.formats.files import DEFAULT_NAME, TableFiles, partition_of
 from firesteel_sql.connectors.formats.format import TableFormat
 from firesteel_sql.connectors.formats.known import FILE_FORMATS, format_of
+from firesteel_sql.connectors.formats.parquet import ParquetTableFormat
 from firesteel_sql.connectors.partitions import PartitionBuckets, PartitionedWriters, SchemaOfData
 
 PATH: Final[Option[str | None]] = Option("path", STRING, None, "Directory or file, or a URI of another file system.")
@@ -90,6 +93,21 @@ class FileSystemConnector(TableConnector):
 
     @override
     def read(self, environment: StreamExecutionEnvironment, context: TableContext) -> DataStream:
+        return read_source(environment, self._source(context), context)
+
+    @override
+    def spark_files(self, context: TableContext) -> SparkFiles | None:
+        is_plain = not context.metadata and not context.table.partitioned_by
+        if not is_plain or context.options.get(FORMAT) != ParquetTableFormat.NAME:
+            return None
+        source = self._source(context)
+        enumerator = source.enumerator()
+        if enumerator is None or source.boundedness is not Boundedness.BOUNDED:
+            return None
+        # Names of files are names, not patterns.
+        return SparkFiles("parquet", {"__globPaths__": "false"}, enumerator)
+
+    def _source(self, context: TableContext) -> FileSource:
         options = context.options
         path, table_format = options.required(PATH), self._format(context)
         data = _data_columns(context)
@@ -109,7 +127,7 @@ class FileSystemConnector(TableConnector):
             builder = builder.monitor_continuously(interval)
         if options.raw(f"{table_format.NAME}.ignore-parse-errors") is not None and _ignores_errors(table_format):
             builder = builder.on_malformed(MalformedPolicy.SKIP)
-        return read_source(environment, builder.build(), context)
+        return builder.build()
 
     @override
     def write(self, stream: DataStream, context: TableContext) -> None:

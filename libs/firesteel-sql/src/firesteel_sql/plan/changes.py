@@ -9,6 +9,7 @@ from firesteel.common.types import RowKind
 from firesteel.table.types import DataType
 from firesteel_sql.catalog.tables import Identifier
 from firesteel_sql.connectors.changelog import ALL_CHANGES, INSERT_ONLY, ChangelogMode
+from firesteel_sql.plan.recursion import WorkingTable
 from firesteel_sql.plan.relations import ConstantRows, Filter, Projection, Relation, Scan, Union, WatermarkAssigner
 from firesteel_sql.plan.row_expressions import AppliedFunction, InputColumn, RowExpression
 from firesteel_sql.plan.stateful_relations import (
@@ -195,7 +196,7 @@ def _mode_over(relation: Relation, modes: Sequence[ChangelogMode], source_mode: 
     match relation:
         case Scan():
             return source_mode(relation)
-        case ConstantRows():
+        case ConstantRows() | WorkingTable():
             return INSERT_ONLY
         case Normalize() | SinkMaterializer():
             return ALL_CHANGES

@@ -24,8 +24,8 @@ from typing import Any, Final, Protocol, TypeVar, Union, get_args, get_origin, g
 from firesteel.core.errors import ProgramError
 from firesteel.table.types import DataType
 from firesteel_sql.catalog.tables import CatalogTable, Identifier
+from firesteel_sql.plan import recursion, stateful_relations
 from firesteel_sql.plan import relations as plain_relations
-from firesteel_sql.plan import stateful_relations
 from firesteel_sql.plan.meanings import OperatorIdentity
 from firesteel_sql.plan.relations import Relation
 from firesteel_sql.plan.row_expressions import (
@@ -511,7 +511,9 @@ def _classes(*modules: Any) -> Iterator[type[Any]]:
 
 
 _RELATIONS: Final[Mapping[str, type[Relation]]] = {
-    kind.__name__: kind for kind in _classes(plain_relations, stateful_relations) if issubclass(kind, Relation)
+    kind.__name__: kind
+    for kind in _classes(plain_relations, stateful_relations, recursion)
+    if issubclass(kind, Relation)
 }
 _STRUCTURES: Final = frozenset(kind.__name__ for kind in _classes(plain_relations, stateful_relations))
 """Parts of relations that are written field by field."""

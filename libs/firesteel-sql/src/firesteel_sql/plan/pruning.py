@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from firesteel_sql.plan.changes import unique_keys
 from firesteel_sql.plan.projections import chosen_columns, is_simple
+from firesteel_sql.plan.recursion import Recursion
 from firesteel_sql.plan.relations import Filter, Projection, Relation, Union, WatermarkAssigner
 from firesteel_sql.plan.row_expressions import InputColumn, RowExpression, composed, moved, places_of
 from firesteel_sql.plan.stateful_relations import (
@@ -108,6 +109,8 @@ def _read_of_inputs(relation: Relation, needed: Places) -> list[Places]:
             return [frozenset().union(*[places_of(relation.expressions[place]) for place in needed])]
         case Union():
             return [needed for _ in relation.parts]
+        case Recursion():
+            return [frozenset(range(len(part.columns))) for part in relation.inputs]
         case GroupBy():
             count = len(relation.groups)
             calls = [_of_call(call) for place, call in enumerate(relation.calls) if place + count in needed]
@@ -227,6 +230,10 @@ def _rebuilt(relation: Relation, needed: Places, inputs: Sequence[_Pruned]) -> _
                 condition=_moved_or_none(relation.condition, both),
             )  # fmt: skip
             return _Pruned(lookup, both)
+        case Recursion():
+            every = range(len(relation.columns))
+            first, step = (part.narrowed(every) for part in inputs)
+            return _Pruned(replace(relation, first=first, step=step), _numbered(every))
     if not relation.inputs:
         return _Pruned(relation, _numbered(range(len(relation.columns))))
     kept_places = inputs[0].kept(read[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from firesteel_sql.plan.recursion import Recursion
 from firesteel_sql.plan.relations import ConstantRows, Filter, Projection, Relation, Union, WatermarkAssigner
 from firesteel_sql.plan.row_expressions import RowExpression
 from firesteel_sql.plan.stateful_relations import Join, LookupJoin, TemporalJoin
@@ -21,6 +22,8 @@ def with_inputs(relation: Relation, inputs: tuple[Relation, ...]) -> Relation:
             return replace(relation, left=inputs[0], right=inputs[1])
         case LookupJoin():
             return replace(relation, left=inputs[0])
+        case Recursion():
+            return replace(relation, first=inputs[0], step=inputs[1])
     return replace(relation, input=inputs[0])  # type: ignore[call-arg] # all others have one
 
 

@@ -40,6 +40,66 @@ class StageTaskInput:
     keyed: tuple[tuple[int, int, int, int], ...] = ()
 
 
+class QueryTable(NamedTuple):
+    """A table that Spark SQL reads itself.
+
+    Attributes:
+        name: in the text of the query.
+        format: Spark's name of the files' format.
+        columns: names and types, as in Spark's DDL.
+        options: of Spark's reader.
+        files: URIs of the files.
+        bytes: length of all files.
+    """
+
+    name: str
+    format: str
+    columns: str
+    options: Mapping[str, str]
+    files: Sequence[str]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class StageQuery:
+    """A query of Spark SQL whose rows a stage reads. The text can only be a query, so it runs no code in the driver.
+
+    Attributes:
+        text: in Spark's SQL.
+        settings: of Spark's session, each of them ``spark.sql.…``.
+        tables: what it reads.
+        tasks: number of tasks of the stage, at most.
+        recursions: tables that are computed first: name, name of the new rows, first query, query of a step, and
+            whether a row that is there already is new as well.
+        max_iterations: steps of a recursion after which the run fails.
+    """
+
+    text: str
+    settings: Mapping[str, str]
+    tables: tuple[QueryTable, ...]
+    tasks: int
+    recursions: tuple[tuple[str, str, str, str, bool], ...] = ()
+    max_iterations: int = 0
+
+    def to_plain(self) -> dict[str, Any]:
+        tables = [list(table) for table in self.tables]
+        return {
+            "text": self.text,
+            "settings": dict(self.settings),
+            "tables": tables,
+            "tasks": self.tasks,
+            "recursions": [list(recursion) for recursion in self.recursions],
+            "max_iterations": self.max_iterations,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> StageQuery:
+        """The inverse of ``to_plain``."""
+        tables = tuple(QueryTable(*table) for table in plain["tables"])
+        recursions = tuple(map(tuple, plain["recursions"]))
+        return cls(plain["text"], plain["settings"], tables, plain["tasks"], recursions, plain["max_iterations"])
+
+
 @dataclass(frozen=True)
 class Stage:
     """A stage of a bounded job.
@@ -55,6 +115,7 @@ class Stage:
         sizing: how tasks are made from ``tasks``; None: ``tasks`` are the tasks.
         bucket_bytes: bytes of keyed input, as they are in the shuffle, that a task gets at a time; a larger key group
             comes as a whole.
+        query: a query whose rows it reads instead, as messages with Arrow's record batches; it has no ``tasks`` then.
     """
 
     id: str
@@ -65,12 +126,14 @@ class Stage:
     task: Mapping[str, Any] = field(default_factory=dict)
     sizing: Sizing | None = None
     bucket_bytes: int = 0
+    query: StageQuery | None = None
 
     def to_plain(self) -> dict[str, Any]:
         tasks = [{"own": t.own, "plain": t.plain, "keyed": t.keyed} for t in self.tasks]
         return {
             "id": self.id, "name": self.name, "reads": self.reads, "tasks": tasks, "partitions": self.partitions,
             "task": dict(self.task), "sizing": self.sizing, "bucket_bytes": self.bucket_bytes,
+            "query": None if self.query is None else self.query.to_plain(),
         }  # fmt: skip
 
     @classmethod
@@ -82,7 +145,10 @@ class Stage:
         )
         sizing = None if plain["sizing"] is None else Sizing(*plain["sizing"])
         reads, partitions = tuple(plain["reads"]), plain["partitions"]
-        return cls(plain["id"], plain["name"], reads, tasks, partitions, plain["task"], sizing, plain["bucket_bytes"])
+        query = None if plain.get("query") is None else StageQuery.from_plain(plain["query"])
+        return cls(
+            plain["id"], plain["name"], reads, tasks, partitions, plain["task"], sizing, plain["bucket_bytes"], query
+        )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,16 @@ from typing import Any, Final, TypeVar
 
 from firesteel.core.errors import FleetError
 from firesteel.graph.bounded import Sizing
-from firesteel.protocol.stages import Places, RunLook, StageProgress, StageRun, StageTaskInput, TaskProgress
+from firesteel.protocol.stages import (
+    Places,
+    RunLook,
+    Stage,
+    StageProgress,
+    StageQuery,
+    StageRun,
+    StageTaskInput,
+    TaskProgress,
+)
 from firesteel.spark.context import OwnContext, reason_of
 from firesteel.spark.own_thread import OwnThread
 from firesteel.spark.quiet import without_py4j_log
@@ -20,6 +29,12 @@ from firesteel.spark.slot_jobs import ANSWER_SECONDS
 
 logger = logging.getLogger(__name__)
 START_SECONDS: Final = 60.0
+QUERY_FORMATS: Final = frozenset(("parquet",))
+"""Formats of files that queries may read."""
+PARTITION_BYTES: Final = 16 << 20
+"""Bytes of compressed files for each partition of a query's shuffles: several times as many as rows in memory. Spark
+joins partitions that turn out to be small."""
+MOST_PARTITIONS: Final = 2000
 T = TypeVar("T")
 StageMain = Callable[[Mapping[str, Any], Mapping[str, bytes], int, int, Iterator[bytes]], Iterator[bytes]]
 """The function of a task: takes the stage's ``task``, the blobs, subtask, attempt and input; yields its output."""
@@ -159,8 +174,11 @@ class StageJobs:
         if run.places is not None:
             stages.place(run.id, _lines(run.places))
         for stage in run.stages:
-            spec = _spec(stage.tasks, stage.sizing, stage.bucket_bytes)
-            read = stages.input(spark._jsc, run.id, list(stage.reads), bytearray(spec))
+            if stage.query is None:
+                spec = _spec(stage.tasks, stage.sizing, stage.bucket_bytes)
+                read = stages.input(spark._jsc, run.id, list(stage.reads), bytearray(spec))
+            else:
+                read = _query(context, run, stage, stage.query)
             function: Any = StageFunction(self._stage_main, json.dumps(dict(stage.task)), run.blobs)
             pairs: Any = RDD(read, spark, NoOpSerializer()).mapPartitionsWithIndex(function, True)
             pairs._bypass_serializer = True
@@ -195,6 +213,41 @@ class StagesFleet:
     def drop_stages_of(self, owner: str) -> None:
         """End and remove all runs of a job (``StageJobs.drop_all``)."""
         self._stages.drop_all(owner)
+
+
+def check_query(query: StageQuery) -> None:
+    """Check that a query touches nothing but Spark SQL.
+
+    Raises:
+        FleetError: it has a setting that is not Spark SQL's, or a format that queries may not read.
+    """
+    refused = [key for key in query.settings if not key.startswith("spark.sql.")]
+    refused += [table.format for table in query.tables if table.format not in QUERY_FORMATS]
+    if refused:
+        raise FleetError(f"a query of Spark SQL can't have {', '.join(refused)}")
+
+
+def _query(context: OwnContext, run: StageRun, stage: Stage, query: StageQuery) -> Any:
+    """What a stage reads with a query in front of it."""
+    check_query(query)
+    volume = sum(table.bytes for table in query.tables)
+    partitions = min(MOST_PARTITIONS, max(2 * run.cores, volume // PARTITION_BYTES))
+    settings = {"spark.sql.shuffle.partitions": str(partitions), **query.settings}
+    tables = [
+        [table.name, table.format, table.columns, dict(table.options), list(table.files)] for table in query.tables
+    ]
+    recursions = [list(recursion) for recursion in query.recursions]
+    return context.stages.query(
+        context.spark._jsc,
+        run.id,
+        stage.id,
+        query.text,
+        settings,
+        tables,
+        recursions,
+        query.max_iterations,
+        query.tasks,
+    )
 
 
 def _spec(tasks: tuple[StageTaskInput, ...], sizing: Sizing | None = None, bucket_bytes: int = 0) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from typing_extensions import override
 
 from firesteel.config import Settings
@@ -49,7 +50,8 @@ from firesteel.runtime.operators import CollectOperator, KeyedColumns, SinkOpera
 from firesteel.runtime.operators.column_windows import ColumnWindowOperator
 from firesteel.runtime.operators.session_windows import SessionWindowOperator
 from firesteel.runtime.operators.windows import WindowTransform
-from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, InputBatch, Watermark
+from firesteel.runtime.records.batch import MAX_WATERMARK, MIN_WATERMARK, Batch, InputBatch, Watermark
+from firesteel.runtime.records.columns import StreamColumns
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
@@ -179,7 +181,8 @@ class BoundedTask:
                 operator = plan.operators[index]
                 opened.append(operator)
                 operator.open(replace(self._context, stamp=plan.stage_of[index].stamp))
-            for _ in self._source(elements) if self._task["source"] else self._inputs(elements):
+            read = self._query if self._task.get("query") else self._source if self._task["source"] else self._inputs
+            for _ in read(elements):
                 yield from self._output()
                 if self._clock.monotonic() >= self._next_report:
                     yield from self._totals()
@@ -292,6 +295,15 @@ class BoundedTask:
         finally:
             self._read_seconds = source.seconds
             _ignore_errors(source.close)
+
+    def _query(self, elements: Iterator[bytes]) -> Iterator[None]:
+        """Work on the rows of a query of Spark SQL, which come as messages of Arrow."""
+        schema = StreamColumns(self._plan.operators[0].function.produced_type()).schema
+        for element in elements:
+            self._bytes_in += len(element)
+            rows = pa.ipc.read_record_batch(pa.py_buffer(element), schema)
+            self._executor.feed(Batch(rows), 0)
+            yield from self._work_off()
 
     def _inputs(self, elements: Iterator[bytes]) -> Iterator[None]:
         edges = self._task["inputs"]

@@ -64,6 +64,10 @@ public final class Stages {
     final List<String> reads;
     final RDD<? extends Product2<Object, byte[]>> pairs;
     final int partitions;
+    /** What it reads, if that is the result of a query, which is prepared first; else null. */
+    QueryInput query = null;
+    /** Prepares the query; null: it has not begun. */
+    Thread preparation = null;
     ShuffleDependency<Object, byte[], byte[]> dependency = null;
     SimpleFutureAction<MapOutputStatistics> job = null;
     MapOutputStatistics statistics = null;
@@ -78,6 +82,7 @@ public final class Stages {
 
   private static final class Run {
     final Map<String, Output> outputs = new LinkedHashMap<>();
+    final Map<String, QueryInput> queries = new LinkedHashMap<>();
     final String name;
     final String owner;
     JavaRDD<byte[]> results = null;
@@ -178,6 +183,44 @@ public final class Stages {
     return new StageInput(spark.sc(), new Inputs(RUNS.get(run), new ArrayList<>(stages)), parts, sizing).toJavaRDD();
   }
 
+  /**
+   * What a stage reads that has a query of Spark SQL in front of it.
+   *
+   * @param settings of Spark's session.
+   * @param tables for each one: name, format, columns as in DDL, options and files.
+   * @param recursions for each one: name, name of new rows, first query, query of a step, whether duplicates stay.
+   * @param partitions how many tasks the stage has, at most.
+   */
+  @SuppressWarnings("unchecked")
+  public static JavaRDD<byte[]> query(
+      JavaSparkContext spark, String run, String stage, String text, Map<String, String> settings,
+      List<List<Object>> tables, List<List<Object>> recursions, int maxIterations, int partitions) {
+    List<QueryInput.Table> read = new ArrayList<>();
+    for (List<Object> table : tables) {
+      read.add(
+          new QueryInput.Table(
+              (String) table.get(0),
+              (String) table.get(1),
+              (String) table.get(2),
+              Map.copyOf((Map<String, String>) table.get(3)),
+              new ArrayList<>((List<String>) table.get(4))));
+    }
+    List<QueryInput.Recursion> computed = new ArrayList<>();
+    for (List<Object> one : recursions) {
+      computed.add(
+          new QueryInput.Recursion(
+              (String) one.get(0), (String) one.get(1), (String) one.get(2), (String) one.get(3), (Boolean) one.get(4)));
+    }
+    QueryInput input =
+        new QueryInput(
+            spark.sc(), new QueryInput.Query(text, Map.copyOf(settings), read, computed, maxIterations, partitions));
+    Run found = RUNS.get(run);
+    synchronized (found) {
+      found.queries.put(stage, input);
+    }
+    return input.toJavaRDD();
+  }
+
   private static int[][] pieces(ByteBuffer in) {
     int[][] found = new int[in.getInt()][4];
     for (int[] piece : found) {
@@ -197,7 +240,9 @@ public final class Stages {
     try {
       RDD<? extends Product2<Object, byte[]>> rdd = (RDD) new PairwiseRDD(new StageOutput(pairs.rdd()));
       synchronized (found) {
-        found.outputs.put(stage, new Output(stage, new ArrayList<>(reads), rdd, partitions));
+        Output output = new Output(stage, new ArrayList<>(reads), rdd, partitions);
+        output.query = found.queries.get(stage);
+        found.outputs.put(stage, output);
       }
     } finally {
       spark.clearCallSite();
@@ -238,52 +283,100 @@ public final class Stages {
       if (run.isDropped || run.failure != null) {
         return;
       }
-      context.addJobTag(tag(run.name));
-      context.setLocalProperty(CORES_PROPERTY, String.valueOf(run.cores));
-      context.setLocalProperty(RUN_PROPERTY, run.name);
-      context.setLocalProperty("spark.job.description", run.description);
-      try {
-        boolean haveAllEnded = true;
-        for (Output output : run.outputs.values()) {
-          haveAllEnded &= output.statistics != null;
-          if (output.job == null && output.reads.stream().allMatch(name -> run.outputs.get(name).statistics != null)) {
-            output.dependency = dependency(output);
-            output.job = context.submitMapStage(output.dependency);
-            output.job.onComplete(
-                ended -> {
-                  ended(context, run, output, ended.isSuccess() ? ended.get() : null, ended.failed());
-                  return null;
-                },
-                CALLBACKS);
+      boolean haveAllEnded = true;
+      for (Output output : run.outputs.values()) {
+        haveAllEnded &= output.statistics != null;
+        if (output.job == null && output.reads.stream().allMatch(name -> run.outputs.get(name).statistics != null)) {
+          if (output.query == null || output.query.isPrepared()) {
+            asJobOf(context, run, () -> begin(context, run, output));
+          } else if (output.preparation == null) {
+            output.preparation = preparation(context, run, output);
+            output.preparation.start();
           }
         }
-        if (haveAllEnded) {
-          run.job = run.results.collectAsync();
-        }
-      } finally {
-        context.setLocalProperty("spark.job.description", null);
-        context.setLocalProperty(RUN_PROPERTY, null);
-        context.setLocalProperty(CORES_PROPERTY, null);
-        context.removeJobTag(tag(run.name));
+      }
+      if (haveAllEnded) {
+        asJobOf(context, run, () -> run.job = run.results.collectAsync());
       }
     }
   }
 
+  /** Runs something in whose Spark jobs the run is named, so that they take its cores only and end with it. */
+  private static void asJobOf(SparkContext context, Run run, Runnable submission) {
+    context.addJobTag(tag(run.name));
+    context.setLocalProperty(CORES_PROPERTY, String.valueOf(run.cores));
+    context.setLocalProperty(RUN_PROPERTY, run.name);
+    context.setLocalProperty("spark.job.description", run.description);
+    try {
+      submission.run();
+    } finally {
+      context.setLocalProperty("spark.job.description", null);
+      context.setLocalProperty(RUN_PROPERTY, null);
+      context.setLocalProperty(CORES_PROPERTY, null);
+      context.removeJobTag(tag(run.name));
+    }
+  }
+
+  private static void begin(SparkContext context, Run run, Output output) {
+    output.dependency = dependency(output);
+    output.job = context.submitMapStage(output.dependency);
+    output.job.onComplete(
+        ended -> {
+          ended(context, run, output, ended.isSuccess() ? ended.get() : null, ended.failed());
+          return null;
+        },
+        CALLBACKS);
+  }
+
+  /** Prepares the query of a stage, in a thread of its own: it waits for the query's own stages. */
+  private static Thread preparation(SparkContext context, Run run, Output output) {
+    Thread thread =
+        new Thread(
+            () -> {
+              try {
+                asJobOf(context, run, output.query::prepare);
+                goOn(context, run);
+              } catch (Throwable error) {
+                failed(context, run, error);
+              }
+            },
+            "firesteel-query");
+    thread.setDaemon(true);
+    return thread;
+  }
+
   private static void ended(
       SparkContext context, Run run, Output output, MapOutputStatistics statistics, scala.util.Try<Throwable> failure) {
-    synchronized (run) {
-      output.statistics = statistics;
-      try {
-        if (statistics == null) {
-          throw failure.get();
-        }
+    if (statistics == null) {
+      failed(context, run, failure.get());
+      return;
+    }
+    try {
+      synchronized (run) {
+        output.statistics = statistics;
         goOn(context, run);
-        return;
-      } catch (Throwable error) {
-        run.failure = run.failure == null ? String.valueOf(error.getMessage()) : run.failure;
+      }
+    } catch (Throwable error) {
+      failed(context, run, error);
+    }
+  }
+
+  private static void failed(SparkContext context, Run run, Throwable error) {
+    synchronized (run) {
+      run.failure = run.failure == null ? String.valueOf(error.getMessage()) : run.failure;
+    }
+    cancel(context, run); // other stages of a run that has failed
+  }
+
+  private static void cancel(SparkContext context, Run run) {
+    synchronized (run) {
+      for (Output output : run.outputs.values()) {
+        if (output.preparation != null) {
+          output.preparation.interrupt(); // else it would begin with the next stage of its query
+        }
       }
     }
-    context.cancelJobsWithTag(tag(run.name)); // other stages of a run that has failed
+    context.cancelJobsWithTag(tag(run.name));
   }
 
   /** "unknown", "running", "done", or "failed: " and why. */
@@ -431,7 +524,7 @@ public final class Stages {
     }
     synchronized (found) {
       found.isDropped = true;
-      spark.sc().cancelJobsWithTag(tag(run));
+      cancel(spark.sc(), found);
       for (Output output : found.outputs.values()) {
         if (output.dependency != null) {
           spark.env().shuffleManager().unregisterShuffle(output.dependency.shuffleId());

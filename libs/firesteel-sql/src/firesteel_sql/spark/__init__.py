@@ -1,0 +1,1 @@
+"""Batch queries as queries of Spark SQL: what has an equal there, with the results of Flink."""
