@@ -16,6 +16,8 @@ from firesteel.expressions.registry import Kernel
 from firesteel_sql.kernels.definition import KernelCall, by_value
 
 _WIDEST: Final = 76
+_NARROW: Final = 38
+"""Digits of numbers of 128 bits, with which Arrow computes several times faster than with those of 256."""
 _EXACT: Final = Context(prec=120, rounding=ROUND_HALF_UP)
 
 
@@ -28,18 +30,26 @@ def fit(value: Any, result: pa.DataType) -> Any:
     if not pt.is_decimal(value.type):
         raise TypeError(value.type)
     if value.type.scale > result.scale:
-        wide = pa.decimal256(_WIDEST, value.type.scale)
-        value = pc.round(pc.cast(value, wide), ndigits=result.scale, round_mode="half_towards_infinity")
+        value = pc.cast(value, _wider(value.type, value.type.precision + 1))
+        value = pc.round(value, ndigits=result.scale, round_mode="half_towards_infinity")
     whole = result.precision - result.scale
     if value.type.precision - value.type.scale > whole:
         value = _without_large(value, whole)
-    narrow = pa.decimal256(_WIDEST, result.scale)
-    return pc.cast(pc.cast(value, narrow, safe=False), result, safe=False)
+    if not pt.is_decimal128(value.type):
+        value = pc.cast(value, pa.decimal256(_WIDEST, result.scale), safe=False)
+    return pc.cast(value, result, safe=False)
+
+
+def _wider(data_type: Any, precision: int) -> Any:
+    """The widest type of this scale that holds so many digits: of 128 bits if that suffices."""
+    if pt.is_decimal128(data_type) and precision <= _NARROW:
+        return pa.decimal128(_NARROW, data_type.scale)
+    return pa.decimal256(_WIDEST, data_type.scale)
 
 
 def _without_large(value: Any, whole: int) -> Any:
     """NULL where a number has more digits than these in front of the point."""
-    wide = pa.decimal256(_WIDEST, value.type.scale)
+    wide = _wider(value.type, max(value.type.precision, whole + 1 + value.type.scale))
     if whole + value.type.scale >= _WIDEST:
         return value
     limit = pa.scalar(Decimal(10) ** whole, wide)
@@ -59,11 +69,17 @@ def arithmetic(call: KernelCall, sign: str) -> Kernel:
         a, b = _as_decimal(left), _as_decimal(right)
         digits = a.type.precision + b.type.precision + 1
         if digits <= _WIDEST and (sign == "*" or max(a.type.scale, b.type.scale) + 40 <= _WIDEST):
-            a, b = (pc.cast(one, pa.decimal256(one.type.precision, one.type.scale)) for one in (a, b))
+            if (digits if sign == "*" else _digits_of_sum(a.type, b.type)) > _NARROW:
+                a, b = (pc.cast(one, pa.decimal256(one.type.precision, one.type.scale)) for one in (a, b))
             return fit(compute(a, b), call.result)
         return by_value(_PYTHON[sign](call.result), call.result)(a, b)
 
     return kernel
+
+
+def _digits_of_sum(a: Any, b: Any) -> int:
+    """The digits that a sum or difference may have."""
+    return max(a.precision - a.scale, b.precision - b.scale) + max(a.scale, b.scale) + 1
 
 
 def division(call: KernelCall) -> Kernel:
