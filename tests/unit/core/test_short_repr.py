@@ -32,7 +32,8 @@ def test_records_are_shortened_whatever_they_are(value: Any, begin: str) -> None
 
 
 def test_an_object_that_only_looks_like_a_container() -> None:
-    impostor = type("deque", (), {})()  # reprlib goes by the name of the class
+    # reprlib goes by the name of the class; from Python 3.14 on by that of its module, too
+    impostor = type("deque", (), {"__module__": "collections"})()
     assert short_repr(impostor) == "<deque whose repr raises TypeError>"
 
 
