@@ -44,15 +44,26 @@ def environment(tmp_path: Path) -> Path:
     return environment
 
 
-def test_firesteel_demo_runs_from_wheels_alone(environment: Path, tmp_path: Path) -> None:
-    wheels = tmp_path / "wheels"
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    """Wheels of all distributions."""
     for project in PROJECTS:
-        if f"firesteel-{project.name}" in INSTALLED or project.name == "firesteel":
-            uv("build", "-q", "--no-index", "--wheel", "--out-dir", wheels, project)
+        uv("build", "-q", "--no-index", "--wheel", "--out-dir", tmp_path / "wheels", project)
+    return tmp_path / "wheels"
+
+
+def installed_from(wheels: Path, requirement: str, environment: Path) -> list[str]:
+    """Our distributions in the environment after an installation without an index."""
     python = environment / "bin" / "python"
-    uv("pip", "install", "-q", "--python", python, "--no-index", "--find-links", wheels, "firesteel")
+    uv("pip", "install", "-q", "--python", python, "--no-index", "--find-links", wheels, requirement)
     listed = uv("pip", "list", "--python", python, "--format", "freeze").splitlines()
-    assert [line.partition("==")[0] for line in listed if "firesteel" in line] == INSTALLED
+    return [line.partition("==")[0] for line in listed if "firesteel" in line]
+
+
+def test_firesteel_demo_runs_from_wheels_alone_and_all_brings_the_rest(
+    environment: Path, wheels: Path, tmp_path: Path
+) -> None:
+    assert installed_from(wheels, "firesteel", environment) == INSTALLED
     text = tmp_path / "text"
     text.write_text("to be or not to be\n" * 50)
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
@@ -62,3 +73,7 @@ def test_firesteel_demo_runs_from_wheels_alone(environment: Path, tmp_path: Path
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "300 words" in done.stdout
+    distributions = {wheel.name.partition("-")[0].replace("_", "-") for wheel in wheels.glob("*.whl")}
+    assert set(installed_from(wheels, "firesteel[all]", environment)) == distributions
+    program = "import firesteel_sql.connectors.jdbc; from firesteel_sql import TableEnvironment"
+    subprocess.run([environment / "bin" / "python", "-c", program], cwd=tmp_path, env=kept, check=True)
