@@ -76,6 +76,15 @@ def shown(columns: Sequence[pa.Array]) -> list[str]:
     return [repr(row).replace("-0.0", "0.0") for row in zip(*[column.to_pylist() for column in columns], strict=True)]
 
 
+class TtlClock:
+    """A clock that the test sets."""
+
+    now = 1000
+
+    def __call__(self) -> int:
+        return self.now
+
+
 class World:
     """A table beside its model."""
 
@@ -339,6 +348,38 @@ def test_keys_that_are_not_in_memory_have_the_rows_of_a_dict_of_lists(seed: int)
         keyed.close()
 
 
+def test_rows_on_disk_lose_a_column_and_get_a_time_to_live(tmp_path: Path) -> None:
+    clock = TtlClock()
+    keyed, table = created("rocksdb", tmp_path / "0")
+    contents = [content(random.Random(seed)) for seed in range(100)]
+    table.add(table.slots([pa.array(np.arange(100) % 7, pa.int64())]), arrays(contents))
+    written = [take_snapshot(keyed.snapshot(), range(8))]
+    keyed.close()
+    for number in range(2):  # the second time rows of both layouts are there
+        parameters = KeyedStateParameters(
+            key_groups=range(8), key_groups_of=groups_of, max_parallelism=8, directory=str(tmp_path / f"{number + 1}")
+        )
+        keyed = load_state_backend("rocksdb").create_keyed_state(parameters)
+        fewer = pa.schema([SCHEMA.field("ratio"), SCHEMA.field("number")])
+        table = keyed.rows("rows", [pa.int64()], fewer, ["degree"], groups_of, range(8), RowLife(100, clock))
+        keyed.restore([part.of(range(8)) for part in written])
+        _, rows = table.rows_of(table.find([pa.array(range(7), pa.int64())]))
+        expected = Counter(repr((row[3], row[0])) for row in contents).items()
+        assert Counter(shown(table.take(rows))) == {key.replace("-0.0", "0.0"): count for key, count in expected}
+        columns = table.take(rows[3:6])
+        table.drop(rows[:3])
+        table.add(table.slots([pa.array([1, 1, 1])]), columns)
+        _, rows = table.rows_of(table.find([pa.array(range(7), pa.int64())]))
+        ratios, numbers = (column.to_pylist() for column in table.take(rows))
+        contents = [(n, None, None, ratio) for ratio, n in zip(ratios, numbers, strict=True)]
+        written = [take_snapshot(keyed.snapshot(), range(8))]
+        if number:
+            clock.now += 100
+            table.begin_batch(1)
+            assert table.rows_of(table.find([pa.array(range(7), pa.int64())]))[1].tolist() == []
+        keyed.close()
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_checkpoints_of_changes_are_the_tables_of_their_moment(seed: int, tmp_path: Path) -> None:
     """Two tables of one operator, checkpoints that build on each other or are given up, and other parallelisms."""
@@ -394,15 +435,6 @@ def test_a_checkpoint_writes_the_rows_that_changed(tmp_path: Path) -> None:
     canonical = take_snapshot(keyed.snapshot(purpose=Purpose(3, canonical=True)), range(8))
     assert sum(chunk.count for chunk in canonical.chunks) == 1998
     assert [info.schema for info in canonical.states] == [table.info.schema]  # as earlier versions read it
-
-
-class TtlClock:
-    """A clock that the test sets."""
-
-    now = 1000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 def with_life(ttl: int, clock: TtlClock) -> RowTable:
