@@ -513,13 +513,14 @@ def test_a_time_to_live_may_change_between_two_runs(before: int, after: int) -> 
         assert numbers_of(table, 1) == ([5] if is_there else [])
 
 
-def test_rows_that_earlier_versions_wrote_come_back() -> None:
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_rows_that_earlier_versions_wrote_come_back(backend: str, tmp_path: Path) -> None:
     """Of the version whose snapshots had all rows, and no numbers of them."""
     fixture = json.loads((Path(__file__).parents[3] / "fixtures" / "row_table_whole.json").read_text())
-    keyed = load_state_backend("hashmap").create_keyed_state(KeyedStateParameters())
-    table = RowTable("rows", [pa.int64()], SCHEMA, ["degree"])
-    keyed.attach(table)
+    keyed = load_state_backend(backend).create_keyed_state(KeyedStateParameters(directory=str(tmp_path / "state")))
+    table = keyed.rows("rows", [pa.int64()], SCHEMA, ["degree"])
     chunks = [StateChunk(state, group, count, bytes.fromhex(data)) for state, group, count, data in fixture["chunks"]]
     keyed.restore([SnapshotContents([StateInfo.from_json(info) for info in fixture["states"]], chunks).of(range(1))])
     check(table, {1: [content(random.Random(0)), content(random.Random(1))], None: [content(random.Random(2))]})
     assert table.numbers["degree"].get(table.all_rows()).tolist() == [0, 1, 2]
+    keyed.close()
