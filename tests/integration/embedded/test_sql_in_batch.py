@@ -178,6 +178,12 @@ def test_a_row_that_has_no_result_fails_a_query_of_spark_and_nothing_is_written(
     with pytest.raises(JobError, match="the column v is NOT NULL, and a row has NULL for it"):
         edges.execute_sql("INSERT INTO results SELECT k FROM edges")
     edges.execute_sql("INSERT INTO results SELECT k FROM edges WHERE k > 0")
+    (tmp_path / "empty").mkdir()
+    edges.execute_sql(
+        "CREATE TABLE nothing (k INT) WITH ('connector' = 'filesystem', 'format' = 'parquet', "
+        f"'path' = '{tmp_path / 'empty'}')"
+    )
+    assert list(edges.execute_sql("SELECT k FROM nothing").collect()) == []
     edges.execute_sql("SET 'table.exec.batch.route' = 'auto'")
     assert sorted(tuple(row) for row in edges.execute_sql("SELECT v FROM results").collect()) == [(7,), (2**31 - 1,)]
 

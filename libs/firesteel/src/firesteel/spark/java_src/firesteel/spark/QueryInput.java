@@ -9,6 +9,7 @@ import org.apache.spark.OneToOneDependency;
 import org.apache.spark.Partition;
 import org.apache.spark.SparkContext;
 import org.apache.spark.TaskContext;
+import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.classic.DataFrameReader;
@@ -80,7 +81,9 @@ final class QueryInput extends RDD<byte[]> {
     }
     Dataset<Row> result = result(session, query.text());
     RDD<byte[]> found = result.toArrowBatchRdd();
-    if (found.getNumPartitions() > query.partitions()) {
+    if (found.getNumPartitions() == 0) { // Spark runs no stage without tasks, and what is behind this one has to end
+      found = new JavaSparkContext(sparkContext()).parallelize(List.<byte[]>of(), 1).rdd();
+    } else if (found.getNumPartitions() > query.partitions()) {
       found = found.toJavaRDD().coalesce(query.partitions()).rdd();
     }
     synchronized (this) {
