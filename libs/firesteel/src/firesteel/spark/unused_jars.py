@@ -1,7 +1,7 @@
-"""Jars of Spark that Firesteel's own JVMs never need: beyond Spark's core.
+"""Jars of Spark that Firesteel's own JVMs never need: beyond Spark's core and Spark SQL over files.
 
 The image leaves them out (``deploy/compose/slim.py`` reads this file before Firesteel is installed, so it imports
-nothing of it). A JVM keeps the directory of each jar on its class path in memory, 9 MB for these: the driver and the
+nothing of it). A JVM keeps the directory of each jar on its class path in memory, 5 MB for these: the driver and the
 executors of a cluster do without. The JVM of an embedded cluster may be the program's own Spark as well, and has all.
 """
 
@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 UNUSED_JARS: Final = (
-    # SQL, with the formats of its tables, its compiler and its memory
-    "spark-catalyst", "spark-sql", "spark-connect", "spark-pipelines", "spark-sketch", "antlr", "ST4",
-    "janino", "commons-compiler", "parquet-", "orc-", "arrow-", "flatbuffers", "aircompressor", "univocity", "icu4j",
-    "datasketches", "jts-core", "threeten-extra",
-    # Hive's tables
-    "spark-hive", "hive-", "derby", "datanucleus", "HikariCP", "jdo-api", "javax.jdo", "jpam", "libfb303", "libthrift",
-    "opencsv", "super-csv", "commons-dbcp", "commons-pool", "javolution",
+    # Spark Connect and pipelines
+    "spark-connect", "spark-pipelines",
+    # Hive's tables; hive-storage-api stays, since readers of ORC files need it
+    "spark-hive", "hive-beeline", "hive-cli", "hive-common", "hive-exec", "hive-jdbc", "hive-metastore",
+    "hive-serde", "hive-service", "hive-shims", "derby", "datanucleus", "HikariCP", "jdo-api", "javax.jdo", "jpam",
+    "libfb303", "libthrift", "opencsv", "super-csv", "commons-dbcp", "commons-pool", "javolution",
     # machine learning, graphs and the streams of old
     "spark-mllib", "spark-graphx", "spark-streaming", "breeze", "spire", "cats-kernel", "algebra", "lapack", "blas",
     "arpack", "JLargeArrays", "JTransforms",
