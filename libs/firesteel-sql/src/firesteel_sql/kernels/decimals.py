@@ -79,7 +79,7 @@ def arithmetic(call: KernelCall, sign: str) -> Kernel:
 
 def _digits_of_sum(a: Any, b: Any) -> int:
     """The digits that a sum or difference may have."""
-    return max(a.precision - a.scale, b.precision - b.scale) + max(a.scale, b.scale) + 1
+    return int(max(a.precision - a.scale, b.precision - b.scale) + max(a.scale, b.scale) + 1)
 
 
 def division(call: KernelCall) -> Kernel:
