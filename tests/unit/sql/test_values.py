@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 import pyarrow as pa
@@ -119,6 +120,8 @@ FACTS = [
     ("CAST('2020-01-02' AS DATE)", "2020-01-02", "DATE NOT NULL"),
     # times
     ("DATE '2020-01-31' + INTERVAL '1' MONTH", "2020-02-29", "DATE NOT NULL"),
+    ("DATE '2020-01-02' - INTERVAL '1' HOUR", "2020-01-02", "DATE NOT NULL"),
+    ("DATE '2020-01-02' - INTERVAL '25' HOUR", "2020-01-01", "DATE NOT NULL"),
     (
         "TIMESTAMP '2020-01-01 00:00:00' + INTERVAL '1 02:03:04' DAY TO SECOND",
         "2020-01-02 02:03:04",
@@ -126,6 +129,12 @@ FACTS = [
     ),
     ("TIME '23:59:00' + INTERVAL '2' MINUTE", "00:01:00", "TIME(0) NOT NULL"),
     ("DATE_FORMAT(TIMESTAMP '2020-01-02 03:04:05', 'yyyy-MM-dd''T''HH:mm')", "2020-01-02T03:04", "STRING"),
+    # PRINTF: moments as LocalDateTime shows them; %g decides by the rounded number
+    ("PRINTF('%s', TIMESTAMP '2020-01-02 03:04:00')", "2020-01-02T03:04", "STRING"),
+    ("PRINTF('%s', TIMESTAMP '2020-01-02 03:04:05.120')", "2020-01-02T03:04:05.120", "STRING"),
+    ("PRINTF('%s', TIMESTAMP '2020-01-02 03:04:00.000120')", "2020-01-02T03:04:00.000120", "STRING"),
+    ("PRINTF('%g', 999999.5e0)", "1.00000e+06", "STRING"),
+    ("PRINTF('%g', 0.00009999999e0)", "0.000100000", "STRING"),
     ("EXTRACT(QUARTER FROM DATE '2020-05-01')", "2", "BIGINT NOT NULL"),
     ("DAYOFWEEK(DATE '2026-11-29')", "1", "BIGINT NOT NULL"),
     ("CEIL(TIMESTAMP '2020-01-01 00:30:00' TO HOUR)", "2020-01-01 01:00:00", "TIMESTAMP(0) NOT NULL"),
@@ -230,3 +239,20 @@ def test_the_least_integer_of_a_column_is_divided_as_in_java() -> None:
     )
     assert pa.array(quotients).to_pylist() == [-(2**31), -3, None]
     assert pa.array(remainders).to_pylist() == [0, 1, None]
+
+
+def test_the_present_time_is_read_from_the_clock_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([datetime(2026, 1, 1, 11, 59, 59, 999_900, UTC), datetime(2026, 1, 1, 12, 0, 0, 100, UTC)])
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Any:
+            return next(readings)
+
+    monkeypatch.setattr("firesteel_sql.kernels.times.datetime", Clock)
+    assert computed("LOCALTIMESTAMP")[0] == "2026-01-01 11:59:59.999"
+
+
+def test_a_pattern_of_dates_whose_quote_has_no_end_is_refused() -> None:
+    with pytest.raises(SqlError, match="a quote in it has no end"):
+        computed("DATE_FORMAT(TIMESTAMP '2020-01-02 03:04:05', 'yyyy''T')")

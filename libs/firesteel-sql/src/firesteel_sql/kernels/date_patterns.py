@@ -29,8 +29,10 @@ def pieces_of(pattern: str) -> tuple[tuple[bool, str], ...]:
     """The pieces of a pattern: whether they are letters with a meaning, and their text; without brackets.
 
     Raises:
-        PatternRefused: a letter has no meaning.
+        PatternRefused: a letter has no meaning, or a quote has no end.
     """
+    if pattern.count("'") % 2:
+        raise PatternRefused(f"'{pattern}' is no pattern of dates: a quote in it has no end")
     pieces: list[tuple[bool, str]] = []
     for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+", pattern):
         quoted = match.group(1)

@@ -109,13 +109,21 @@ def _text(value: Any) -> str:
         case Decimal():
             return format(value, "f")
         case datetime():
-            text = value.replace(tzinfo=None).isoformat()
-            return text[:-3] if len(text) == 16 and text.endswith(":00") else text
+            return _moment_text(value.replace(tzinfo=None))
         case date():
             return str((value - date(1970, 1, 1)).days)
         case time():
             return str(((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000)
     return str(value)
+
+
+def _moment_text(moment: datetime) -> str:
+    """A timestamp as Java's ``LocalDateTime`` shows it: no seconds if they are 0, and 3 or 6 digits of a fraction."""
+    if not moment.second and not moment.microsecond:
+        return moment.isoformat(timespec="minutes")
+    if not moment.microsecond:
+        return moment.isoformat(timespec="seconds")
+    return moment.isoformat(timespec="microseconds" if moment.microsecond % 1000 else "milliseconds")
 
 
 def _cut(text: str, precision: int | None) -> str:
@@ -163,14 +171,11 @@ def _real(conversion: str, value: float, flags: str, width: str | None, precisio
     exact = abs(Decimal(repr(value)))
     is_negative = value < 0 or str(value).startswith("-")
     if conversion == "g":
+        # ``precision`` significant digits. The rounded number decides: 999999.5 with six digits is 1.00000e+06.
         precision = precision or 1
-        rounded = exact.round(precision) if hasattr(exact, "round") else _EXACT.plus(exact)
-        conversion = "f" if exact == 0 or Decimal("1e-4") <= rounded < Decimal(10) ** precision else "e"
-        if conversion == "f":
-            precision -= 1 if exact == 0 else exact.adjusted() + 1
-        else:
-            precision -= 1
-        precision = max(precision, 0)
+        exponent = 0 if exact == 0 else Context(prec=precision, rounding=ROUND_HALF_UP).plus(exact).adjusted()
+        conversion = "f" if -4 <= exponent < precision else "e"
+        precision -= exponent + 1 if conversion == "f" else 1
     if conversion == "e":
         exponent = 0 if exact == 0 else exact.adjusted()
         mantissa = exact.scaleb(-exponent, _EXACT).quantize(Decimal(1).scaleb(-precision), context=_EXACT)

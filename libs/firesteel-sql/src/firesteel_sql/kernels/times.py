@@ -23,10 +23,20 @@ from firesteel_sql.types.intervals import MILLIS, MONTHS
 @kernel
 def add_millis(call: KernelCall) -> Kernel:
     """A moment and an interval of milliseconds."""
-    (moment, _) = call.inputs
+    return _adding_millis(call)
+
+
+@kernel
+def subtract_millis(call: KernelCall) -> Kernel:
+    """A moment less an interval of milliseconds."""
+    added = _adding_millis(call)
+    return lambda value, interval: added(value, pc.negate(interval))
+
+
+def _adding_millis(call: KernelCall) -> Kernel:
+    moment = call.inputs[0]
     if pt.is_date(moment):
-        days = by_value(lambda day, millis: day + timedelta(milliseconds=millis), call.result)
-        return lambda value, interval: days(value, interval)
+        return by_value(lambda day, millis: day + _whole_days(millis), call.result)
     if pt.is_time(moment):
         return by_value(
             lambda at, millis: (datetime.combine(date(2000, 1, 1), at) + millis * MILLISECOND).time(), call.result
@@ -34,17 +44,10 @@ def add_millis(call: KernelCall) -> Kernel:
     return lambda value, interval: pc.add(value, pc.multiply(interval, 1000).cast(pa.duration("us"))).cast(call.result)
 
 
-@kernel
-def subtract_millis(call: KernelCall) -> Kernel:
-    """A moment less an interval of milliseconds."""
-    inner = add_millis_kernel(call)
-    return lambda value, interval: inner(value, pc.negate(interval))
-
-
-def add_millis_kernel(call: KernelCall) -> Kernel:
-    """The computation of ``add_millis``."""
-    made = add_millis.__wrapped__(call)  # type: ignore[attr-defined]
-    return made  # type: ignore[no-any-return]
+def _whole_days(millis: int) -> timedelta:
+    """The days of an interval, cut towards zero as in Flink: a date less an hour is the same date."""
+    days = abs(millis) // MILLIS["DAY"]
+    return timedelta(days=days if millis >= 0 else -days)
 
 
 def _with_months(moment: Any, months: int) -> Any:
@@ -122,8 +125,6 @@ _ARROW_PARTS: Final = {
     "MINUTE": pc.minute,
     "SECOND": pc.second,
 }
-
-
 _OF_DATES: Final = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY")
 
 
@@ -334,7 +335,7 @@ def date_format(call: KernelCall) -> Kernel:
         return by_row
 
     def compute(value: Any, pattern: Any) -> Any:
-        """Texts of days or hours are made once for each of them."""
+        # ``by_row`` formats each distinct value once: moments are cut to the smallest unit that the pattern shows.
         unit = None
         if isinstance(pattern, pa.Scalar) and pattern.is_valid:
             letters = {text[0] for is_letters, text in pieces_of(pattern.as_py()) if is_letters}
@@ -377,14 +378,20 @@ def _read(text: str, pattern: str) -> datetime | None:
     return _usual(text) if moment is None else moment.replace(tzinfo=None)
 
 
-def _milliseconds(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+def _milliseconds(moment: datetime) -> datetime:
+    """A moment without its microseconds: Flink reads texts and clocks to the millisecond."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 @kernel
 def to_timestamp(call: KernelCall) -> Kernel:
     """``TO_TIMESTAMP(text, pattern)``; NULL where the text does not fit."""
-    return by_value(lambda text, pattern=USUAL: _milliseconds(_read(text, pattern)), call.result)
+
+    def moment_of(text: str, pattern: str = USUAL) -> datetime | None:
+        moment = _read(text, pattern)
+        return None if moment is None else _milliseconds(moment)
+
+    return by_value(moment_of, call.result)
 
 
 @kernel
@@ -423,10 +430,10 @@ def text_to_timestamp_ltz(call: KernelCall) -> Kernel:
     """``TO_TIMESTAMP_LTZ(text, pattern, zone)``; a text that does not fit is an error, a moment is one of UTC."""
 
     def moment_of(text: str, pattern: str = USUAL, zone: str = "UTC") -> datetime | None:
-        moment = _milliseconds(_read(text, pattern))
+        moment = _read(text, pattern)
         if moment is None:
             raise ValueError(f"'{text}' does not fit the pattern '{pattern}'")
-        return moment.replace(tzinfo=zone_of(zone)).astimezone(UTC)
+        return _milliseconds(moment).replace(tzinfo=zone_of(zone)).astimezone(UTC)
 
     return by_value(moment_of, call.result)
 
@@ -481,7 +488,7 @@ def now(call: KernelCall) -> Kernel:
     here = ZoneInfo(call.options.get("zone", "UTC"))
 
     def compute() -> Any:
-        moment = datetime.now(UTC).replace(microsecond=datetime.now(UTC).microsecond // 1000 * 1000)
+        moment = _milliseconds(datetime.now(UTC))
         wall = moment.astimezone(here).replace(tzinfo=None)
         if pt.is_date(call.result):
             return pa.scalar(wall.date(), call.result)
