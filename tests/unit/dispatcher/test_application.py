@@ -301,17 +301,19 @@ def test_a_program_is_brought_from_a_file_system(tmp_path: Path, monkeypatch: py
     assert asyncio.run(programs.fetched("file:///x/p.py", Settings())) == Path("/x/p.py")
 
     options = {
-        "python.files": "s3://bucket/dir/a.py,/here/b.py", "python.archives": "s3://bucket/dir/data.zip#data",
-        "python.requirements": "requirements.txt#packages", "parallelism.default": "2",
+        "python.files": "s3://bucket/dir/a.py,/here/b.py", "python.archives": "s3://bucket/dir/data.tar.gz#data",
+        "python.requirements": "s3://bucket/dir/requirements.txt#packages", "parallelism.default": "2",
     }  # fmt: skip
     fetched = asyncio.run(programs.dependencies_fetched(options, Settings()))
     first, second = fetched["python.files"].split(",")
     assert (Path(first).name, Path(first).read_bytes(), second) == ("a.py", b"print(1)", "/here/b.py")
     archive, _, target = fetched["python.archives"].partition("#")
-    assert (Path(archive).name, Path(archive).exists(), target) == ("data.zip", True, "data")
-    assert {key: fetched[key] for key in fetched if key not in ("python.files", "python.archives")} == {
-        "python.requirements": "requirements.txt#packages", "parallelism.default": "2",
-    }  # fmt: skip
+    assert (Path(archive).name, Path(archive).exists(), target) == ("data.tar.gz", True, "data")
+    requirements, _, target = fetched["python.requirements"].partition("#")
+    assert (Path(requirements).name, Path(requirements).exists(), target) == ("requirements.txt", True, "packages")
+    assert fetched["parallelism.default"] == "2"
+    here = {"python.requirements": "requirements.txt#packages"}
+    assert asyncio.run(programs.dependencies_fetched(here, Settings())) == here
     with pytest.raises(ConfigurationError, match=r"s3://bucket/q\.zip is not there"):
         asyncio.run(programs.dependencies_fetched({"python.archives": "s3://bucket/q.zip"}, Settings()))
 

@@ -280,8 +280,16 @@ class UploadedPrograms:
             OSError, FileSystemError: the program can't be read for now.
         """
         path = remote_program(program)
-        if path is None:
-            return local_program(program)
+        return local_program(program) if path is None else await self._copied(path, "program", settings)
+
+    async def _copied(self, path: str, role: str, settings: Settings) -> Path:
+        """Copy a file of a file system to the directory of uploads; returns the path of the copy.
+
+        Args:
+            path: of the file, normalized.
+            role: what the file is, for errors.
+            settings: of the file system.
+        """
         folder = self.directory / hashlib.sha256(path.encode()).hexdigest()[:32]
         target = folder / path.rpartition("/")[2]
 
@@ -293,7 +301,7 @@ class UploadedPrograms:
                     shutil.copyfileobj(source, file)
                 draft.replace(target)
             except FileNotFoundError as error:
-                raise ConfigurationError(f"the program {path} is not there") from error
+                raise ConfigurationError(f"the {role} {path} is not there") from error
             finally:
                 draft.unlink(missing_ok=True)
 
@@ -316,8 +324,9 @@ class UploadedPrograms:
             entries = []
             for entry in fetched_settings.get(option.key, "").split(","):
                 path, mark, target = entry.strip().partition("#")
-                if path and remote_path(path, option.key) is not None:
-                    path = str(await self.fetched(path, settings))
+                remote = remote_path(path, option.key) if path else None
+                if remote is not None:
+                    path = str(await self._copied(remote, f"file of {option.key}", settings))
                 entries.append(f"{path}{mark}{target}")
             if option.key in fetched_settings:
                 fetched_settings[option.key] = ",".join(entries)
