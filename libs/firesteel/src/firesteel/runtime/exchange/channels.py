@@ -87,6 +87,11 @@ class OutputChannel(ABC):
         self.flush()
 
     @property
+    def fill(self) -> tuple[int, int]:
+        """Bytes that wait on this side, and the most that should; may be read from any thread."""
+        return self.queued_bytes, self.window
+
+    @property
     def limit(self) -> int:
         """Bytes after which ``writable`` turns False: the window, or less in front of a slow reader."""
         return self.window
@@ -147,6 +152,11 @@ class InputChannel(ABC):
         self.bytes_in = 0
         self.records_in = 0
         self.queued_bytes = self.window = 0
+
+    @property
+    def fill(self) -> tuple[int, int]:
+        """Bytes received and not polled yet, and the most that should be; may be read from any thread."""
+        return self.queued_bytes, self.window
 
     @property
     def readable(self) -> bool:

@@ -133,6 +133,11 @@ class LocalInputChannel(InputChannel):
         if self.on_barrier is not None and may_overtake(item):
             self.on_barrier()
 
+    @property
+    @override
+    def fill(self) -> tuple[int, int]:
+        return self.queued_bytes, self._pipe.output.window  # which grows with batches of columns
+
     @override
     def release(self, size: int) -> None:
         if size and not self._closed:

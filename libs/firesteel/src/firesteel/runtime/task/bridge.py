@@ -75,6 +75,11 @@ class BridgedOutput(OutputChannel):
 
     @property
     @override
+    def fill(self) -> tuple[int, int]:
+        return self.queued_bytes, self._channel.window
+
+    @property
+    @override
     def limit(self) -> int:
         return self._channel.limit
 
@@ -164,6 +169,11 @@ class BridgedInput(InputChannel):
         channel.on_readable = partial(task.call_soon_threadsafe, self._tell_readable)
         channel.on_barrier = partial(task.call_soon_threadsafe, self._tell_of_barrier)
         task.call_soon_threadsafe(self._tell_readable)  # batches may have come before the callbacks were set
+
+    @property
+    @override
+    def fill(self) -> tuple[int, int]:
+        return self._channel.fill
 
     @override
     def release(self, size: int) -> None:

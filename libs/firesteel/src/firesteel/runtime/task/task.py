@@ -763,7 +763,8 @@ def _filled(channels: Iterable[InputChannel | OutputChannel]) -> tuple[float, in
     """
     fullest, queued = 0.0, 0
     for channel in channels:
-        if channel.window:
-            fullest = max(fullest, channel.queued_bytes / channel.window)
-        queued += channel.queued_bytes
+        queued_here, window = channel.fill
+        if window:
+            fullest = max(fullest, queued_here / window)
+        queued += queued_here
     return fullest, queued
