@@ -7,6 +7,7 @@ object store (HDFS is used like one).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from firesteel.core.errors import ConfigurationError
@@ -20,6 +21,11 @@ def is_object(path: str) -> bool:
     """Whether a path is in an object store."""
     scheme, separator, _ = path.partition("://")
     return bool(separator) and (scheme.lower() in S3_SCHEMES or scheme.lower() == HDFS)
+
+
+def absolute_path(path: str) -> str:
+    """A path made absolute, for processes with another working directory; a URI stays as it is."""
+    return path if ":/" in path else str(Path(path).absolute())
 
 
 @dataclass(frozen=True)

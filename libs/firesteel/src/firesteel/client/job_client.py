@@ -9,9 +9,9 @@ import re
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
+from firesteel.checkpoint.places import absolute_path
 from firesteel.client.cell_console import CellConsole
 from firesteel.client.loop_thread import LoopThread
 from firesteel.client.progress import Progress, clock_text
@@ -195,8 +195,7 @@ class ClusterJobClient(CollectingJobClient):
 
 
 def _directory(text: str | None) -> str | None:
-    """The directory, as services elsewhere find it."""
-    return text if text is None or "://" in text else str(Path(text).absolute())
+    return None if text is None else absolute_path(text)
 
 
 def outcome_of(

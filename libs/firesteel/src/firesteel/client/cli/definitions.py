@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from firesteel.checkpoint.places import absolute_path
 from firesteel.client.cli.arguments import SAVEPOINT
 from firesteel.config import options
 from firesteel.config.definitions import hand_on
@@ -48,17 +48,12 @@ def state_recovery(parsed: argparse.Namespace) -> list[str]:
     """The definitions of the savepoint that the program's jobs start from: ``-s``, ``-claim`` and ``-n``."""
     definitions = []
     if parsed.restore_path is not None:
-        definitions.append(_define(options.STATE_RECOVERY_PATH, absolute(parsed.restore_path)))
+        definitions.append(_define(options.STATE_RECOVERY_PATH, absolute_path(parsed.restore_path)))
     if getattr(parsed, "claim_mode", None) is not None:
         definitions.append(_define(options.STATE_RECOVERY_CLAIM_MODE, parsed.claim_mode.upper()))
     if parsed.ignore_unclaimed:
         definitions.append(_define(options.STATE_RECOVERY_IGNORE_UNCLAIMED, "true"))
     return definitions
-
-
-def absolute(path: str) -> str:
-    """A path made absolute, for processes with another working directory; a URI stays as it is."""
-    return path if ":/" in path else str(Path(path).absolute())
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings:
@@ -84,9 +79,7 @@ def settings_of_run(parsed: argparse.Namespace) -> Settings:
     definitions += [*state_recovery(parsed), *read(parsed)]
     if parsed.target is not None:
         definitions.append(_define(options.EXECUTION_TARGET, parsed.target))
-    elif not load_settings(definitions=definitions).is_set(options.EXECUTION_TARGET):
-        definitions.append(_define(options.EXECUTION_TARGET, "remote"))
-    return _checked(definitions)
+    return _handed_on(definitions)
 
 
 def settings_of_upgrade(parsed: argparse.Namespace) -> Settings:
@@ -96,10 +89,7 @@ def settings_of_upgrade(parsed: argparse.Namespace) -> Settings:
         ConfigurationError: something is wrong with them.
     """
     parsed.restore_path = parsed.restore_path or _savepoint_among(parsed.arguments)
-    definitions = [*state_recovery(parsed), *read(parsed)]
-    if not load_settings(definitions=definitions).is_set(options.EXECUTION_TARGET):
-        definitions.append(_define(options.EXECUTION_TARGET, "remote"))
-    return _checked(definitions)
+    return _handed_on([*state_recovery(parsed), *read(parsed)])
 
 
 def _savepoint_among(arguments: list[str]) -> str:
@@ -122,14 +112,15 @@ def settings_of_info(parsed: argparse.Namespace) -> Settings:
     Raises:
         ConfigurationError: something is wrong with them.
     """
-    definitions = read(parsed)
-    if not load_settings(definitions=definitions).is_set(options.EXECUTION_TARGET):
-        definitions.append(_define(options.EXECUTION_TARGET, "remote"))
-    return _checked(definitions)
+    return _handed_on(read(parsed))
 
 
-def _checked(definitions: list[str]) -> Settings:
+def _handed_on(definitions: list[str]) -> Settings:
+    """Check the settings and hand them on to the program; it runs on a remote cluster unless they say otherwise."""
     settings = load_settings(definitions=definitions)
+    if not settings.is_set(options.EXECUTION_TARGET):
+        definitions.append(_define(options.EXECUTION_TARGET, "remote"))
+        settings = load_settings(definitions=definitions)
     settings.check()
     hand_on(definitions)
     return settings

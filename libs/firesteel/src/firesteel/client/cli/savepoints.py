@@ -9,9 +9,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from firesteel.checkpoint.places import absolute_path
 from firesteel.client.bars import bar
 from firesteel.client.cli import exit_codes
-from firesteel.client.cli.definitions import absolute, settings_of
+from firesteel.client.cli.definitions import settings_of
 from firesteel.client.cli.named_jobs import Result, for_each_job, named_jobs
 from firesteel.client.connections import ClusterConnection, close_connections, connect
 from firesteel.client.console import Console
@@ -31,7 +32,7 @@ def savepoint(parsed: argparse.Namespace, console: Console) -> int:
         return _dispose(parsed, console)
     if parsed.job is None:
         raise ConfigurationError("name the job, as `firesteel list` shows it; or `inspect PATH`, or --dispose PATH")
-    directory = parsed.directory and absolute(parsed.directory)
+    directory = parsed.directory and absolute_path(parsed.directory)
     try:
         connection = connect(settings_of(parsed))
 
@@ -64,7 +65,7 @@ def stop(parsed: argparse.Namespace, console: Console) -> int:
 
 def stopped(parsed: argparse.Namespace, console: Console, connection: ClusterConnection, job_id: JobId) -> Result:
     """Stop one job; returns where its savepoint is (``location``)."""
-    directory = parsed.directory and absolute(parsed.directory)
+    directory = parsed.directory and absolute_path(parsed.directory)
     how = "Draining job" if parsed.drain else "Suspending job"
     return _take(
         parsed,
@@ -80,7 +81,7 @@ def cancel_with_savepoint(
     parsed: argparse.Namespace, console: Console, connection: ClusterConnection, job_id: JobId, directory: str | None
 ) -> Result:
     """Cancel a job with a savepoint (``firesteel cancel -s``)."""
-    where = directory and absolute(directory)
+    where = directory and absolute_path(directory)
     return _take(
         parsed,
         console,
@@ -164,7 +165,7 @@ class SavepointProgress:
 
 
 def _dispose(parsed: argparse.Namespace, console: Console) -> int:
-    path = absolute(parsed.dispose)
+    path = absolute_path(parsed.dispose)
     try:
         connection = connect(settings_of(parsed))
         if not parsed.json:

@@ -9,10 +9,11 @@ import argparse
 import json
 
 from firesteel.checkpoint.comparison import compare, lines_of
+from firesteel.checkpoint.places import absolute_path
 from firesteel.checkpoint.reader import inspect, table_of
 from firesteel.checkpoint.savepoints import read_savepoint_metadata
 from firesteel.client.cli import exit_codes
-from firesteel.client.cli.definitions import absolute, settings_of, settings_of_upgrade
+from firesteel.client.cli.definitions import settings_of, settings_of_upgrade
 from firesteel.client.cli.programs import planned
 from firesteel.client.console import Console
 from firesteel.client.upgrade import check_upgrade
@@ -38,7 +39,7 @@ def upgrade(parsed: argparse.Namespace, console: Console) -> int:
 
 def inspect_savepoint(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel savepoint inspect``: in this process; no cluster is asked."""
-    description = inspect(absolute(parsed.path), settings_of(parsed), parsed.keys)
+    description = inspect(absolute_path(parsed.path), settings_of(parsed), parsed.keys)
     if parsed.json:
         console.say(json.dumps(description, indent=2))
     else:
@@ -49,7 +50,7 @@ def inspect_savepoint(parsed: argparse.Namespace, console: Console) -> int:
 
 def compare_savepoints(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel savepoint compare``: in this process; no cluster is asked."""
-    comparison = compare(absolute(parsed.before), absolute(parsed.after), settings_of(parsed))
+    comparison = compare(absolute_path(parsed.before), absolute_path(parsed.after), settings_of(parsed))
     if parsed.json:
         console.say(json.dumps(comparison, indent=2))
     else:
