@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from firesteel.config import Settings
+from firesteel_yarn.gateway import YarnError
 from firesteel_yarn.staging import Staging
 
 YARN = "application_1732402800000"
@@ -107,3 +110,10 @@ def test_not_all_of_many_are_asked_for_at_once() -> None:
         return "KILLED"
 
     assert len(staging().left_over(state, most=4)) == len(applications) == 4
+
+
+@pytest.mark.parametrize("uri", ["file:{}", "file://{}"])
+def test_files_of_this_host_may_be_named_as_hadoop_writes_their_uris(tmp_path: Path, uri: str) -> None:
+    missing = tmp_path / "missing.txt"
+    with pytest.raises(YarnError, match=f"there is no file {missing} to ship"):
+        staging().ship(uri.format(missing))

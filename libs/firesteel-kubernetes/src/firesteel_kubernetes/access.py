@@ -118,8 +118,8 @@ class CredentialProgram(Credentials):
     def __init__(self, command: list[str], environment: Mapping[str, str], version: str, hint: str) -> None:
         self._command, self._environment, self._version, self._hint = command, dict(environment), version, hint
         self._lock = threading.Lock()
-        self._told: dict[str, Any] = {}
-        self._ends = 0.0
+        self._answer: dict[str, Any] = {}  # the last ``status`` of the program; empty = it is to be run
+        self._ends = 0.0  # when the answer expires, epoch seconds
 
     @override
     def token(self) -> str:
@@ -134,16 +134,16 @@ class CredentialProgram(Credentials):
     @override
     def refused(self) -> bool:
         with self._lock:
-            self._told = {}
+            self._answer = {}
         return True
 
     def _status(self) -> dict[str, Any]:
         with self._lock:
-            if not self._told or SystemClock().epoch_ms() / 1000 >= self._ends:
-                self._told = self._ask()
-                ends = self._told.get("expirationTimestamp")
+            if not self._answer or SystemClock().epoch_ms() / 1000 >= self._ends:
+                self._answer = self._ask()
+                ends = self._answer.get("expirationTimestamp")
                 self._ends = float("inf") if not ends else _seconds(str(ends)) - _EARLY_SECONDS
-            return self._told
+            return self._answer
 
     def _ask(self) -> dict[str, Any]:
         request = {"apiVersion": self._version, "kind": "ExecCredential", "spec": {"interactive": False}}

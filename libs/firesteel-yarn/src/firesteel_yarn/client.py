@@ -36,7 +36,7 @@ from firesteel_yarn.launch import (
     fill,
 )
 from firesteel_yarn.packages import packages_here
-from firesteel_yarn.staging import ENDED, TOKEN, Staging, twice
+from firesteel_yarn.staging import ENDED, TOKEN, Staging, duplicate_name
 from firesteel_yarn.token_file import SECRET
 
 logger = logging.getLogger(__name__)
@@ -342,7 +342,7 @@ class Yarn:
             attempts=attempts,
             staging=staging.uri,
         )
-        if clash := twice(launch.shipped):
+        if clash := duplicate_name(launch.shipped):
             raise ConfigurationError(f"two files that are shipped to containers have the name {clash}: rename one")
         description = staging.upload_text(launch.to_json(), LAUNCH_FILE)
         command = launch.command("-m", "firesteel_yarn.container", out=_MASTER)

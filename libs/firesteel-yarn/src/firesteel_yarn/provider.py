@@ -34,7 +34,7 @@ _LONGEST_TEXT: Final = 1000
 _WAITING_SECONDS: Final = 20.0
 _IN_ORDER: Final = frozenset({0, -100, -105, -107})
 """Exit codes that are no failure of the node: success, released, stopped."""
-_TELLING: Final = {
+_CAUSES: Final = {
     -101: "the disks of the node have failed",
     -102: "it was preempted: YARN needs its room for others",
     -103: "it has used more virtual memory than YARN allows (yarn.nodemanager.vmem-check-enabled)",
@@ -172,7 +172,7 @@ class YarnProvider(HostedProvider):
             try:
                 with yarn_errors("YARN's news can't be taken"):
                     lines = str(self._master.takeEvents()).splitlines()
-                    ended = [end for line in lines if (end := self._told(line.split("\t"))) is not None]
+                    ended = [end for line in lines if (end := self._take_event(line.split("\t"))) is not None]
                     self._exclude()
             except YarnError as error:  # the JVM is gone: the ApplicationMaster ends, and this process with it
                 logger.error("%s", error)
@@ -226,7 +226,8 @@ class YarnProvider(HostedProvider):
 
     # -- events of YARN
 
-    def _told(self, words: list[str]) -> tuple[str, str] | None:
+    def _take_event(self, words: list[str]) -> tuple[str, str] | None:
+        """Take an event of the ApplicationMaster; returns worker and cause if it is the end of a container."""
         kind, now = words[0], self.context.clock.monotonic()
         if kind == "allocated":
             worker = _worker(words[1])
@@ -261,7 +262,7 @@ class YarnProvider(HostedProvider):
                 "is no slot that needs more (a slot over its share is named by its own error), "
                 f"taskmanager.memory.jvm-overhead.min ({overhead} MiB)." + _without_dump(diagnostics)
             )
-        explanation = _TELLING.get(code, "")
+        explanation = _CAUSES.get(code, "")
         return f"container {container} on {node} has ended with {code}" + "".join(
             f": {text}" for text in (explanation, diagnostics) if text
         )
@@ -305,7 +306,8 @@ class FailingNodes:
     seconds: float
     _failures: dict[str, deque[float]] = field(default_factory=dict)
     _excluded: dict[str, float] = field(default_factory=dict)
-    _told: set[str] = field(default_factory=set)
+    _announced: set[str] = field(default_factory=set)
+    """Hosts that were excluded at the last call of ``changes``."""
 
     def failed(self, node: str, now: float) -> None:
         """Count a failed container on a node (``host:port``)."""
@@ -324,8 +326,8 @@ class FailingNodes:
         """Hosts newly excluded, and hosts no longer excluded, since the last call."""
         self._excluded = {host: end for host, end in self._excluded.items() if end > now}
         excluded_now = set(self._excluded)
-        added, removed = sorted(excluded_now - self._told), sorted(self._told - excluded_now)
-        self._told = excluded_now
+        added, removed = sorted(excluded_now - self._announced), sorted(self._announced - excluded_now)
+        self._announced = excluded_now
         return added, removed
 
 

@@ -112,7 +112,7 @@ class Staging:
         with yarn_errors(f"{file} can't be uploaded to {target.toString()}"):
             self._copy(file, target)
             self._system.setPermission(target, self._jvm.org.apache.hadoop.fs.permission.FsPermission(f"{_OWN_FILE:o}"))
-        return self._there(target, link or name, kind, APPLICATION)
+        return self._shipped(target, link or name, kind, APPLICATION)
 
     def upload_text(self, text: str, name: str) -> Shipped:
         """Upload a text, as a file of all containers; see ``upload``."""
@@ -135,8 +135,8 @@ class Staging:
         if ":/" in text and not text.startswith("file:"):
             path = self._path(text)
             name = link or str(path.getName())
-            return self._there(path, name, ARCHIVE if unpacked else FILE, APPLICATION)
-        file = Path(text.removeprefix("file://")).expanduser()
+            return self._shipped(path, name, ARCHIVE if unpacked else FILE, APPLICATION)
+        file = Path(re.sub("^file:(//)?", "", text)).expanduser()  # Hadoop writes file:/path
         name = link or file.name
         if unpacked and not file.name.endswith(ARCHIVES):
             raise YarnError(f"{file} is no archive that YARN can unpack: {', '.join(ARCHIVES)} are")
@@ -169,7 +169,7 @@ class Staging:
             with yarn_errors(f"{path.toString()} can't be looked at"):
                 is_uploaded = path.getFileSystem(self._configuration).exists(path)
             if is_uploaded:
-                return self._there(path, link, ARCHIVE, PRIVATE)
+                return self._shipped(path, link, ARCHIVE, PRIVATE)
         file = self._scratch / packages.name
         packages.pack(file)
         draft = self._path(folder, f"{packages.name}.{os.getpid()}")
@@ -180,14 +180,15 @@ class Staging:
             if not self._system.rename(draft, path):  # another upload was faster
                 self._system.delete(draft, False)
         file.unlink()
-        return self._there(path, link, ARCHIVE, PRIVATE)
+        return self._shipped(path, link, ARCHIVE, PRIVATE)
 
     def _copy(self, file: Path, target: Any) -> None:
         self._system.copyFromLocalFile(False, True, self._path(f"file://{file.absolute()}"), target)
         if self._replication > 0:
             self._system.setReplication(target, self._replication)
 
-    def _there(self, path: Any, name: str, kind: str, visibility: str) -> Shipped:
+    def _shipped(self, path: Any, name: str, kind: str, visibility: str) -> Shipped:
+        """The description of a file in a file system by which nodes fetch it."""
         with yarn_errors(f"{path.toString()} can't be shipped"):
             system = path.getFileSystem(self._configuration)
             status = system.getFileStatus(path)
@@ -238,7 +239,7 @@ def _yarn_of(application: str) -> str:
     return application.rpartition("_")[0]
 
 
-def twice(shipped: Iterable[Shipped]) -> str:
+def duplicate_name(shipped: Iterable[Shipped]) -> str:
     """A name that two files would have; empty = there is none."""
     names: set[str] = set()
     for file in shipped:
