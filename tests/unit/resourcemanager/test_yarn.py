@@ -75,7 +75,7 @@ def provider(tmp_path: Path) -> YarnProvider:
     ],
 )
 def test_how_a_container_has_ended_is_told(provider: YarnProvider, code: int, said: str) -> None:
-    ended = provider._told(["ended", str(yarn._number("worker-00000000000a")), "c", "n:1", str(code), "why"])
+    ended = provider._take_event(["ended", str(yarn._number("worker-00000000000a")), "c", "n:1", str(code), "why"])
     assert ended is not None
     assert ended[0] == "worker-00000000000a"
     assert re.search(said, ended[1]), ended[1]

@@ -38,13 +38,15 @@ def pipe_with(batch: Batch, loop: TaskLoop) -> LocalPipe:
 def test_channels_of_a_task_in_a_thread_of_its_own_are_as_full_as_the_real_ones() -> None:
     main, task = TaskLoop(ManualClock()), TaskLoop(ManualClock())
     pipe = pipe_with(Batch(["x" * 100] * 100), main)
-    bridges = BridgedOutput(pipe.output, main, task), BridgedInput(pipe.input, main, task)
-    bridges[0].write(Batch(["x" * 100] * 100))
+    output, source = BridgedOutput(pipe.output, main, task), BridgedInput(pipe.input, main, task)
+    output.write(Batch(["x" * 100] * 100))
     while main.run_once(block=False) or task.run_once(block=False):
         pass
-    for bridge, channel in zip(bridges, (pipe.output, pipe.input), strict=True):
-        usage, queued = _filled([bridge])
-        assert queued == channel.queued_bytes > 10_000
+    for usage, queued, real in (
+        (*_filled([output]), pipe.output.queued_bytes),
+        (*_filled([source]), pipe.input.queued_bytes),
+    ):
+        assert queued == real > 10_000
         assert usage == queued / LARGEST_WINDOW
     main.close()
     task.close()
