@@ -9,6 +9,7 @@ import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -209,5 +210,26 @@ def test_what_pip_says_of_a_package_that_is_not_there_is_the_error(tmp_path: Pat
             "The Python environment of the job could not be made on a test: the packages could not be installed"
             " (exit code 1):\nLooking in links\nNo matching distribution found for no-such-package==7"
         )
+
+    asyncio.run(scenario())
+
+
+def with_executable(folder: Path, script: str) -> dict[str, Any]:
+    executable = folder / "wrapper"
+    executable.write_text(f"#!/bin/sh\n{script}\n")
+    executable.chmod(0o700)
+    environment = PythonEnvironment(executable=str(executable))
+    return {**environment.to_plain(), "blob_address": "", "timeout_seconds": 60.0}
+
+
+def test_an_interpreter_may_print_lines_of_its_own_around_its_version(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        talkative = with_executable(tmp_path, f'echo a warning >&2; {sys.executable} "$@"; echo goodbye')
+        prepared = await environments(tmp_path).prepare("job", talkative)
+        assert prepared.python == str(tmp_path / "wrapper")
+        other = tmp_path / "other"
+        other.mkdir()
+        with pytest.raises(PythonEnvironmentError, match="does not tell its version:\nhello"):
+            await environments(other).prepare("job", with_executable(other, "echo hello"))
 
     asyncio.run(scenario())

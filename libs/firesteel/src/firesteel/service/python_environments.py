@@ -27,6 +27,7 @@ from firesteel.protocol.python_environment import PythonEnvironment
 
 logger = logging.getLogger(__name__)
 _LAST_LINES: Final = 12
+"""Lines of a program's output that an error shows."""
 _PRINT_VERSIONS: Final = (
     "import json, sys\n"
     "try:\n    from firesteel import __version__ as v\n"
@@ -192,12 +193,12 @@ class PythonEnvironments:
         (site,) = venv.glob("lib/python*/site-packages")
         lines = [f"import site; site.addsitedir({entry!r})" for entry in _own_path()]
         (site / "firesteel-cluster.pth").write_text("\n".join(lines) + "\n")
-        index = []
+        index_options = []
         if environment.packages is not None:
             packages = folder / "packages"
             await self._unpack(environment.id, paths[environment.packages], "zip", packages)
-            index = ["--no-index", "--find-links", str(packages)]
-        install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *index]
+            index_options = ["--no-index", "--find-links", str(packages)]
+        install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *index_options]
         requirements = folder / "requirements.txt"
         shutil.copyfile(paths[environment.requirements], requirements)
         await self._run("the packages could not be installed", [*install, "-r", str(requirements)])
@@ -207,7 +208,12 @@ class PythonEnvironments:
         executable = f"the Python executable {chosen!r}"
         if not os.access(python, os.X_OK):
             raise self._error(f"{executable} is not there, or can't be run")
-        version, firesteel = json.loads(await self._run(f"{executable} does not run", [python, "-c", _PRINT_VERSIONS]))
+        output = await self._run(f"{executable} does not run", [python, "-c", _PRINT_VERSIONS])
+        # What starts with the interpreter (.pth files, wrappers) may print lines of its own around the answer.
+        answers = [line for line in output.splitlines() if line.startswith("[[")]
+        if not answers:
+            raise self._error(f"{executable} does not tell its version:\n{_tail(output)}")
+        version, firesteel = json.loads(answers[-1])
         own_version = list(sys.version_info[:2])
         if version != own_version:
             its_version, cluster_version = ".".join(map(str, version)), ".".join(map(str, own_version))
@@ -241,12 +247,15 @@ class PythonEnvironments:
             raise
         text = output.decode(errors=ESCAPED)
         if process.returncode != 0:
-            last = "\n".join(text.strip().splitlines()[-_LAST_LINES:])
-            raise self._error(f"{failure} (exit code {process.returncode}):\n{last}")
+            raise self._error(f"{failure} (exit code {process.returncode}):\n{_tail(text)}")
         return text
 
     def _error(self, cause: str) -> PythonEnvironmentError:
         return PythonEnvironmentError(f"The Python environment of the job could not be made on {self._host}: {cause}")
+
+
+def _tail(output: str) -> str:
+    return "\n".join(output.strip().splitlines()[-_LAST_LINES:])
 
 
 def _own_path() -> list[str]:
