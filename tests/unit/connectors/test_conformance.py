@@ -118,6 +118,13 @@ def test_file_sink(tmp_path: Path, rolling: RollingPolicy, buckets: BucketAssign
     check_two_phase_sink(make, records, lambda: _visible(tmp_path), leftovers=lambda: _hidden(tmp_path))
 
 
+def test_folders_of_hours_may_have_quoted_text_in_their_names() -> None:
+    quoted = BucketAssigner.date_time_bucket_assigner("yyyy'o''clock'''HH", "UTC")
+    assert quoted.bucket_of(None, 0) == "1970o'clock'00"
+    with pytest.raises(ProgramError, match="a quote in .* has no end"):
+        BucketAssigner.date_time_bucket_assigner("yyyy'T")
+
+
 def test_file_sink_rolls_by_size_and_names_parts(tmp_path: Path) -> None:
     names = OutputFileConfig.builder().with_part_prefix("rows").with_part_suffix(".txt").build()
 

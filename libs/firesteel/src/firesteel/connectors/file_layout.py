@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from firesteel.core.errors import ProgramError
 
 _PATTERN: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
-_TOKEN: Final = re.compile(r"'([^']*)'|([A-Za-z])\2*|[^A-Za-z']+")
+_TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
 @dataclass(frozen=True)
@@ -262,6 +262,8 @@ def _base_path(record: Any, now_ms: int) -> str:
 
 @dataclass(frozen=True)
 class _DateTime:
+    """Buckets by the wall clock; ``pattern`` is one of ``strftime``, ``zone`` None = that of the machine."""
+
     pattern: str
     zone: tzinfo | None
 
@@ -270,12 +272,14 @@ class _DateTime:
 
 
 def _translate(pattern: str) -> str:
-    """The pattern of Java's dates as one of ``strftime``."""
+    """The pattern of Java's dates as one of ``strftime``. In Java ``''`` is a quote, also within quoted text."""
+    if pattern.count("'") % 2:
+        raise ProgramError(f"date-time buckets: a quote in {pattern!r} has no end")
     directives = []
     for match in _TOKEN.finditer(pattern):
         text = match.group()
         if match.group(1) is not None:
-            directives.append(match.group(1).replace("%", "%%") or "'")
+            directives.append(match.group(1).replace("''", "'").replace("%", "%%") or "'")
         elif match.group(2) is None:
             directives.append(text.replace("%", "%%"))
         elif text in _PATTERN:
