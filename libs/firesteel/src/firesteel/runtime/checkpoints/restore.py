@@ -67,7 +67,7 @@ def restore_operators(
         StateMigrationError: a state is of another type now.
         CheckpointError: state can't be read.
     """
-    opened = _Opened(open_state, check)
+    storage = _Storage(open_state, check)
     for operator in operators:
         written = restore.operators.get(operator.spec.id, OperatorRestore())
         groups = operator.key_groups
@@ -75,11 +75,11 @@ def restore_operators(
             restore.checkpoint_id,
             info.subtask,
             info.parallelism,
-            {name: [_StateInStorage(part, groups, opened) for part in parts] for name, parts in written.keyed.items()},
-            [_operator(part, opened) for part in written.operator],
+            {name: [_StateInStorage(part, groups, storage) for part in parts] for name, parts in written.keyed.items()},
+            [_operator_snapshot(part, storage) for part in written.operator],
             written.splits,
             [
-                Committable(_bytes(item, opened), prepared.version, prepared.checkpoint_id)
+                Committable(_bytes(item, storage), prepared.version, prepared.checkpoint_id)
                 for prepared in written.committables
                 for item in prepared.items
             ],
@@ -121,7 +121,9 @@ def restore_task(
         raise StateAwayError(f"the state of {info.full_name} can't be read on {gethostname()}: {error}") from error
 
 
-class _Opened(NamedTuple):
+class _Storage(NamedTuple):
+    """How state of the checkpoint is read, and what is called before each chunk of it, for cancellations."""
+
     open_state: OpenState
     check: Callable[[], None]
 
@@ -133,15 +135,15 @@ def _infos(states: Iterable[Mapping[str, Any]]) -> list[StateInfo]:
 class _StateInStorage(WrittenState):
     """A part of an operator's state in the checkpoint storage, as state backends read it."""
 
-    def __init__(self, part: KeyedState, groups: range, opened: _Opened) -> None:
+    def __init__(self, part: KeyedState, groups: range, storage: _Storage) -> None:
         first, last = part.key_groups
         self.states, self.key_groups = _infos(part.states), range(first, last + 1)
         self.files = {name: handle.size for name, handle in part.files.items()}
-        self._part, self._groups, self._opened = part, groups, opened
+        self._part, self._groups, self._storage = part, groups, storage
 
     def chunks(self) -> Iterator[StateChunk]:
         groups, written_groups = self._groups, self.key_groups
-        chunks = _chunks(self._part.handles, groups, self._opened)
+        chunks = _chunks(self._part.handles, groups, self._storage)
         if written_groups.start < groups.start or written_groups.stop > groups.stop:
             return chunks
         # All key groups of the part belong to this subtask. Then nobody has to look at the keys in chunks of several
@@ -151,9 +153,9 @@ class _StateInStorage(WrittenState):
     def fetch(self, name: str, path: str) -> None:
         handle = self._part.files[name]
         running, length = RunningChecksum(), 0
-        with self._opened.open_state(handle) as stream, open(path, "xb") as copy:
+        with self._storage.open_state(handle) as stream, open(path, "xb") as copy:
             while data := stream.read(_COPY_BYTES):
-                self._opened.check()
+                self._storage.check()
                 running.update(data)
                 length += len(data)
                 copy.write(data)
@@ -163,12 +165,12 @@ class _StateInStorage(WrittenState):
             raise CheckpointCorruptedError(where, f"file {name!r} is not what was written: its checksum is wrong")
 
 
-def _operator(part: OperatorListState, opened: _Opened) -> OperatorSnapshot:
-    return OperatorSnapshot(_infos(part.states), list(_chunks(part.handles, None, opened)))
+def _operator_snapshot(part: OperatorListState, storage: _Storage) -> OperatorSnapshot:
+    return OperatorSnapshot(_infos(part.states), list(_chunks(part.handles, None, storage)))
 
 
-def _chunks(handles: Iterable[StateHandle], groups: range | None, opened: _Opened) -> Iterator[StateChunk]:
-    open_state, check = opened
+def _chunks(handles: Iterable[StateHandle], groups: range | None, storage: _Storage) -> Iterator[StateChunk]:
+    open_state, check = storage
     for handle in handles:
         where = handle.path if isinstance(handle, FileState) else "state in the checkpoint's metadata"
         check()
@@ -178,7 +180,7 @@ def _chunks(handles: Iterable[StateHandle], groups: range | None, opened: _Opene
                 yield StateChunk(*chunk)
 
 
-def _bytes(handle: StateHandle, opened: _Opened) -> bytes:
-    opened.check()
-    with opened.open_state(handle) as stream:
+def _bytes(handle: StateHandle, storage: _Storage) -> bytes:
+    storage.check()
+    with storage.open_state(handle) as stream:
         return stream.read()

@@ -35,7 +35,7 @@ class LocalPipe:
         self.output = LocalOutputChannel(channel, self, min(window, LARGEST_WINDOW))
         self.input = LocalInputChannel(channel, self)
         self.loop = loop
-        self.output_taken = self.input_taken = False
+        self.output_taken = self.input_taken = False  # whether the exchange has handed this end to its task
 
 
 class LocalOutputChannel(OutputChannel):
@@ -45,8 +45,8 @@ class LocalOutputChannel(OutputChannel):
         super().__init__(channel)
         self._pipe, self.window = pipe, window
         self._batch_sizes = BatchSizes()
-        self._ending = False
-        self._done = False
+        self._ending = False  # whether the end was written
+        self._done = False  # whether one of both ends is closed, so that nothing arrives any more
 
     @property
     @override

@@ -35,6 +35,8 @@ _TIMESTAMPS, _KINDS = 1, 2  # flags: the message has timestamps; it has row kind
 _OUT_OF_BAND: Final = 4096
 """Buffers of fewer bytes are pickled in-band, where they cost less."""
 _SWAP: Final = sys.byteorder == "big"
+_DEEPEST: Final = 5
+"""Levels of a record that are searched for the part that can't be pickled."""
 
 Segment = bytes | memoryview
 Received = bytearray | memoryview
@@ -291,7 +293,7 @@ def _unpicklable(values: list[Any], error: BaseException) -> SerializationError:
     for value in values:
         if _fails(value):
             try:
-                path, leaf = _find(value, 5)
+                path, leaf = _find(value, _DEEPEST)
             except TaskInterrupt:
                 raise
             except BaseException:  # attributes, or the repr of a key, may raise anything

@@ -134,7 +134,7 @@ class AsyncWaitOperator(LaterResults):
     @property
     @override
     def ready(self) -> bool:
-        self._take_up()
+        self._move_arrived()
         return self._error is not None or self._results.peek() is not None
 
     @property
@@ -159,7 +159,7 @@ class AsyncWaitOperator(LaterResults):
 
         Records with and without a timestamp (or a row kind) can't share a batch, so it ends where that changes.
         """
-        self._take_up()
+        self._move_arrived()
         if self._error is not None:
             raise self._error
         values: list[Any] = []
@@ -208,8 +208,8 @@ class AsyncWaitOperator(LaterResults):
         if self.on_results is not None:
             self.on_results()
 
-    def _take_up(self) -> None:
-        """Take the results that the loop's thread has appended into the queue of this thread."""
+    def _move_arrived(self) -> None:
+        """Move the results that the loop's thread has appended into the queue of this thread."""
         while self._arrived:
             entry, results = self._arrived.popleft()
             if isinstance(results, BaseException):

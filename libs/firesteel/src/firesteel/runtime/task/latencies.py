@@ -20,11 +20,11 @@ class LatencyTracker:
     inside, so it measures queues, network, and the time that earlier records took, as in Flink.
 
     Args:
-        outputs: of the task.
+        outputs: outputs of the task, over which markers go on.
         clock: tells when a marker arrives; the marker has the time of the host of its source.
         interval: seconds between two markers of a source.
         history: latest latencies that count, for each source.
-        vertex_id, subtask: of the task.
+        vertex_id, subtask: identify the task in the markers that it sends as a source.
     """
 
     def __init__(
@@ -38,11 +38,15 @@ class LatencyTracker:
         """Source -> buckets of its latest latencies; a ring, whose next place follows from the count."""
 
     def mark(self, marked_ms: int) -> None:
-        """Send a marker, as this is a source; ``marked_ms``: when a record would have had to wait from, epoch ms."""
+        """Send a marker, as this is a source.
+
+        Args:
+            marked_ms: epoch ms at which it was due; a record that came then has waited since.
+        """
         self.passed(LatencyMarker(self._vertex_id, self._subtask, marked_ms))
 
     def passed(self, marker: LatencyMarker) -> None:
-        """A marker is here: count its latency, and pass it on."""
+        """Count the latency of a marker that has come, and pass the marker on."""
         count, latest = self._counts.get(marker.source, 0), self._latest.setdefault(marker.source, [])
         bucket = bucket_of(self._clock.epoch_ms() - marker.marked_ms)
         if len(latest) < self._history:
@@ -54,7 +58,7 @@ class LatencyTracker:
             self._random.choice(output.channels).send(marker)
 
     def rows(self) -> list[dict[str, Any]]:
-        """What was measured (``firesteel.functions.metrics.LATENCIES``); may be called from any thread."""
+        """The latencies from each source (``firesteel.functions.metrics.LATENCIES``); may be called from any thread."""
         return [
             {"source": source, "markers": count, "buckets": sorted(Counter(list(self._latest[source])).items())}
             for source, count in list(self._counts.items())
