@@ -67,13 +67,15 @@ class _Statistics:
     """Counters of a database, read all at once."""
 
     def __init__(self, read: Property) -> None:
-        self._read, self._known, self._at = read, dict[str, int](), float("-inf")
+        self._read = read
+        self._counters: dict[str, int] = {}
+        self._read_at = float("-inf")  # monotonic seconds
 
     def count(self, ticker: str) -> int:
         """Value of one counter."""
         now = time.monotonic()
-        if now - self._at > _STALE:
-            self._at = now
+        if now - self._read_at > _STALE:
+            self._read_at = now
             text = self._read("rocksdb.options-statistics") or ""
-            self._known = {name: int(count) for name, count in _LINE.findall(text)} or self._known
-        return self._known.get(ticker, 0)
+            self._counters = {name: int(count) for name, count in _LINE.findall(text)} or self._counters
+        return self._counters.get(ticker, 0)

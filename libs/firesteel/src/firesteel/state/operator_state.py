@@ -60,7 +60,7 @@ class HeapOperatorListState(ListState[Any]):
         self._table, self._kind, self._length = table, kind, len(table)
 
     def get(self) -> list[Any]:
-        """Elements, as a new list."""
+        """Return the elements, as a new list."""
         table = self._table
         return [table[position] for position in range(self._length)]
 
@@ -84,8 +84,8 @@ class HeapOperatorListState(ListState[Any]):
         self._length = 0
 
 
-class _Reading(ReadOnlyBroadcastState[Any, Any]):
-    """Reads a table by key.
+class _ReadableBroadcastState(ReadOnlyBroadcastState[Any, Any]):
+    """Broadcast state as both sides read it: a table by key.
 
     A function that yields may be suspended in an iteration, and a snapshot may end meanwhile, which puts changes back
     into the table: so while a snapshot runs, keys and values are returned as lists. None begins meanwhile.
@@ -120,7 +120,7 @@ class _Reading(ReadOnlyBroadcastState[Any, Any]):
         return not self._table
 
 
-class HeapReadOnlyBroadcastState(_Reading):
+class HeapReadOnlyBroadcastState(_ReadableBroadcastState):
     """Broadcast state as the side that is not broadcast sees it."""
 
     __slots__ = ()
@@ -135,7 +135,7 @@ class HeapReadOnlyBroadcastState(_Reading):
         raise AttributeError(name)
 
 
-class HeapBroadcastState(_Reading, BroadcastState[Any, Any]):
+class HeapBroadcastState(_ReadableBroadcastState, BroadcastState[Any, Any]):
     """Broadcast state as the broadcast side sees it."""
 
     __slots__ = ("_kind",)
@@ -191,25 +191,25 @@ class HeapOperatorState(OperatorStateStore):
         self._snapshot: SlicedSnapshot | None = None
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """List whose elements are redistributed when the parallelism changes."""
+        """Return the list whose elements are redistributed when the parallelism changes."""
         part = self._part(state_descriptor, ListStateDescriptor, "get_list_state", SPLIT)
         assert part.list_state is not None
         return part.list_state
 
     def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """List that each subtask gets whole after a restore."""
+        """Return the list that each subtask gets whole after a restore."""
         part = self._part(state_descriptor, ListStateDescriptor, "get_union_list_state", UNION)
         assert part.list_state is not None
         return part.list_state
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
-        """Map that is the same in all subtasks."""
+        """Return the map that is the same in all subtasks."""
         part = self._part(state_descriptor, MapStateDescriptor, "get_broadcast_state", BROADCAST)
         assert part.kind is not None
         return HeapBroadcastState(part.table, part.kind)
 
     def read_only(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
-        """Broadcast state, to read."""
+        """Return broadcast state that can only be read."""
         return HeapReadOnlyBroadcastState(
             self._part(state_descriptor, MapStateDescriptor, "get_broadcast_state", BROADCAST).table
         )
@@ -232,7 +232,7 @@ class HeapOperatorState(OperatorStateStore):
             version = 0 if migration is None else migration.version
             info = StateInfo(name, mode, schema_of(descriptor.type_info), version=version, migration=migration)
             kind = kind_of(descriptor, strict_integers=self._strict)
-            table = HeapTable() if part is None else _together(part, info)
+            table = HeapTable() if part is None else _merged_table(part, info)
             part = self._parts[name] = _NamedState(info, table, kind)
         elif part.info.kind != mode or (part.kind is not None and part.kind.descriptor != descriptor):
             before = part.kind.descriptor if part.kind is not None else None
@@ -298,7 +298,7 @@ class HeapOperatorState(OperatorStateStore):
                 part.table.update(enumerate(elements, len(part.table)))
 
     def _restored(self, info: StateInfo) -> _NamedState:
-        """Where restored entries of this type are stored."""
+        """The state that takes restored entries of this type; created for the first of them."""
         part = self._parts.setdefault(info.name, _NamedState(info, HeapTable()))
         for candidate in (part, *part.others):
             if candidate.info == info:
@@ -312,9 +312,9 @@ class HeapOperatorState(OperatorStateStore):
         self._parts.clear()
 
 
-def _together(restored: _NamedState, info: StateInfo) -> HeapTable:
+def _merged_table(restored: _NamedState, info: StateInfo) -> HeapTable:
     """Restored entries in the current type; where subtasks differed in the type, their entries are concatenated."""
-    tables = [_adopted(typed, info) for typed in (restored, *restored.others)]
+    tables = [_converted_table(typed, info) for typed in (restored, *restored.others)]
     if len(tables) == 1:
         return tables[0]
     table = HeapTable()
@@ -323,7 +323,7 @@ def _together(restored: _NamedState, info: StateInfo) -> HeapTable:
     return table
 
 
-def _adopted(restored: _NamedState, info: StateInfo) -> HeapTable:
+def _converted_table(restored: _NamedState, info: StateInfo) -> HeapTable:
     """Restored entries, converted to the current type."""
     compatible = compatibility(restored.info, info)
     if compatible.answer is SchemaCompatibility.INCOMPATIBLE:
