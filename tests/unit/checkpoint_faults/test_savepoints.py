@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from firesteel.checkpoint import savepoint_places, savepoints
-from firesteel.checkpoint.comparison import compare, lines_of
+from firesteel.checkpoint.comparison import compare, comparison_lines
 from firesteel.checkpoint.handles import FileState
-from firesteel.checkpoint.reader import inspect, read_savepoint, table_of
+from firesteel.checkpoint.reader import inspect, inspection_lines, read_savepoint
 from firesteel.checkpoint.state_reader import StateReader
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointCorruptedError, ConfigurationError
@@ -256,7 +256,7 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     assert sizes["count"]["entries"] == sizes["seen"]["entries"] == KEYS
     assert all(int(group) in range(128) for group in sizes["count"]["by-key-group"])
     assert sum(sizes["count"]["by-key-group"].values()) == sizes["count"]["size"]
-    text = "\n".join(table_of(plain))
+    text = "\n".join(inspection_lines(plain))
     assert "The job was stopped with it (suspend)." in text
     assert "number (uid 'number')" in text
     assert "largest-keys" not in text
@@ -266,7 +266,7 @@ def test_what_is_in_it(tmp_path: Path) -> None:
         str(key) for key, _ in savepoint.operator("number").state("seen").largest_keys(2)
     ]
     assert largest[0]["size"] == max(len(pickle.dumps(values, protocol=5)) for values in seen.values())
-    assert f"    {largest[0]['key']}: {largest[0]['size']} bytes" in table_of(inspect(location, keys=2))
+    assert f"    {largest[0]['key']}: {largest[0]['size']} bytes" in inspection_lines(inspect(location, keys=2))
     with pytest.raises(ConfigurationError, match="has no state 'other'"):
         savepoint.operator("number").state("other")
     with pytest.raises(ConfigurationError, match="has no operator 'other'"):
@@ -290,7 +290,7 @@ def test_what_has_changed_between_two(tmp_path: Path) -> None:
     for operator in comparison["operators"]:
         assert operator["size"] >= sum(state["size"] for state in operator["states"])
     assert any(state["kind"] == "splits" for operator in comparison["operators"] for state in operator["states"])
-    text = "\n".join(lines_of(comparison))
+    text = "\n".join(comparison_lines(comparison))
     assert f"{rows['seen']['size'] - rows['seen']['base-size']:+,}" in text
     backwards = compare(second, first)
     states = next(operator for operator in backwards["operators"] if operator["name"] == "number")["states"]

@@ -5,11 +5,10 @@ Chunks are read and counted; nothing is unpickled. Of state in files of a backen
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from firesteel.checkpoint import savepoints
-from firesteel.checkpoint.reader import Savepoint, SavepointOperator, read_savepoint
+from firesteel.checkpoint.reader import Savepoint, SavepointOperator, read_savepoint, utc_text
 from firesteel.checkpoint.state_figures import OperatorFigures, StateFigures, compared, other_figures, summed
 from firesteel.config import Settings
 
@@ -49,10 +48,10 @@ def _description(savepoint: Savepoint) -> dict[str, Any]:
 
 
 def _figures(savepoint: Savepoint) -> list[OperatorFigures]:
-    return [_of_operator(operator) for operator in savepoint.operators.values() if operator.written.has_state]
+    return [_operator_figures(operator) for operator in savepoint.operators.values() if operator.written.has_state]
 
 
-def _of_operator(operator: SavepointOperator) -> OperatorFigures:
+def _operator_figures(operator: SavepointOperator) -> OperatorFigures:
     id_, subtasks = operator.operator_id, operator.written.subtasks.values()
     states = [
         StateFigures(
@@ -66,8 +65,8 @@ def _of_operator(operator: SavepointOperator) -> OperatorFigures:
     return OperatorFigures(id_, operator.uid, operator.name, size, tuple(states))
 
 
-def lines_of(comparison: dict[str, Any]) -> list[str]:
-    """What ``compare`` returns, as lines for people."""
+def comparison_lines(comparison: dict[str, Any]) -> list[str]:
+    """Return what ``compare`` returns as lines of text."""
     before, after = comparison["before"], comparison["after"]
     lines = [_line(word, snapshot) for word, snapshot in (("before", before), ("after ", after))]
     ms = after["timestamp"] - before["timestamp"]
@@ -92,9 +91,8 @@ def lines_of(comparison: dict[str, Any]) -> list[str]:
 
 
 def _line(word: str, snapshot: dict[str, Any]) -> str:
-    when = datetime.fromtimestamp(snapshot["timestamp"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     name = f"{snapshot['type']} {snapshot['checkpoint-id']} of {snapshot['job-name'] or 'an unknown job'}"
-    return f"{word} {name}, {when}, {snapshot['size']:,} bytes: {snapshot['path']}"
+    return f"{word} {name}, {utc_text(snapshot['timestamp'])}, {snapshot['size']:,} bytes: {snapshot['path']}"
 
 
 def _number(value: int | None) -> str:

@@ -30,7 +30,9 @@ from firesteel.state.snapshots import SEVERAL
 
 _IN_FILES: Final = "it is in files of a state backend: take a savepoint in the canonical format, or start a job from it"
 _COLUMNS: Final = ("columns", "columns-removed")
+"""Kinds of state that are read as batches."""
 _NOT_ENTRIES: Final = ("results",)
+"""Kinds of state that have no keys and values."""
 
 
 @dataclass
@@ -195,6 +197,7 @@ class SavepointOperator:
                     size.bytes += HEADER_BYTES + len(chunk.data)
                     group = -1 if chunk.key_group == SEVERAL else chunk.key_group
                     size.by_key_group[group] += HEADER_BYTES + len(chunk.data)
+            # Where a part has files, a state without a chunk is taken to be in them: its entries were not counted.
             for size in part_sizes if files else ():
                 size.in_files = size.in_files or not size.entries
         return list(sizes.values())
@@ -328,13 +331,17 @@ def _largest(operator: SavepointOperator, size: StateSize, keys: int) -> dict[st
     }
 
 
-def table_of(description: Mapping[str, Any]) -> list[str]:
+def utc_text(epoch_ms: int) -> str:
+    """Return a point in time as text: ``2026-01-31 12:00:00 UTC``."""
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def inspection_lines(description: Mapping[str, Any]) -> list[str]:
     """Return the description of ``inspect`` as lines of text."""
-    when = datetime.fromtimestamp(description["timestamp"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     kind = " ".join(filter(None, [description["format"].lower(), description["type"]]))
     lines = [
         f"{description['path']}: {kind} {description['checkpoint-id']} of job {description['job-name']!r} "
-        f"({description['job-id']}), {when}, {description['size']} bytes"
+        f"({description['job-id']}), {utc_text(description['timestamp'])}, {description['size']} bytes"
     ]
     if description["stop"]:
         lines.append(f"The job was stopped with it ({description['stop']}).")

@@ -125,19 +125,19 @@ def look(parsed: argparse.Namespace) -> Facts:
 
 
 def _needed() -> Iterator[tuple[str, str | None]]:
-    there = installed()
+    installed_versions = installed()
     for text in metadata.requires("firesteel") or ():
         requirement, _, marker = text.partition(";")
         match = _REQUIREMENT.match(requirement)
         if match is not None and not marker:  # extras and what other systems need are no duty
             name = match[0].lower().replace("_", "-")
-            yield name, there.get(name)
+            yield name, installed_versions.get(name)
 
 
 def _services() -> Iterator[tuple[str, str]]:
-    there = installed()
+    installed_versions = installed()
     for name in _SERVICES:
-        if version := there.get(f"firesteel-{name}"):
+        if version := installed_versions.get(f"firesteel-{name}"):
             yield name, version
 
 
@@ -231,14 +231,16 @@ def _with_cluster(facts: Facts, settings: Settings) -> Facts:
     except ConfigurationError as error:
         return replace(facts, secret_problem=str(error))
     except PeerUnreachableError as error:
+        # Behind "...): " the error says what to do; the doctor's own finding says that, too.
         reason = str(error).partition("): ")[0] + ")" if "): " in str(error) else str(error)
         return replace(facts, cluster_problem=reason, ports=tuple(_ports(settings)))
     except FiresteelError as error:
         return replace(facts, cluster_problem=str(error))
+    clock = SystemClock()
     try:
         rest, run = connection.rest, connection.loop.run
         about, at = run(rest.contact(), 20), run(rest.date(), 20)
-        skew = None if at is None else _skew(at, SystemClock().epoch_ms())
+        skew = None if at is None else _skew(at, clock.epoch_ms())
         access = run(rest.get("/config"), 20).get("firesteel-access", {})
         processes = run(rest.get("/firesteel/loglevels"), 60)["processes"]
         silent = {str(process["process"]): str(process["error"]) for process in processes if process.get("error")}
@@ -251,7 +253,6 @@ def _with_cluster(facts: Facts, settings: Settings) -> Facts:
         return replace(facts, cluster_problem=f"{facts.url}: {error or 'no answer in time'}")
     finally:
         close_connections()
-    clock = SystemClock()
     return replace(
         facts,
         cluster_version=str(about["firesteel-version"]),
@@ -313,14 +314,15 @@ def _ports(settings: Settings) -> Iterator[Port]:
     for option in _PORTS:
         port = settings.get(option)
         if port:
-            yield Port(option.key, "127.0.0.1", port, _problem_of("127.0.0.1", port))
+            yield Port(option.key, "127.0.0.1", port, _bind_problem("127.0.0.1", port))
 
 
-def _problem_of(host: str, port: int) -> str:
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _bind_problem(host: str, port: int) -> str:
+    """Why no service can listen at an address; empty = one can."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            tried.bind((host, port))
+            probe.bind((host, port))
         except OSError as error:
             return error.strerror or os.strerror(error.errno or 0)
     return ""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from firesteel.checkpoint.comparison import compare, lines_of
+from firesteel.checkpoint.comparison import compare, comparison_lines
 from firesteel.checkpoint.places import absolute_path
-from firesteel.checkpoint.reader import inspect, table_of
+from firesteel.checkpoint.reader import inspect, inspection_lines
 from firesteel.checkpoint.savepoints import read_savepoint_metadata
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of, settings_of_upgrade
@@ -43,7 +43,7 @@ def inspect_savepoint(parsed: argparse.Namespace, console: Console) -> int:
     if parsed.json:
         console.say(json.dumps(description, indent=2))
     else:
-        for line in table_of(description):
+        for line in inspection_lines(description):
             console.say(line)
     return exit_codes.DONE
 
@@ -54,6 +54,6 @@ def compare_savepoints(parsed: argparse.Namespace, console: Console) -> int:
     if parsed.json:
         console.say(json.dumps(comparison, indent=2))
     else:
-        for line in lines_of(comparison):
+        for line in comparison_lines(comparison):
             console.say(line)
     return exit_codes.DONE
