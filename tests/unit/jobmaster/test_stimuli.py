@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.protocol import messages as m
-from firesteel_jobmaster.stimuli import KEPT, Stimuli
+from firesteel_jobmaster.stimuli import MOST_EVENTS, Stimuli
 from tests.unit.jobmaster.jobs import Driver, two_by_two
 
 
@@ -21,12 +21,12 @@ def test_the_last_events_are_told_with_what_they_are_about() -> None:
 
 def test_only_so_many_events_are_kept_and_of_each_only_little() -> None:
     stimuli = Stimuli()
-    for number in range(KEPT + 5):
+    for number in range(MOST_EVENTS + 5):
         stimuli.record(
             float(number), "acknowledge_checkpoint", ("x" * 100_000, ["one", "two", "three"], [bytes(100_000)])
         )
     lines = stimuli.lines()
-    assert len(lines) == KEPT
+    assert len(lines) == MOST_EVENTS
     assert lines[0].split()[0] == "5.000"
     assert lines[0].endswith("x, 3 items 0=one 1=two, 1 items)")
     assert max(map(len, lines)) < 200

@@ -14,7 +14,7 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.rest.job_settings import set_for_job
 
 
-class _Standing:
+class _StandingClock:
     """A clock that stands still at the moment of the submission."""
 
     def __init__(self, epoch_ms: int) -> None:
@@ -39,7 +39,7 @@ def submitted_archive(graph: JobGraph, cluster: Settings, submitted_ms: int, by:
     events = JobEvents(lambda: submitted_ms)
     upload = graph.config.get(options.APPLICATION_UPLOAD.key, "").partition("_")[2]
     events.add(EventType.SUBMITTED, f"submitted by the uploaded program {upload}" if upload else "submitted", by)
-    archive = archive_of(ExecutionGraph(graph, _Standing(submitted_ms)))
+    archive = archive_of(ExecutionGraph(graph, _StandingClock(submitted_ms)))
     settings = cluster.with_layer("program", dict(graph.config))
     if_cancelled = str(clean_up_of(settings, "CANCELED"))
     return {
@@ -52,7 +52,7 @@ def submitted_archive(graph: JobGraph, cluster: Settings, submitted_ms: int, by:
 
 def unreadable_archive(job_id: str, now_ms: int) -> dict[str, Any]:
     """The archive of a job whose stored graph is damaged, so that only the job's id is known."""
-    archive = archive_of(ExecutionGraph(JobGraph(job_id, "(its graph can't be read)", (), ()), _Standing(now_ms)))
+    archive = archive_of(ExecutionGraph(JobGraph(job_id, "(its graph can't be read)", (), ()), _StandingClock(now_ms)))
     return {**archive, "firesteel-settings": {}}
 
 

@@ -6,21 +6,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-KEPT = 100
+MOST_EVENTS = 100
 """Events that are remembered; some tens of kilobytes for each job."""
-_LONGEST = 80
+_LONGEST_TEXT = 80
 """Characters of a text that are remembered."""
-_FEW = 2
+_MOST_ITEMS = 2
 """Items of a list that are remembered."""
-_TELLING: dict[str, Callable[[Any], object]] = {
+_SHORTENED: dict[str, Callable[[Any], object]] = {
     "taskmanager_id": str,
     "allocation_id": str,
     "execution_id": str,
     "checkpoint_id": int,
     "trigger_id": str,
-    "updates": lambda updates: [(update.execution_id, update.state) for update in updates[:_FEW]],
+    "updates": lambda updates: [(update.execution_id, update.state) for update in updates[:_MOST_ITEMS]],
     "work": lambda work: type(work).__name__,
-    "error": lambda error: str(error or "")[:_LONGEST],
+    "error": lambda error: str(error or "")[:_LONGEST_TEXT],
 }
 """Attributes of messages that are remembered, as they say most; and how each of them is shortened."""
 
@@ -29,7 +29,7 @@ class Stimuli:
     """The time, name and telling arguments of each event. Messages themselves are not kept, as they may be large."""
 
     def __init__(self) -> None:
-        self._events: deque[tuple[float, str, list[object]]] = deque(maxlen=KEPT)
+        self._events: deque[tuple[float, str, list[object]]] = deque(maxlen=MOST_EVENTS)
         self._attributes: dict[type, list[str]] = {}
         """Telling attributes of each type of message that has come."""
 
@@ -44,17 +44,19 @@ class Stimuli:
     def _brief(self, argument: Any) -> object:
         kind = type(argument)
         if kind is str:
-            return argument[:_LONGEST]
+            return argument[:_LONGEST_TEXT]
         if kind is int or kind is float or kind is bool:
             return argument
         if kind is list or kind is tuple:
-            ids = {str(n): item for n, item in enumerate(argument[:_FEW]) if type(item) is str}  # others are large
+            ids = {
+                str(n): item for n, item in enumerate(argument[:_MOST_ITEMS]) if type(item) is str
+            }  # others are large
             return f"{len(argument)} items", ids
         attributes = self._attributes.get(kind)
         if attributes is None:
             fields = getattr(kind, "__dataclass_fields__", ())
-            attributes = self._attributes[kind] = [name for name in _TELLING if name in fields]
-        return kind.__name__, {name: _TELLING[name](getattr(argument, name)) for name in attributes}
+            attributes = self._attributes[kind] = [name for name in _SHORTENED if name in fields]
+        return kind.__name__, {name: _SHORTENED[name](getattr(argument, name)) for name in attributes}
 
 
 def _text(brief: object) -> str:

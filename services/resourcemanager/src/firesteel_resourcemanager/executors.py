@@ -87,7 +87,7 @@ class Executors:
 
     def named(self, taskmanager_id: str, attempt: int, executor_id: str) -> bool:
         """The fleet has given the executor that was asked for an id; returns whether it is still wanted."""
-        executor = self._asked(taskmanager_id, attempt)
+        executor = self._awaited_executor(taskmanager_id, attempt)
         if executor is None:
             return False
         executor.id = executor_id
@@ -95,13 +95,13 @@ class Executors:
 
     def started(self, taskmanager_id: str, attempt: int, now: float) -> None:
         """A TaskManager has taken the order to start an executor."""
-        executor = self._asked(taskmanager_id, attempt)
+        executor = self._awaited_executor(taskmanager_id, attempt)
         if executor is not None:
             executor.move(ExecutorState.STARTED, now)
 
     def failed(self, taskmanager_id: str, attempt: int, cause: str, now: float) -> None:
         """The order to start an executor could not be given."""
-        executor = self._asked(taskmanager_id, attempt)
+        executor = self._awaited_executor(taskmanager_id, attempt)
         if executor is not None:
             self._fail(taskmanager_id, executor, cause, now)
 
@@ -163,7 +163,8 @@ class Executors:
 
     # -- inside
 
-    def _asked(self, taskmanager_id: str, attempt: int) -> Executor | None:
+    def _awaited_executor(self, taskmanager_id: str, attempt: int) -> Executor | None:
+        """The executor that was asked for in this attempt; None if that is over, so that its news comes too late."""
         taskmanager = self._taskmanagers.get(taskmanager_id)
         if taskmanager is None or taskmanager.executor.attempt != attempt:
             return None

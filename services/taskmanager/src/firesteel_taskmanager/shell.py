@@ -140,7 +140,7 @@ class TaskManagerService(Service):
         if self._memory is not None:
             logger.info("memory of this TaskManager:\n%s", self._memory.table(len(self.core.slots)))
             warn_if_too_large(self._memory.process_size, physical_memory(), "this machine")
-        watch = MemoryWatch(self._slot_processes, lambda: self.core.memory_limit, self._measured)
+        watch = MemoryWatch(self._slot_processes, lambda: self.core.memory_limit, self._processes_measured)
         self.spawn(watch.run(), "memory watch")
         self.spawn(self._link.keep(), "registration")
         self.spawn(self._watch_time(), "deadlines")
@@ -276,7 +276,7 @@ class TaskManagerService(Service):
             if slot.process is not None and slot.process.identity is not None
         }
 
-    def _measured(self, uses: Mapping[str, SlotUse]) -> None:
+    def _processes_measured(self, uses: Mapping[str, SlotUse]) -> None:
         for allocation, use in uses.items():
             self.core.cpu_measured(allocation, use.cpu_seconds, self.now)
             self.perform(self.core.memory_measured(allocation, use.memory, self.now, self.now_ms))

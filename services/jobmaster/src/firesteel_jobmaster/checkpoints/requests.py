@@ -11,9 +11,10 @@ from firesteel_jobmaster.checkpoints.reasons import CheckpointFailure
 
 MOST_WAITING: Final = 1000
 """Requests that may wait for their turn."""
-MOST_KEPT: Final = 2000
+MOST_RESULTS: Final = 2000
 """Results that are remembered; the oldest go first."""
 OnEnd = Callable[[str, bool, str, str], None]
+"""Takes the end of a request: its id, whether it was carried out, and two texts for people."""
 
 
 class CheckpointRequests:
@@ -23,7 +24,7 @@ class CheckpointRequests:
         self._waiting: deque[CheckpointRequest] = deque()
         self._results: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.on_end: OnEnd = lambda trigger_id, is_complete, text, detail: None
-        """Called with what became of a request: its id, whether it was carried out, and two texts for people."""
+        """Called when a request has ended."""
 
     def is_known(self, trigger_id: str) -> bool:
         return trigger_id in self._results
@@ -54,7 +55,7 @@ class CheckpointRequests:
         if trigger_id in self._results:
             return False
         self._results[trigger_id] = {"status": "IN_PROGRESS"}
-        while len(self._results) > MOST_KEPT:
+        while len(self._results) > MOST_RESULTS:
             self._results.popitem(last=False)
         return True
 

@@ -1,4 +1,4 @@
-"""What a job's checkpoints are like."""
+"""Settings of a job's checkpoints, read from the configuration once."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from firesteel.config import Settings, options
 from firesteel.config.derived import aligned_timeout
 
 _NOT_SHOWN = ("unaligned_everywhere", "restore_path", "savepoint_directory", "claim", "ignore_unclaimed", "fall_back")
-_TOLD_BY_SETTINGS = ("jobmanager", "filesystem")
+_WITHOUT_LOOK = ("jobmanager", "filesystem")
 """Storages that have nothing to look at; s3 has, and those of others may."""
 
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """Seconds throughout.
+    """Settings of a job's checkpoints; times are in seconds.
 
     Attributes:
         interval: between the starts of two periodic checkpoints; 0 = none are taken by themselves.
@@ -93,7 +93,7 @@ class CheckpointSettings:
     @property
     def needs_look(self) -> bool:
         """Whether a look at the storage tells more than its settings (``CheckpointStorage.check``)."""
-        return self.interval > 0 and self.storage not in _TOLD_BY_SETTINGS
+        return self.interval > 0 and self.storage not in _WITHOUT_LOOK
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-able data, for people."""
