@@ -121,7 +121,7 @@ def test_file_sink(tmp_path: Path, rolling: RollingPolicy, buckets: BucketAssign
 def test_folders_of_hours_may_have_quoted_text_in_their_names() -> None:
     quoted = BucketAssigner.date_time_bucket_assigner("yyyy'o''clock'''HH", "UTC")
     assert quoted.bucket_of(None, 0) == "1970o'clock'00"
-    with pytest.raises(ProgramError, match="a quote in .* has no end"):
+    with pytest.raises(ProgramError, match=r"a quote in .* has no end"):
         BucketAssigner.date_time_bucket_assigner("yyyy'T")
 
 

@@ -31,14 +31,16 @@ class Cache:
     Args:
         node: passes records on.
         sink: a transformation that writes what the node is given; its directory is chosen for each job.
-        type_info: of the records.
+        type_info: type of the records.
     """
 
     def __init__(self, node: Transformation, sink: Transformation, type_info: TypeInformation) -> None:
         self.node, self.sink = node, sink
         self._type, self._inputs, self._name = type_info, node.inputs, node.name
-        self._kept: Path | None = None
-        self._written: tuple[Path, JobClient] | None = None
+        self._results_directory: Path | None = None
+        """Where the whole results are; None = no job has finished writing them."""
+        self._writing: tuple[Path, JobClient] | None = None
+        """Where a job writes them, and that job."""
 
     def prepare(self) -> bool:
         """Make the node ready for the next graph: a source of the results if they are there, else a pass-through.
@@ -46,10 +48,10 @@ class Cache:
         Returns:
             Whether the next graph should write the results.
         """
-        if self._written is not None:
-            directory, job = self._written
+        if self._writing is not None:
+            directory, job = self._writing
             if parts_of(directory) is not None:
-                self._kept, self._written = directory, None
+                self._results_directory, self._writing = directory, None
             elif not (state := _state(job)).is_globally_terminal_state():
                 # another job is still writing them: compute the stream this time, and do not write it twice
                 self._compute()
@@ -58,17 +60,17 @@ class Cache:
                 if state is JobStatus.FINISHED:
                     self._warn(directory)
                 self._forget(directory)
-                self._written = None
-        parts = None if self._kept is None else parts_of(self._kept)
+                self._writing = None
+        parts = None if self._results_directory is None else parts_of(self._results_directory)
         if parts is not None:
             node = self.node
             node.kind, node.inputs, node.name = OperatorKind.SOURCE, (), f"Cached {self._name}"
             node.function = CachedResultsSource(parts, checks.coerced(self._type))
             return False
-        if self._kept is not None:
-            self._warn(self._kept)
-            self._forget(self._kept)
-            self._kept = None
+        if self._results_directory is not None:
+            self._warn(self._results_directory)
+            self._forget(self._results_directory)
+            self._results_directory = None
         self._compute()
         return True
 
@@ -85,14 +87,14 @@ class Cache:
     def is_written(self, job: JobClient) -> None:
         """Note that the job which writes to the sink's directory was accepted."""
         sink: CachedResultsSink = self.sink.function
-        self._written = Path(sink.describe()["path"]), job
+        self._writing = Path(sink.describe()["path"]), job
 
     def invalidate(self) -> None:
         """Remove the results, and ignore those that a job is still writing."""
-        for directory in (self._kept, None if self._written is None else self._written[0]):
+        for directory in (self._results_directory, None if self._writing is None else self._writing[0]):
             if directory is not None:
                 self._forget(directory)
-        self._kept = self._written = None
+        self._results_directory = self._writing = None
 
     def _warn(self, directory: Path) -> None:
         logger.warning(

@@ -72,9 +72,9 @@ class TrackedConnection(web.RequestHandler):
             self.idle_since = self._loop.time()
 
     def _watch(self, seconds: float) -> None:
-        self._timer = self._loop.call_later(seconds, self._look)
+        self._timer = self._loop.call_later(seconds, self._close_if_silent)
 
-    def _look(self) -> None:
+    def _close_if_silent(self) -> None:
         seconds = STRANGER_SECONDS if self.is_busy else self.idle_since + STRANGER_SECONDS - self._loop.time()
         if seconds > 0:
             self._watch(seconds)

@@ -26,7 +26,7 @@ FACTORIES: Final = {
 }
 """Names that Flink has for reporters -> our names of them."""
 LARGEST: Final = 1000
-"""Values in one request, which make half a megabyte; receivers refuse requests of four."""
+"""Values in one request. They make half a megabyte; receivers refuse requests of more than four megabytes."""
 _COMMON: Final = (INTERVAL, *PARAMETERS)
 
 
@@ -69,7 +69,7 @@ class OtlpMetricReporter(MetricReporter):
     """Sends values to a receiver.
 
     Args:
-        reporter: the receiver.
+        reporter: the receiver, with its parameters.
         part: name of this process's part of the cluster.
         now_ns: returns epoch nanoseconds.
 
