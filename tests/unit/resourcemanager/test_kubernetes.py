@@ -16,7 +16,7 @@ from firesteel.core.errors import ConfigurationError
 from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
 from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.testing import ManualClock, check_provider
-from firesteel_kubernetes.api import ApiError, JsonObject
+from firesteel_kubernetes.api import ApiError, ConflictError, JsonObject, MissingError
 from firesteel_kubernetes.pods import CONTAINER
 from firesteel_kubernetes.provider import KubernetesProvider
 from tests.kubernetes_stand_in import StandIn
@@ -229,6 +229,19 @@ def test_why_pods_do_not_run(tmp_path: Path) -> None:
         "b": 'pod orders-taskmanager-b: ImagePullBackOff: Back-off pulling image "no:1"',
     }
     kubernetes.close()
+
+
+def test_a_secret_that_others_write_and_remove_all_the_time_is_no_beginning(tmp_path: Path) -> None:
+    class Contended(StandIn):
+        def ask(self, method: str, path: str, *arguments: Any, **options: Any) -> JsonObject:
+            if method == "PUT":
+                raise MissingError("no such Secret", 404)
+            if method == "POST":
+                raise ConflictError("there is one", 409, "AlreadyExists")
+            return super().ask(method, path, *arguments, **options)
+
+    with pytest.raises(WorkerError, match="there is one"):
+        provider(Contended(), tmp_path).recover("http://10.0.0.1:8082")
 
 
 def test_a_pod_that_is_refused_is_no_worker(tmp_path: Path) -> None:

@@ -330,10 +330,10 @@ class KubernetesProvider(HostedProvider):
             )
             if above is None:
                 break
-            kinds = {"ReplicaSet": "replicasets"}
             owner = {key: above[key] for key in ("apiVersion", "kind", "name", "uid")}
-            kind = kinds.get(above["kind"])
-            workload = None if kind is None else self._connection.find(f"{apps}/{kind}/{above['name']}")
+            # Only a ReplicaSet has an owner itself, as far as workloads of clusters go.
+            is_owned = above["kind"] == "ReplicaSet"
+            workload = self._connection.find(f"{apps}/replicasets/{above['name']}") if is_owned else None
         return owner
 
     def _write_secret(self, resourcemanager_address: str) -> None:
@@ -358,14 +358,14 @@ class KubernetesProvider(HostedProvider):
         }  # fmt: skip
         if self._owner is not None:
             body["metadata"]["ownerReferences"] = [self._owner]
+        # Replace the Secret, or create it; again if another ResourceManager has written or removed it in between.
         for is_last in (*[False] * _TRIES, True):
             try:
-                self._connection.ask("PUT", f"{self._secrets}/{self._secret}", body)
-                return
-            except MissingError:
-                with suppress(ConflictError):
+                try:
+                    self._connection.ask("PUT", f"{self._secrets}/{self._secret}", body)
+                except MissingError:
                     self._connection.ask("POST", self._secrets, body)
-                    return
+                return
             except ConflictError:
                 if is_last:
                     raise
