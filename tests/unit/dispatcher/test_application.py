@@ -25,7 +25,8 @@ from firesteel_dispatcher.application import (
     MainEnd,
 )
 from firesteel_dispatcher.application_mode import ApplicationSettings, read_arguments, record_of, resume
-from firesteel_dispatcher.programs import UploadedPrograms, check_program
+from firesteel_dispatcher.program_files import check_program
+from firesteel_dispatcher.programs import UploadedPrograms
 from firesteel_dispatcher.standalone_job import definitions_of, parser
 from tests.archives import job_row
 

@@ -27,7 +27,7 @@ from firesteel.config import Settings, options
 from firesteel.connectors.filesystems.file_system import FileSystems, remote_path
 from firesteel.core.call_pool import CallPool
 from firesteel.core.environment import without_secrets
-from firesteel.core.errors import ConfigurationError, FiresteelError, ProgramError
+from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.files import sync_directory
 from firesteel.core.text_output import ESCAPED
 from firesteel.rest import types as t
@@ -35,12 +35,30 @@ from firesteel.rest.archive_cache import Archive
 from firesteel.rest.job_settings import is_for_jobs
 from firesteel.service.python_environments import Prepared, PythonEnvironments
 from firesteel_dispatcher.application import MainEnd
+from firesteel_dispatcher.program_files import (
+    MAIN,
+    SUFFIXES,
+    check_content,
+    check_program,
+    default_entry,
+    entries_of,
+    local_program,
+    remote_program,
+)
 
 logger = logging.getLogger(__name__)
-SUFFIXES: Final = (".py", ".zip", ".whl", ".pyz", ".jar")
-MAIN: Final = "__main__"
-_GIVEN: Final = "command line"
+_COMMAND_LINE: Final = "command line"
 """Origin of the settings that a program was run with, in place of those that it has set itself."""
+_SET_BY_EACH_RUN: Final = frozenset(
+    {
+        "execution.target",
+        options.EXECUTION_ATTACHED.key,
+        options.STATE_RECOVERY_PATH.key,
+        options.STATE_RECOVERY_IGNORE_UNCLAIMED.key,
+        options.STATE_RECOVERY_CLAIM_MODE.key,
+    }
+)
+"""Settings that each run of a program gets anew; see also ``is_for_jobs``."""
 RUN_SECONDS: Final = 300.0
 """A program that has submitted no job after so many seconds is ended."""
 MOST_AT_ONCE: Final = 8
@@ -59,8 +77,6 @@ _KEY: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UPLOADS: Final = CallPool("uploaded programs")
 _FETCHES: Final = CallPool("fetched programs", deadline=300.0)
 """Copies of programs and of their dependencies from file systems and through pip's index may take minutes."""
-_MOST_ENTRY_POINTS: Final = 100_000
-"""Bytes that are read of the list of a wheel's console scripts."""
 
 
 class UnknownProgramError(FiresteelError):
@@ -96,18 +112,6 @@ class ProgramOrder:
     path: Path | None = None
 
 
-_OF_A_RUN: Final = frozenset(
-    {
-        "execution.target",
-        options.EXECUTION_ATTACHED.key,
-        options.STATE_RECOVERY_PATH.key,
-        options.STATE_RECOVERY_IGNORE_UNCLAIMED.key,
-        options.STATE_RECOVERY_CLAIM_MODE.key,
-    }
-)
-"""Settings that each run of a program gets anew; see also ``is_for_jobs``."""
-
-
 def order_again(archive: Archive, savepoint: str, *, drops_state: bool) -> ProgramOrder:
     """An order for the program of a job, with the same arguments and the same settings as before.
 
@@ -128,7 +132,7 @@ def order_again(archive: Archive, savepoint: str, *, drops_state: bool) -> Progr
         )
     own_file = str(program).partition("_")[2]
     for key, row in archive.get("firesteel-settings", {}).items():
-        if row["origin"] == _GIVEN and key in config and is_for_jobs(key) and key not in _OF_A_RUN:
+        if row["origin"] == _COMMAND_LINE and key in config and is_for_jobs(key) and key not in _SET_BY_EACH_RUN:
             settings[key] = config[key]
     if options.PYTHON_FILES.key in settings:  # the upload itself is put there with each run
         files = settings[options.PYTHON_FILES.key].split(",")
@@ -689,7 +693,7 @@ class _Upload:
             ConfigurationError: the file is no Python program.
         """
         self._file.flush()
-        _check(self._draft, name)
+        check_content(self._draft, name)
         os.fsync(self._file.fileno())
         folder = self._directory / self._key
         folder.mkdir(mode=0o700)
@@ -741,112 +745,3 @@ def _entries(path: Path) -> list[str]:
         return entries_of(path)
     except (zipfile.BadZipFile, OSError):
         return []
-
-
-def remote_program(text: str) -> str | None:
-    """The path of a program in a file system; None: the program is a local file.
-
-    Raises:
-        ConfigurationError: there is no such file system, or the name is not that of a program.
-    """
-    try:
-        path = remote_path(text, "program")
-    except ProgramError as error:
-        raise ConfigurationError(str(error)) from error
-    if path is not None and not path.lower().endswith(SUFFIXES):
-        raise ConfigurationError(f"{text} is no program: its name has to end in one of {', '.join(SUFFIXES)}")
-    return path
-
-
-def local_program(text: str) -> Path:
-    """The path of a program on this host, absolute."""
-    return Path(text.removeprefix("file://")).expanduser().absolute()
-
-
-def check_program(path: Path, entry: str | None = None) -> None:
-    """Refuse a program that can't be run.
-
-    Args:
-        path: of a file or a directory.
-        entry: module or ``module:function`` that is to be run; None = the program's ``__main__``.
-
-    Raises:
-        ConfigurationError: the program can't be run; the text says why.
-    """
-    if path.is_dir():
-        if entry is None and not (path / "__main__.py").is_file():
-            raise ConfigurationError(f"the directory {path} has no __main__.py: say which module of it is to be run")
-        return
-    if not path.is_file():
-        raise ConfigurationError(f"the program {path} is not there")
-    if not path.name.lower().endswith(SUFFIXES):
-        raise ConfigurationError(f"{path} is no program: its name has to end in one of {', '.join(SUFFIXES)}")
-    _check(path, path.name)
-    if entry is None and path.suffix != ".py" and default_entry(path) is None and not entries_of(path):
-        raise ConfigurationError(
-            f"{path.name} has neither a __main__.py nor a console script: say which module of it is to be run"
-        )
-
-
-def _check(path: Path, name: str) -> None:
-    """Raise ConfigurationError where a file is no Python program; ``name`` is the name that it will have."""
-    if name.lower().endswith(".py"):
-        try:
-            compile(path.read_bytes(), name, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError) as error:
-            raise ConfigurationError(f"{name} is no program of Python: {error}") from error
-        return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except (zipfile.BadZipFile, OSError) as error:
-        raise ConfigurationError(f"{name} is no archive: {error}") from error
-    if not any(name.endswith(".py") for name in names):
-        fault = (
-            "holds Java classes, which nobody here can run" if any(n.endswith(".class") for n in names) else "is empty"
-        )
-        raise ConfigurationError(f"{name} {fault}: upload a .py, .zip or .whl with a program of Python")
-
-
-def default_entry(program: Path) -> str | None:
-    """The entry of an archive that is run by default: None = its ``__main__``, else its only console script.
-
-    Raises:
-        ConfigurationError: the archive has several console scripts.
-        zipfile.BadZipFile: the file is no archive.
-    """
-    entries = entries_of(program)
-    if MAIN in entries or not entries:
-        return None
-    if len(entries) > 1:
-        raise ConfigurationError(
-            f"{program.name} has several console scripts, so say which one is to be run (entry-class): "
-            + ", ".join(entries)
-        )
-    return entries[0]
-
-
-def entries_of(program: Path) -> list[str]:
-    """The entries of an archive: its ``__main__``, and the console scripts of a wheel.
-
-    Raises:
-        zipfile.BadZipFile: the file is no archive.
-    """
-    with zipfile.ZipFile(program) as archive:
-        names = archive.namelist()
-        entries = ["__main__"] if "__main__.py" in names else []
-        for name in names:
-            if name.endswith(".dist-info/entry_points.txt") and name.count("/") == 1:
-                with archive.open(name) as file:
-                    entries += _scripts(file.read(_MOST_ENTRY_POINTS).decode("utf-8", "replace"))
-    return entries
-
-
-def _scripts(text: str) -> list[str]:
-    scripts, in_section = [], False
-    for line in map(str.strip, text.splitlines()):
-        if line.startswith("["):
-            in_section = line == "[console_scripts]"
-        elif in_section and "=" in line:
-            scripts.append(line.partition("=")[2].split("[")[0].replace(" ", ""))
-    return scripts

@@ -48,7 +48,7 @@ from firesteel.service.supervisor import (
     service_commands,
 )
 from firesteel_dispatcher.application_mode import ApplicationSettings
-from firesteel_dispatcher.programs import check_program, local_program, remote_program
+from firesteel_dispatcher.program_files import check_program, local_program, remote_program
 
 logger = logging.getLogger(__name__)
 NAME: Final = "standalone-job"
