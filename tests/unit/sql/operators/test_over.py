@@ -249,3 +249,19 @@ def test_what_runs_on_needs_no_rows() -> None:
     run.push([(0, (9, "a", 9, 4, None, None, None, None)), (0, (10, "b", 9, 1, None, None, None, None))])
     assert sorted(row[:1] + row[8:] for _, row in run.results) == [(9, 5, 5, 4, 10), (10, 1, 1, 1, 1)]
     assert sum(function._table.size for _, _, function in run._subtasks) == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_sums_of_decimal_numbers_keep_all_their_digits(is_running: bool) -> None:
+    wide = INPUT.set(5, pa.field("amount", pa.decimal128(38, 8)))
+    output = wide.append(pa.field("result", pa.decimal128(38, 8)))
+    plan = OverPlan((SortKey(2),), (call_of("SUM amount", OverFrame(True, None, 0)),), 8)
+    if is_running:
+        plan = replace(plan, is_by_clock=True, running=(0,), keeps_rows=0)
+    run = OperatorRun(lambda: OverRows(plan, [wide], output), [wide], [[1]])
+    amount, twice = (
+        Decimal("123456789012345678901234567890.12345678"),
+        Decimal("246913578024691357802469135780.24691356"),
+    )
+    run.push([(0, (at, "a", at, None, None, amount, None, None)) for at in range(2)])
+    assert sorted(row[8] for row in run.table) == [amount, twice]

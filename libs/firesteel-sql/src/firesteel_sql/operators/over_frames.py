@@ -338,14 +338,19 @@ def _floating_sums(
 
 
 def _whole_sums(column: pa.Array, counted: Mask, low: Ints, high: Ints) -> npt.NDArray[Any]:
-    scale = column.type.scale
     values = [
-        int(value.scaleb(scale)) if is_counted else 0
-        for value, is_counted in zip(column.to_pylist(), counted.tolist(), strict=True)
+        value if is_counted else 0 for value, is_counted in zip(_without_point(column), counted.tolist(), strict=True)
     ]
     running = np.array([0, *accumulate(values)], object)
     sums: npt.NDArray[Any] = running[high] - running[low]
     return sums
+
+
+def _without_point(column: pa.Array) -> list[int]:
+    """Decimal numbers times 10 to the power of their scale; 0 for NULL."""
+    scale = column.type.scale
+    with localcontext(prec=_DIGITS):  # Python's own precision of 28 digits would round longer numbers
+        return [0 if value is None else int(value.scaleb(scale)) for value in column.to_pylist()]
 
 
 def _decimals(
@@ -494,7 +499,7 @@ class RunningResult:
             return self.values.cast(data_type)
         values, source = self.values, window.columns[call.arguments[0]].type
         if pt.is_decimal(source):
-            numbers = np.array([int(value.scaleb(source.scale)) for value in values.to_pylist()], object)
+            numbers = np.array(_without_point(values), object)
         else:
             numbers = values.to_numpy(zero_copy_only=False)
         return final_sums(call, source, data_type, numbers, counts)
