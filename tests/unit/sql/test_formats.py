@@ -114,6 +114,10 @@ def test_decimals_are_rounded_and_null_where_they_do_not_fit() -> None:
     reader = decoder("json", {"d": T.DECIMAL(5, 2), "all": T.ARRAY(T.DECIMAL(5, 2))})
     message = b'{"d": 1.005, "all": [999.995, "1.1", -999.99]}'
     assert read(reader, message) == [(INSERT, [Decimal("1.01"), [None, Decimal("1.10"), Decimal("-999.99")]])]
+    largest = "9" * 36 + ".99"
+    assert read(decoder("json", {"d": T.DECIMAL(38, 2)}), f'{{"d": "{largest}"}}'.encode()) == [
+        (INSERT, [Decimal(largest)])
+    ]
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ from decimal import ROUND_HALF_UP, Decimal
 from statistics import median, pstdev, variance
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from firesteel.common.typeinfo import DecimalTypeInfo, RowTypeInfo, Types
 from firesteel.core.errors import ProgramError
 from firesteel.table.types import DataTypes
+from firesteel_sql.operators.accumulators import _rescaled
 from firesteel_sql.operators.plans import AggregatePlan
 from firesteel_sql.plan.stateful_relations import AggregateCall, SortKey
 from tests.unit.sql.operators.changelog_rig import Change, ChangelogRig
@@ -233,3 +235,9 @@ def test_a_query_as_a_value_has_one_row() -> None:
     assert rig.change([(-1, first), (1, second)]) == Counter({("a", None): 1})
     with pytest.raises(ProgramError, match="a query as a value has 2 rows"):
         rig.change([(1, first)])
+
+
+def test_the_largest_decimal_number_fits_its_type() -> None:
+    largest = Decimal("9" * 32 + ".999999")
+    numbers = [largest, largest.copy_negate(), Decimal(10) ** 32, None]
+    assert _rescaled(numbers, pa.decimal128(38, 6)).to_pylist() == [*numbers[:2], None, None]

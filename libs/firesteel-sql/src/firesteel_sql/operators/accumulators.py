@@ -265,7 +265,10 @@ def _rescaled(numbers: list[Decimal | None], data_type: pa.DataType) -> pa.Array
     step = Decimal(1).scaleb(-data_type.scale)
     limit = Decimal(10) ** (data_type.precision - data_type.scale)
     rounded = [None if number is None else number.quantize(step, context=_DIGITS) for number in numbers]
-    return pa.array([None if number is None or abs(number) >= limit else number for number in rounded], data_type)
+    # Compared without abs(), which rounds numbers of more than 28 digits.
+    return pa.array(
+        [number if number is not None and -limit < number < limit else None for number in rounded], data_type
+    )
 
 
 def sum_of(storage: Storage) -> WholeSum | FloatingSum | DecimalSum:

@@ -221,10 +221,11 @@ def _decimal_fit(precision: int, scale: int) -> Callable[[Any], Any]:
     step, limit = Decimal(1).scaleb(-scale), Decimal(10) ** (precision - scale)
 
     def fit(value: Any) -> Any:
-        if value is None or not value.is_finite() or abs(value) >= limit:
+        # Compared without abs(), which rounds numbers of more than 28 digits.
+        if value is None or not value.is_finite() or not -limit < value < limit:
             return None
         rounded = value.quantize(step, context=context)
-        return None if abs(rounded) >= limit else rounded
+        return rounded if -limit < rounded < limit else None
 
     return fit
 
