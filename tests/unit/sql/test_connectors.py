@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,13 @@ def test_generated_columns_of_one_type_differ_and_rows_are_made_again() -> None:
     assert {len(text) for text in made["s"](0, 100)} == {1, 2, 3, 4}
     other = _column("c", DataTypes.BIGINT(), context.options)[0]
     assert other(0, 10) != _column("d", DataTypes.BIGINT(), context.options)[0](0, 10)
+
+
+def test_random_decimal_numbers_keep_to_their_bounds_in_all_digits() -> None:
+    data_type, bound = DataTypes.DECIMAL(38, 2), "1" * 36 + ".11"
+    options = {"connector": "datagen", "fields.d.min": bound, "fields.d.max": bound}
+    _, context = connector_of(("c", "d", "t"), CatalogTable((TableColumn("d", data_type),), options))
+    assert list(_column("d", data_type, context.options)[0](0, 2)) == [Decimal(bound)] * 2
 
 
 def test_the_page_of_connectors_is_up_to_date() -> None:

@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any, Final
 from zlib import crc32
 
@@ -34,6 +34,8 @@ def _number(raw: Any) -> Decimal:
 
 
 _NUMBER: Final = OptionType("Number", _number)
+_DIGITS: Final = 80
+"""Digits with which decimal numbers are computed: Python's own 28 are fewer than a DECIMAL may have."""
 ROWS_PER_SECOND: Final = Option("rows-per-second", INT, 10_000, "Rows in a second; 0 or less = as fast as it goes.")
 NUMBER_OF_ROWS: Final[Option[int | None]] = Option(
     "number-of-rows", INT, None, "Rows in all; without it, and without a sequence, there is no end.", at_least=0
@@ -194,9 +196,11 @@ class _Random:
             return choose.randbytes(self._length(data_type.parameters[0], choose))
         if name == "DECIMAL":
             precision, scale = data_type.parameters
-            low = 0 if self.low is None else int(self.low.scaleb(scale))
-            high = 10**precision - 1 if self.high is None else min(int(self.high.scaleb(scale)), 10**precision - 1)
-            return Decimal(choose.randint(low, high)).scaleb(-scale)
+            low, high = 0, 10**precision - 1
+            with localcontext(prec=_DIGITS):
+                low = low if self.low is None else int(self.low.scaleb(scale))
+                high = high if self.high is None else min(int(self.high.scaleb(scale)), high)
+                return Decimal(choose.randint(low, high)).scaleb(-scale)
         if name == "BOOLEAN":
             return choose.random() < 0.5
         if name in ("FLOAT", "DOUBLE"):
