@@ -107,6 +107,7 @@ def _ours(query: str, parsed: argparse.Namespace) -> dict[str, Any]:
         command += ["--backend", parsed.backend, "--mode", parsed.mode, *(f"-D{option}" for option in parsed.options)]
         command += ["--sums"] if parsed.sums else []
         if parsed.profile:
+            Path(parsed.profile).mkdir(parents=True, exist_ok=True)
             samples = Path(parsed.profile) / f"{query}-{parsed.backend}.txt"
             command = ["py-spy", "record", "--subprocesses", "--format", "raw", "-o", str(samples), "--", *command]
         return _watched(query, command)
