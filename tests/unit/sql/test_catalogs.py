@@ -333,4 +333,4 @@ def test_what_a_file_would_not_keep_is_refused(tmp_path: Path) -> None:
 
 def test_former_names_of_options_are_known(tables: TableEnvironment) -> None:
     run(tables, "SET 'restart-strategy' = 'none'", "SET 'state.backend' = 'hashmap'", "RESET 'state.backend'")
-    assert "COMPILE PLAN is not supported yet" in refused(tables, "COMPILE PLAN '/tmp/x' FOR INSERT INTO s SELECT 1")
+    assert "there is no option 'restart-strategi'" in refused(tables, "SET 'restart-strategi' = 'none'")

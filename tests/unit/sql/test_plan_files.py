@@ -135,7 +135,7 @@ DAMAGES = [
     ('"relation": "GroupBy"', '"relation": "Regroup"', r'relations\[2\].relation: this version has no "Regroup"'),
     ('"groups": [0]', '"groups": ["k"]', r'relations\[2\].groups\[0\]: a whole number is expected, not "k"'),
     ('"groups": [0]', '"groups": [7]', r"relations\[2\]: it reads a column that its input does not have, which has 2"),
-    ('"groups": [0]', '"grups": [0]', r"relations\[2\]: there is no 'grups' in GroupBy"),
+    ('"groups": [0]', '"group": [0]', r"relations\[2\]: there is no 'group' in GroupBy"),
     ('"column": 1', '"column": 5', r"relations\[1\]: it reads a column that its input does not have"),
     ("firesteel_sql.kernels.", "os:system.", "kernel: this version has no 'os:system"),
     ('"function": "SUM"', '"function": 1', r"relations\[2\].calls\[0\].function: a text is expected, not 1"),

@@ -116,7 +116,7 @@ class Business:
     def _order(self, number: int) -> Record:
         pick = self._random.choice
         return (
-            number, self._random.randrange(14), pick("FO"), self._money(100, 999_999), self._day(),
+            number, self._random.randrange(14), pick(("F", "O")), self._money(100, 999_999), self._day(),
             pick(("1-URGENT", "2-HIGH", "5-LOW")), 0, pick(("special or so requests", "nothing")),
         )  # fmt: skip
 
@@ -127,7 +127,7 @@ class Business:
         quantity, discount = Decimal(pick.choice((1, 5, 20, 45, 180))), Decimal(pick.randint(4, 8)) / 100
         row = (
             pick.randrange(25), part, supplier, quantity, self._money(1, 9999), discount, Decimal("0.1"),
-            pick.choice("RNA"), pick.choice("FO"), self._day(), self._day(), self._day(),
+            pick.choice("RNA"), pick.choice(("F", "O")), self._day(), self._day(), self._day(),
             pick.choice(("DELIVER IN PERSON", "NONE")), pick.choice(("MAIL", "SHIP", "AIR")),
         )  # fmt: skip
         self.tables["lineitem"][self._lines] = row

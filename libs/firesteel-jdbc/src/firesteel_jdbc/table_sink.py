@@ -145,7 +145,8 @@ class _ChangeWriter(TwoPhaseWriter[Any]):
     def write_changes(self, batch: pa.RecordBatch, kinds: npt.NDArray[np.int8], timestamps: Any) -> None:
         ordered = batch.select(list(self._names))
         pairs = zip(ordered.columns, ordered.schema, strict=True)
-        columns = [list(map(self._convert, values_of(column, field))) for column, field in pairs]
+        convert = self._convert
+        columns = [[convert(value) for value in values_of(column, field)] for column, field in pairs]
         self._buffer_changes(zip(*columns, strict=True), kinds.tolist())
 
     def _buffer_changes(self, rows: Iterable[tuple[Any, ...]], kinds: Sequence[int]) -> None:

@@ -12,9 +12,11 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.classic.DataFrameReader;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
+import scala.Option;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -28,6 +30,8 @@ final class QueryInput extends RDD<byte[]> {
   private static final long serialVersionUID = 1L;
   /** Steps of a recursion whose rows are put together at a time. */
   private static final int STEPS_OF_A_PLAN = 16;
+
+  private static final List<String> CALLS_OF_JAVA = List.of("reflect", "java_method", "try_reflect");
 
   private static final Map<SparkContext, SparkSession> SESSIONS = new HashMap<>();
 
@@ -128,12 +132,26 @@ final class QueryInput extends RDD<byte[]> {
     return reader.load(CollectionConverters.asScala(table.files()).toSeq());
   }
 
-  /** A session of its own, since settings and names of tables are those of a query. */
+  /**
+   * A session of its own, since settings and names of tables are those of a query. A query is planned in the driver, so
+   * it has none of the functions that call methods of Java, reads no files but those of its tables, and no variables of
+   * the driver's environment: <code>${env:HOME}</code> in a text is that text.
+   */
   private static SparkSession session(SparkContext spark) {
+    SparkSession session;
     synchronized (SESSIONS) {
       SESSIONS.keySet().removeIf(SparkContext::isStopped);
-      return SESSIONS.computeIfAbsent(spark, context -> new SparkSession(context, new HashMap<>())).newSession();
+      session = SESSIONS.computeIfAbsent(spark, context -> new SparkSession(context, new HashMap<>())).newSession();
     }
+    for (String name : CALLS_OF_JAVA) {
+      FunctionIdentifier function = new FunctionIdentifier(name, Option.apply("builtin"), Option.apply("system"));
+      if (!session.sessionState().functionRegistry().dropFunction(function)) {
+        throw new IllegalStateException("Spark knows " + name + " by another name");
+      }
+    }
+    session.conf().set("spark.sql.runSQLOnFiles", "false");
+    session.conf().set("spark.sql.variable.substitute", "false");
+    return session;
   }
 
   @Override
