@@ -12,6 +12,7 @@ from firesteel_sql.plan.nested_fields import with_fields_as_columns, with_narrow
 from firesteel_sql.plan.pruning import pruned
 from firesteel_sql.plan.relations import Relation, Scan
 from firesteel_sql.plan.sharing import with_shared_parts
+from firesteel_sql.plan.versions import with_all_versions
 
 
 def optimised(
@@ -31,7 +32,11 @@ def optimised(
         takes_fields: whether a table can be read without some fields of rows.
     """
     complete = [
-        with_first_rows(with_normalized_tables(without_products(with_constants(relation)), source_mode))
+        with_first_rows(
+            with_all_versions(
+                with_normalized_tables(without_products(with_constants(relation)), source_mode), source_mode
+            )
+        )
         for relation in relations
     ]
     read = with_fields_as_columns(pruned(with_shared_parts(complete)))
